@@ -1,0 +1,220 @@
+"""The settings of a run: one tree of frozen dataclasses, the same in YAML, on the command line and in a notebook."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+Schedule = Literal["cosine", "linear", "scaled-linear", "sigmoid"]
+Prediction = Literal["v_prediction", "epsilon", "sample"]
+Loss = Literal["l2", "l1", "huber"]
+Weighting = Literal["none", "min-snr"]
+TimestepSampling = Literal["stratified", "uniform"]
+Precision = Literal["fp32", "bf16", "fp16"]
+Sampler = Literal["ddim", "ddpm", "dpm-solver++"]
+Clip = Literal["fixed", "adaptive", "none"]
+Average = Literal["power", "exponential"]
+Fit = Literal["crop", "pad"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Data:
+    """Which images, and how they become squares of numbers."""
+
+    source: str = "digits"
+    """`digits`, `fashion-mnist`, an idx file, or a folder of images (subfolders are classes)."""
+    image_size: int = 32
+    """Side of the square the model sees, in pixels."""
+    channels: int | None = None
+    """1 for grey, 3 for colour; unset: as the source is."""
+    classes: int | None = None
+    """Number of labels; unset: as the source has. Filled in when a run starts."""
+    fit: Fit = "crop"
+    """How a picture that is not square becomes one: `crop` its centre or `pad` it. Nothing is ever squashed."""
+    background: int = 255
+    """Grey level (0 to 255) behind transparent pixels and in the bars of `pad`."""
+    flip: bool = False
+    """Mirror half of the images, afresh in every epoch. Wrong for text and digits, good for most photographs."""
+    workers: int = 0
+    """Threads that prepare batches ahead of the training step; 0 prepares each one when it is needed."""
+    max_bad: float = 0.1
+    """Largest share of unreadable files that training may start with."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Model:
+    """The U-Net."""
+
+    widths: tuple[int, ...] = (64, 128, 192)
+    """Channels of each level; every level but the last halves the image."""
+    layers: int = 2
+    """Residual blocks per level."""
+    attention: tuple[int, ...] = (8,)
+    """Feature-map sides, in pixels, that get self-attention."""
+    head_width: int = 32
+    """Channels per attention head."""
+    norm_groups: int = 32
+    """Groups of every group normalisation; must divide all widths."""
+    dropout: float = 0.0
+    """Share of activations dropped inside residual blocks."""
+    conditional: bool = False
+    """Learn the labels of the data, so that samples of one class can be asked for."""
+    label_drop: float = 0.1
+    """Share of samples whose label is hidden while training, which makes guidance possible."""
+    zero_output: bool = True
+    """Start with an output layer of zeros: the first prediction is zero and the first gradient sane."""
+    spectral_norm: bool = False
+    """Bound the spectral norm of every convolution and linear layer inside the blocks."""
+    gradient_checkpointing: bool = False
+    """Recompute every block in the backward pass: less memory, about a third more time."""
+    compile: bool = False
+    """Run the model through torch.compile: faster on GPUs, and resume is no longer promised to be exact."""
+    channels_last: bool = False
+    """Lay images out channel by channel: faster convolutions on most GPUs."""
+    init: str | None = None
+    """Folder of a diffusers pipeline or U-Net (safetensors) to start from instead of random weights."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Diffusion:
+    """The process that is learnt: how noise is added, and what is predicted."""
+
+    schedule: Schedule = "cosine"
+    """How the noise grows over the timesteps."""
+    timesteps: int = 1000
+    """Number of noise levels; schedules are rescaled to it."""
+    zero_terminal_snr: bool = False
+    """Make the last timestep pure noise, so that very dark and very bright images can be learnt."""
+    prediction: Prediction = "v_prediction"
+    """What the model is asked for: the velocity, the noise, or the clean image."""
+    loss: Loss = "l2"
+    """Distance between prediction and target, kept per sample."""
+    huber_delta: float = 0.1
+    """Error at which the Huber loss turns from square to straight."""
+    weighting: Weighting = "none"
+    """Weight of each noise level in the loss."""
+    min_snr_gamma: float = 5.0
+    """Signal-to-noise ratio above which `min-snr` stops adding weight."""
+    timestep_sampling: TimestepSampling = "stratified"
+    """How timesteps are drawn: `stratified` spreads each batch evenly over all noise levels."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Optimizer:
+    """AdamW and its learning rate: linear warmup, then cosine down to a floor."""
+
+    lr: float = 1e-3
+    """Peak learning rate."""
+    beta1: float = 0.9
+    """Decay of the gradient average."""
+    beta2: float = 0.99
+    """Decay of the squared-gradient average."""
+    eps: float = 1e-8
+    """Added to the denominator of the update."""
+    weight_decay: float = 0.01
+    """Decay of weight matrices and convolutions; biases, norms and embeddings have none."""
+    warmup: int | None = None
+    """Steps of linear warmup; unset: 8 % of the run, at most 5,000."""
+    floor: float = 0.05
+    """Learning rate at the last step, as a share of the peak."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Clipping:
+    """The limit on the gradient norm."""
+
+    kind: Clip = "fixed"
+    """`fixed` limit, `adaptive` limit that follows the running norm, or `none`."""
+    limit: float = 1.0
+    """Norm limit of `fixed`."""
+    factor: float = 2.0
+    """`adaptive`: limit as a multiple of the running norm."""
+    decay: float = 0.99
+    """`adaptive`: memory of the running norm."""
+    lowest: float = 0.01
+    """`adaptive`: the limit never falls below this."""
+    highest: float = 10.0
+    """`adaptive`: the limit never rises above this."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ema:
+    """The averaged weights that samples are drawn from."""
+
+    kind: Average = "power"
+    """`power`: a fixed share of the run so far; `exponential`: fixed decay with a warm-up built in."""
+    width: float = 0.1
+    """`power`: relative width of the average; 0.1 covers about the last quarter of the run."""
+    decay: float = 0.9999
+    """`exponential`: decay once warmed up."""
+    profiles: tuple[float, float] = (0.05, 0.1)
+    """Two relative widths that are snapshot, from which any other width can be rebuilt after training."""
+    snapshots: int = 16
+    """Snapshots of the two profiles over the run; 0: none are kept."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Train:
+    """How long, how wide, on what."""
+
+    steps: int = 20_000
+    """Optimizer steps of the whole run."""
+    batch_size: int = 64
+    """Images per optimizer step over all processes and micro-batches."""
+    accumulate: int | Literal["auto"] = 1
+    """Micro-batches per step; `auto` finds the smallest number that fits into memory."""
+    precision: Precision = "fp32"
+    """Arithmetic of the model's forward and backward pass. Weights, EMA, noise and samples are always fp32."""
+    device: str = "auto"
+    """`auto`, `cpu`, `cuda`, `cuda:1`, `mps`."""
+    threads: int | None = None
+    """CPU threads; unset: torch's choice, recorded. Another number gives other bits."""
+    seed: int = 0
+    """Root of all randomness."""
+    max_refused: int = 8
+    """Non-finite updates in a row after which the run stops."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Checkpoint:
+    """When the whole state is saved, and what is kept."""
+
+    every: int | None = None
+    """Steps between checkpoints; unset: a twentieth of the run, at most 1,000."""
+    keep_last: int = 2
+    """Newest checkpoints that are kept."""
+    keep_every: int = 0
+    """Also keep every checkpoint whose step is a multiple of this; 0: none."""
+    keep_best: bool = True
+    """Also keep the checkpoint with the lowest loss of the fixed probe set."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sample:
+    """The pictures drawn while training, always from the same noise."""
+
+    every: int | None = None
+    """Steps between pictures; unset: a twentieth of the run."""
+    count: int = 64
+    """Images in the grid."""
+    sampler: Sampler = "ddim"
+    """`ddim`, `ddpm` or `dpm-solver++`."""
+    steps: int = 50
+    """Denoising steps per image."""
+    guidance: float = 1.0
+    """Classifier-free guidance of conditional models; 1: none."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Config:
+    """Everything a run needs to know."""
+
+    data: Data = field(default_factory=Data)
+    model: Model = field(default_factory=Model)
+    diffusion: Diffusion = field(default_factory=Diffusion)
+    optimizer: Optimizer = field(default_factory=Optimizer)
+    clipping: Clipping = field(default_factory=Clipping)
+    ema: Ema = field(default_factory=Ema)
+    train: Train = field(default_factory=Train)
+    checkpoint: Checkpoint = field(default_factory=Checkpoint)
+    sample: Sample = field(default_factory=Sample)

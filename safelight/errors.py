@@ -1,0 +1,59 @@
+"""Every way a run can end, each with its exit code.
+
+    SafelightError       1   something broke that the person cannot have caused
+      UsageError         2   a wrong word on the command line or in a config
+      DataError          3   images that are missing, unreadable or too few
+      OutOfMemory        4   the model or batch does not fit
+      Stopped            5   the run was ended by a diagnosis
+      CheckpointError    1   nothing that can be loaded, or nowhere to save
+      RunBusy            2   another process holds the run folder
+    Interrupted   75/130   asked to stop; the state is saved
+"""
+
+from __future__ import annotations
+
+
+class SafelightError(Exception):
+    """An error told in words; the command line prints it and exits with `exit_code`."""
+
+    exit_code = 1
+
+
+class UsageError(SafelightError):
+    """A wrong word on the command line or in a config."""
+
+    exit_code = 2
+
+
+class RunBusy(UsageError):
+    """Another process holds the run folder."""
+
+
+class DataError(SafelightError):
+    """Images that are missing, unreadable or too few."""
+
+    exit_code = 3
+
+
+class OutOfMemory(SafelightError):
+    """The model or the batch does not fit."""
+
+    exit_code = 4
+
+
+class Stopped(SafelightError):
+    """The run was ended by a diagnosis."""
+
+    exit_code = 5
+
+
+class CheckpointError(SafelightError):
+    """Nothing that can be loaded, or nowhere to save."""
+
+
+class Interrupted(SafelightError):
+    """Asked to stop by a signal; the state was saved first."""
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
