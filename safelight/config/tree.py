@@ -142,11 +142,13 @@ class Ema:
     """The averaged weights that samples are drawn from."""
 
     kind: Average = "power"
-    """`power`: a fixed share of the run so far; `exponential`: fixed decay with a warm-up built in."""
+    """`power`: a fixed share of the run so far; `exponential`: the textbook average with a fixed decay."""
     width: float = 0.1
     """`power`: relative width of the average; 0.1 covers about the last quarter of the run."""
     decay: float = 0.9999
     """`exponential`: decay once warmed up."""
+    warmup: bool = True
+    """`exponential`: begin with a short average that grows, so that a short run is not mostly initialisation."""
     profiles: tuple[float, float] = (0.05, 0.1)
     """Two relative widths that are snapshot, from which any other width can be rebuilt after training."""
     snapshots: int = 16

@@ -1,0 +1,155 @@
+"""Configs that cannot work: refused or warned about before anything starts, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from safelight.config.tree import Config
+from safelight.errors import UsageError
+
+# Random initialisation that is left in the averaged weights at the end of a run: told about, and refused.
+TOLD_INITIAL_SHARE, REFUSED_INITIAL_SHARE = 0.02, 0.5
+
+POSITIVE = (
+    "data.image_size model.layers model.head_width model.norm_groups diffusion.timesteps diffusion.huber_delta "
+    "diffusion.min_snr_gamma optimizer.lr optimizer.eps clipping.limit clipping.factor clipping.lowest "
+    "clipping.highest train.steps train.batch_size train.max_refused checkpoint.every checkpoint.keep_last "
+    "sample.every sample.count sample.steps"
+).split()
+NOT_NEGATIVE = (
+    "data.workers optimizer.weight_decay optimizer.warmup ema.snapshots checkpoint.keep_every train.seed "
+    "sample.guidance"
+).split()
+SHARES = (
+    "data.max_bad model.dropout model.label_drop optimizer.beta1 optimizer.beta2 optimizer.floor clipping.decay "
+    "ema.decay"
+).split()
+
+
+def check(config: Config) -> list[str]:
+    """Raises UsageError at the first thing that cannot work; returns warnings about what probably will not."""
+    for problem in _problems(config):
+        raise UsageError(problem)
+    return list(_warnings(config))
+
+
+def _value(config: Config, key: str) -> float | None:
+    section, _, name = key.partition(".")
+    return getattr(getattr(config, section), name)
+
+
+def _problems(config: Config) -> Iterator[str]:
+    yield from _out_of_range(config)
+    yield from _bad_model(config)
+    yield from _bad_training(config)
+    diffusion = config.diffusion
+    if diffusion.zero_terminal_snr and diffusion.prediction == "epsilon":
+        yield (
+            "diffusion.zero_terminal_snr cannot go with diffusion.prediction epsilon: at the last timestep there is "
+            "no signal, so the noise says nothing about the image. Use v_prediction or sample."
+        )
+    if diffusion.timesteps < 2:
+        yield f"diffusion.timesteps is {diffusion.timesteps}; a process needs at least 2."
+    if config.sample.steps > diffusion.timesteps:
+        yield (
+            f"sample.steps is {config.sample.steps}, but there are only {diffusion.timesteps} timesteps. "
+            f"Use at most {diffusion.timesteps}."
+        )
+    if initial_share(config) > REFUSED_INITIAL_SHARE:
+        yield _too_long(config)
+    if config.ema.kind == "power" and not 0 < config.ema.width < 0.28:
+        yield f"ema.width is {config.ema.width}; a relative width lies between 0 and 0.28. The default is 0.1."
+    if not all(0 < width < 0.28 for width in config.ema.profiles) or len(set(config.ema.profiles)) < 2:
+        yield f"ema.profiles are {config.ema.profiles}; they must be two different widths between 0 and 0.28."
+
+
+def _out_of_range(config: Config) -> Iterator[str]:
+    for key in POSITIVE:
+        value = _value(config, key)
+        if value is not None and not value > 0:
+            yield f"{key} is {value}, but it must be greater than 0."
+    for key in NOT_NEGATIVE:
+        value = _value(config, key)
+        if value is not None and value < 0:
+            yield f"{key} is {value}, but it must not be negative."
+    for key in SHARES:
+        value = _value(config, key)
+        if value is not None and not 0 <= value <= 1:
+            yield f"{key} is {value}, but it must lie between 0 and 1."
+    if config.data.channels not in (None, 1, 3):
+        yield f"data.channels is {config.data.channels}, but it must be 1 (grey) or 3 (colour)."
+    if not 0 <= config.data.background <= 255:
+        yield f"data.background is {config.data.background}, but a grey level lies between 0 and 255."
+    if config.train.threads is not None and config.train.threads < 1:
+        yield f"train.threads is {config.train.threads}, but it must be at least 1."
+
+
+def _bad_model(config: Config) -> Iterator[str]:
+    model, size = config.model, config.data.image_size
+    if not model.widths or min(model.widths) < 1:
+        yield f"model.widths is {model.widths}; it needs at least one positive number of channels."
+        return
+    stride = 2 ** (len(model.widths) - 1)
+    if size % stride:
+        below = size // stride * stride
+        near = f"{below} or {below + stride}" if below else str(stride)
+        yield (
+            f"data.image_size is {size}, which the U-Net's {len(model.widths)} levels cannot halve "
+            f"{len(model.widths) - 1} times: it must be a multiple of {stride}. Use {near}."
+        )
+    for width in model.widths:
+        if width % model.norm_groups:
+            divisors = [d for d in range(1, width + 1) if all(w % d == 0 for w in model.widths)]
+            yield (
+                f"model.norm_groups is {model.norm_groups}, which does not divide the width {width}. "
+                f"Use one of {', '.join(map(str, divisors))}."
+            )
+    sides = [size // 2**level for level in range(len(model.widths))]
+    for side in model.attention:
+        if side not in sides:
+            yield f"model.attention asks for {side} px, but the U-Net's levels are {', '.join(map(str, sides))} px wide."
+    if model.conditional and config.data.classes == 0:
+        yield "model.conditional is true, but the data has no labels. Put the images of each class in a subfolder."
+
+
+def _bad_training(config: Config) -> Iterator[str]:
+    train = config.train
+    if isinstance(train.accumulate, int):
+        if train.accumulate < 1:
+            yield f"train.accumulate is {train.accumulate}, but it must be at least 1, or auto."
+        elif train.batch_size % train.accumulate:
+            below = train.batch_size // train.accumulate * train.accumulate
+            near = f"{below} or {below + train.accumulate}" if below else str(train.accumulate)
+            yield (
+                f"train.batch_size is {train.batch_size}, which {train.accumulate} micro-batches cannot share "
+                f"evenly. Use {near}."
+            )
+    if (config.optimizer.warmup or 0) >= train.steps:
+        yield (
+            f"optimizer.warmup is {config.optimizer.warmup} steps, but the whole run has {train.steps}: the learning "
+            f"rate would never reach its peak. Use at most {max(1, train.steps // 10)}, or leave it unset."
+        )
+    if config.clipping.lowest > config.clipping.highest:
+        yield f"clipping.lowest is {config.clipping.lowest}, above clipping.highest, {config.clipping.highest}."
+
+
+def _warnings(config: Config) -> Iterator[str]:
+    if initial_share(config) > TOLD_INITIAL_SHARE:
+        yield _too_long(config)
+    if config.model.label_drop == 0 and config.model.conditional and config.sample.guidance != 1:
+        yield "sample.guidance needs a model that also saw hidden labels, but model.label_drop is 0."
+
+
+def _too_long(config: Config) -> str:
+    return (
+        f"ema.decay {config.ema.decay} without warm-up is too long for {config.train.steps} steps: "
+        f"{initial_share(config):.0%} of the averaged weights would still be random initialisation, and samples would "
+        "show it. Use ema.kind power, or ema.warmup true."
+    )
+
+
+def initial_share(config: Config) -> float:
+    """How much of the initial weights the average still holds after the last step."""
+    if config.ema.kind == "power" or config.ema.warmup:
+        return 0.0  # the warm-up leaves less than one part in 10,000 after 30 steps
+    return config.ema.decay**config.train.steps

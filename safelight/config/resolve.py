@@ -1,0 +1,225 @@
+"""Puts a config together: default < preset < file < flags, every value checked against its field."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import math
+import types
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import yaml
+
+from safelight.config.presets import PRESETS
+from safelight.config.tree import Config
+from safelight.errors import UsageError
+
+LARGEST_FILE = 1 << 20
+
+
+def resolve(
+    *,
+    preset: str | None = None,
+    file: Path | None = None,
+    settings: Mapping[str, Any] | None = None,
+    base: Config | None = None,
+) -> Config:
+    """`settings` are dotted: {"train.steps": 100}. A later layer wins."""
+    config = base or Config()
+    if preset is not None:
+        if preset not in PRESETS:
+            raise UsageError(f"--preset is {preset!r}, which does not exist{nearest(preset, PRESETS)}")
+        config = apply(config, flatten(PRESETS[preset]), f"preset {preset}")
+    if file is not None:
+        config = apply(config, flatten(read_yaml(file)), str(file))
+    return apply(config, settings or {}, None)
+
+
+def apply(config: Config, settings: Mapping[str, Any], origin: str | None) -> Config:
+    """Sets dotted keys, or says which key, which value, what was expected and what it may have meant."""
+    for key, value in settings.items():
+        config = _set(config, key, value, f" (in {origin})" if origin else "")
+    return config
+
+
+def _set(config: Config, key: str, value: Any, where: str) -> Config:
+    section_name, _, name = key.partition(".")
+    known = types_of_fields()
+    if key not in known:
+        raise UsageError(f"There is no setting {key!r}{where}{nearest(key, known)}")
+    value = convert(key, value, known[key], where)
+    section = replace(getattr(config, section_name), **{name: value})
+    return replace(config, **{section_name: section})
+
+
+@functools.cache
+def types_of_fields() -> dict[str, Any]:
+    """Every dotted key with its type."""
+    sections = {f.name: f.default_factory for f in fields(Config)}
+    return {
+        f"{section}.{name}": hint
+        for section, factory in sections.items()
+        for name, hint in get_type_hints(factory).items()
+    }
+
+
+def convert(key: str, value: Any, hint: Any, where: str = "") -> Any:
+    """The value as its field wants it; a word from the command line is read as YAML would."""
+    for option in _options(hint):
+        try:
+            return _fitted(value, option)
+        except (TypeError, ValueError):
+            continue
+    raise UsageError(f"{key} is {_shown(value)}{where}, but it must be {describe(hint)}{_near_word(value, hint)}")
+
+
+def _options(hint: Any) -> tuple[Any, ...]:
+    return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+
+
+def _fitted(value: Any, hint: Any) -> Any:
+    origin = get_origin(hint)
+    if hint is type(None):
+        if value is None or value in ("none", "null", ""):
+            return None
+        raise TypeError
+    if origin is Literal:
+        if value in get_args(hint) and type(value) in {type(word) for word in get_args(hint)}:
+            return value
+        raise ValueError
+    if origin is tuple:
+        return _fitted_tuple(value, get_args(hint))
+    if isinstance(value, str) and hint is not str:
+        value = _read_word(value)
+    if hint is float and type(value) in (int, float) and math.isfinite(value):
+        return float(value)
+    if hint is int and type(value) is float and value.is_integer():
+        return int(value)
+    if type(value) is hint:
+        return value
+    raise TypeError
+
+
+def _read_word(word: str) -> Any:
+    """YAML 1.1 takes `1e-4` and `1_000` for words; people mean numbers."""
+    try:
+        return float(word) if any(c in word for c in ".eE") and word.lower() not in ("true", "false") else int(word)
+    except ValueError:
+        return {"true": True, "false": False}.get(word.lower(), word)
+
+
+def _fitted_tuple(value: Any, kinds: tuple[Any, ...]) -> tuple[Any, ...]:
+    if isinstance(value, str):
+        value = [part for part in value.strip("[]() ").replace(",", " ").split() if part]
+    if isinstance(value, int | float):
+        value = [value]
+    if not isinstance(value, list | tuple):
+        raise TypeError
+    if kinds[-1] is not Ellipsis and len(value) != len(kinds):
+        raise ValueError
+    return tuple(_fitted(part, kinds[0]) for part in value)
+
+
+def describe(hint: Any) -> str:
+    """A type in words."""
+    origin, args = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        return " or ".join(describe(a) for a in args)
+    if origin is Literal:
+        return "one of " + ", ".join(map(str, args)) if len(args) > 1 else str(args[0])
+    if origin is tuple:
+        return f"a list of {describe(args[0]).removeprefix('a ')}s" if args[-1] is Ellipsis else (
+            f"{len(args)} {describe(args[0]).removeprefix('a ')}s"
+        )
+    names = {int: "a whole number", float: "a number", bool: "true or false", str: "a word", type(None): "none"}
+    return names[hint]
+
+
+def _near_word(value: Any, hint: Any) -> str:
+    words = [w for option in _options(hint) if get_origin(option) is Literal for w in get_args(option)]
+    return nearest(str(value), words)
+
+
+def nearest(word: str, known: Any) -> str:
+    """The end of a sentence: '. Did you mean …?' or a full stop."""
+    leaves = {k.rpartition(".")[2]: k for k in map(str, known)}
+    close = difflib.get_close_matches(word, [*map(str, known)], 1, 0.6)
+    close = close or [leaves[leaf] for leaf in difflib.get_close_matches(word.rpartition(".")[2], leaves, 1, 0.6)]
+    return f". Did you mean {close[0]!r}?" if close else "."
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "…"
+
+
+def flatten(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """{"train": {"steps": 1}} -> {"train.steps": 1}."""
+    return dict(_pairs(tree))
+
+
+def _pairs(tree: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    sections = {f.name for f in fields(Config)}
+    for name, value in tree.items():
+        if name in sections and isinstance(value, Mapping):
+            yield from ((f"{name}.{key}", v) for key, v in value.items())
+        else:
+            yield str(name), value
+
+
+class _UniqueKeys(yaml.SafeLoader):
+    """Safe YAML in which a key that stands twice is an error, not a silent overwrite."""
+
+
+def _construct_unique(loader: yaml.SafeLoader, node: yaml.MappingNode) -> dict[Any, Any]:
+    keys = [loader.construct_object(key) for key, _ in node.value]
+    for key in keys:
+        if keys.count(key) > 1:
+            raise yaml.MarkedYAMLError(problem=f"the key {key!r} stands twice", problem_mark=node.start_mark)
+    return yaml.SafeLoader.construct_mapping(loader, node, deep=True)
+
+
+_UniqueKeys.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _construct_unique)
+
+
+def read_yaml(file: Path) -> Mapping[str, Any]:
+    """A config file as plain data; nothing in it is executed."""
+    try:
+        if file.stat().st_size > LARGEST_FILE:
+            raise UsageError(f"{file} has {file.stat().st_size:,} bytes; a config has at most {LARGEST_FILE:,}.")
+        tree = _UniqueKeys(file.read_text("utf-8-sig")).get_single_data()
+    except OSError as error:
+        raise UsageError(f"The config {file} cannot be read: {error.strerror}.") from error
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
+        detail = str(error).replace("\n", " ")[:300]
+        raise UsageError(f"{file} is not valid YAML: {detail}") from error
+    if tree is None:
+        return {}
+    if not isinstance(tree, dict):
+        raise UsageError(f"{file} holds a {type(tree).__name__}, but a config is sections of settings (train: …).")
+    return tree
+
+
+def to_dict(config: Config) -> dict[str, dict[str, Any]]:
+    """Plain data, with lists for tuples, ready for YAML or JSON."""
+    return {
+        section.name: {
+            f.name: list(value) if isinstance(value := getattr(getattr(config, section.name), f.name), tuple) else value
+            for f in fields(getattr(config, section.name))
+        }
+        for section in fields(config)
+        if is_dataclass(getattr(config, section.name))
+    }
+
+
+def to_yaml(config: Config) -> str:
+    return yaml.safe_dump(to_dict(config), sort_keys=False)
+
+
+def difference(old: Config, new: Config) -> dict[str, tuple[Any, Any]]:
+    """Dotted keys whose values differ."""
+    before, after = flatten(to_dict(old)), flatten(to_dict(new))
+    return {key: (before[key], after[key]) for key in before if before[key] != after[key]}

@@ -1,0 +1,1 @@
+"""Images in: sources, decoding, and batches that are a function of (seed, step)."""

@@ -1,0 +1,1 @@
+"""The mathematics: noise schedules, targets and losses, timesteps, noise, samplers."""

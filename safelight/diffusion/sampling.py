@@ -1,0 +1,94 @@
+"""Samplers: diffusers' schedulers on our schedule, driven in fp32 from per-image noise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from safelight.config.tree import Prediction, Sampler
+from safelight.diffusion.schedule import NoiseSchedule
+
+Denoiser = Callable[[Tensor, Tensor], Tensor]  # (x_t, t [batch]) -> the model's answer
+
+
+def make_scheduler(sampler: Sampler, schedule: NoiseSchedule, prediction: Prediction) -> Any:
+    """A diffusers scheduler with the very betas of training, x0 clamped, starting from the last timestep."""
+    from diffusers import DDIMScheduler, DDPMScheduler, DPMSolverMultistepScheduler
+
+    shared: dict[str, Any] = {
+        "num_train_timesteps": len(schedule),
+        "trained_betas": schedule.betas.tolist(),
+        "prediction_type": prediction,
+        # "leading", the default elsewhere, never visits the last timesteps: it starts from noise the model
+        # was told is a faint image.
+        "timestep_spacing": "trailing",
+    }
+    match sampler:
+        case "ddim":
+            scheduler = DDIMScheduler(**shared, clip_sample=True, set_alpha_to_one=True)
+        case "ddpm":
+            scheduler = DDPMScheduler(**shared, clip_sample=True, variance_type="fixed_small")
+        case "dpm-solver++":
+            # With a largest value of 1, "thresholding" is a plain clamp of x0 to [-1, 1].
+            scheduler = DPMSolverMultistepScheduler(
+                **shared, algorithm_type="dpmsolver++", thresholding=True, sample_max_value=1.0
+            )
+    if schedule.alphas_cumprod[-1] == 0 and sampler == "dpm-solver++":
+        scheduler.alphas_cumprod[-1] = 2**-24  # its log-SNR would be minus infinity
+        _rebuild_dpm_tables(scheduler)
+    return scheduler
+
+
+def _rebuild_dpm_tables(scheduler: Any) -> None:
+    scheduler.alpha_t = scheduler.alphas_cumprod.sqrt()
+    scheduler.sigma_t = (1 - scheduler.alphas_cumprod).sqrt()
+    scheduler.lambda_t = scheduler.alpha_t.log() - scheduler.sigma_t.log()
+    scheduler.sigmas = ((1 - scheduler.alphas_cumprod) / scheduler.alphas_cumprod) ** 0.5
+
+
+@torch.no_grad()
+def sample(
+    denoise: Denoiser,
+    noise: Tensor,
+    scheduler: Any,
+    *,
+    steps: int,
+    generators: list[torch.Generator] | None = None,
+    on_step: Callable[[int, Tensor], None] | None = None,
+) -> Tensor:
+    """Images in [-1, 1] from noise. `on_step(t, x0)` sees the clean image the model believes in at each step."""
+    scheduler.set_timesteps(steps, device=noise.device)
+    extra = {} if generators is None else {"generator": generators}
+    x = noise.float() * scheduler.init_noise_sigma
+    with exact_float32(noise.device):
+        for t in scheduler.timesteps:
+            answer = denoise(x, t.expand(len(x))).float()
+            stepped = scheduler.step(answer, t, x, **extra)
+            x = stepped.prev_sample
+            if on_step is not None:
+                on_step(int(t), getattr(stepped, "pred_original_sample", x))
+    return x.clamp(-1, 1)
+
+
+def guided(predict: Callable[[Tensor, Tensor, Tensor], Tensor], labels: Tensor, null: int, scale: float) -> Denoiser:
+    """Classifier-free guidance: past the labelled answer, away from the unlabelled one. Scale 1 is none."""
+
+    def denoise(x: Tensor, t: Tensor) -> Tensor:
+        labelled = predict(x, t, labels)
+        if scale == 1:
+            return labelled
+        plain = predict(x, t, torch.full_like(labels, null))
+        return plain + scale * (labelled - plain)
+
+    return denoise
+
+
+@contextmanager
+def exact_float32(device: torch.device) -> Iterator[None]:
+    """No autocast and no TF32: what is sampled is what the weights say."""
+    with torch.autocast(device.type, enabled=False), torch.backends.cudnn.flags(allow_tf32=False):
+        yield

@@ -1,0 +1,274 @@
+"""The denoiser: how it is built, loaded and called, and what can be wrapped around its blocks."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
+from pathlib import Path
+from types import MethodType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.parametrizations import spectral_norm
+from torch.nn.utils.parametrize import ParametrizationList
+from torch.utils.checkpoint import checkpoint
+
+from safelight.config.tree import Model
+from safelight.errors import UsageError
+from safelight.keys import key
+
+# diffusers takes 4 s to import, by whichever door: it is imported where it is needed.
+
+
+def build_unet(model: Model, *, image_size: int, channels: int, classes: int, seed: int) -> nn.Module:
+    """A plain diffusers UNet2DModel, so that a trained one can be loaded by any tool.
+
+    The weights are a function of (model, seed); no random state of the caller is used or moved.
+    Conditional models have one label more than classes: the last stands for no label.
+    """
+    sides = _check(model, image_size, classes)
+    from diffusers.models.unets.unet_2d import UNet2DModel
+
+    attends = [side in model.attention for side in sides]
+    with _fixed_random(key(seed, "init")):
+        unet = UNet2DModel(
+            sample_size=image_size,
+            in_channels=channels,
+            out_channels=channels,
+            block_out_channels=model.widths,
+            layers_per_block=model.layers,
+            down_block_types=tuple("AttnDownBlock2D" if a else "DownBlock2D" for a in attends),
+            up_block_types=tuple("AttnUpBlock2D" if a else "UpBlock2D" for a in reversed(attends)),
+            add_attention=attends[-1],  # the middle block has the side of the last level
+            attention_head_dim=model.head_width,
+            norm_num_groups=model.norm_groups,
+            dropout=model.dropout,
+            num_class_embeds=classes + 1 if model.conditional else None,
+        )
+    if model.zero_output:
+        nn.init.zeros_(unet.conv_out.weight)
+        if unet.conv_out.bias is not None:
+            nn.init.zeros_(unet.conv_out.bias)
+    return unet
+
+
+def predict(model: nn.Module, x: Tensor, t: Tensor, labels: Tensor | None) -> Tensor:
+    """What the model says about `x` at `t`: a UNet2DModel or any nn.Module of (x, t[, label])."""
+    # By position: the third argument of UNet2DModel is class_labels, and a wrapper
+    # (DDP, torch.compile) hides the signature that would tell the name.
+    output = model(x, t) if labels is None else model(x, t, labels)
+    output = getattr(output, "sample", output)
+    if isinstance(output, tuple):
+        output = output[0]
+    if not isinstance(output, Tensor):
+        raise UsageError(
+            f"The model {_name(model)} returned a {type(output).__name__}. "
+            "Expected a tensor, or an object whose `.sample` is one."
+        )
+    if output.shape != x.shape:
+        raise UsageError(
+            f"The model {_name(model)} turned a batch of shape {tuple(x.shape)} into {tuple(output.shape)}. "
+            "A denoiser must keep the shape; if it also predicts a variance, return only the mean."
+        )
+    return output
+
+
+def load_pipeline_unet(folder: Path) -> nn.Module:
+    """The U-Net of a diffusers pipeline folder, or of a bare UNet2DModel folder; no network, no pickle."""
+    home = _unet_folder(Path(folder))
+    from diffusers.models.unets.unet_2d import UNet2DModel
+
+    try:
+        with torch.random.fork_rng(devices=[]):
+            loaded: Any = UNet2DModel.from_pretrained(
+                home.resolve(), use_safetensors=True, local_files_only=True, output_loading_info=True
+            )
+    except Exception as error:  # diffusers, safetensors and json each raise their own kinds
+        raise UsageError(f"The U-Net in {home} cannot be loaded: {error}") from error
+    unet, report = loaded
+    for kind, names in report.items():
+        if names:
+            raise UsageError(
+                f"The weights in {home} do not belong to its config.json: "
+                f"{len(names)} {kind.replace('_', ' ')}, such as {next(iter(names))}."
+            )
+    return unet.float().train()
+
+
+def checkpoint_blocks(model: nn.Module) -> int:
+    """Recompute every down, middle and up block, whole, in the backward pass; returns how many.
+
+    diffusers' own flag wraps the residual blocks and leaves out all attention, all resampling and the
+    first residual block in the middle. Names of parameters stay, and copies of the model keep it.
+    """
+    blocks = list(_blocks(model))
+    if not blocks:
+        raise UsageError(
+            f"model.gradient_checkpointing needs a model with down_blocks, mid_block or up_blocks; "
+            f"{_name(model)} has none of them. Checkpoint it yourself, or turn the setting off."
+        )
+    for block in blocks:
+        # A bound method of a module-level function, not a closure: deepcopy binds it to the copied block.
+        block.forward = MethodType(_recomputed_forward, block)
+    return len(blocks)
+
+
+def add_spectral_norm(model: nn.Module, seed: int = 0) -> int:
+    """Bound the spectral norm of every convolution and linear layer inside the blocks; returns how many.
+
+    Each layer gains two buffers, the singular vectors of a power iteration. Every forward pass in
+    training moves them: they are state, saved and loaded with the model. The start is a function of
+    (model, seed). State dict names change (`weight` becomes `parametrizations.weight.original`):
+    export after `torch.nn.utils.parametrize.remove_parametrizations`.
+    """
+    layers = [(n, m) for n, m in _named_block_layers(model) if isinstance(m, nn.Conv2d | nn.Linear)]
+    for name, layer in layers:
+        if not torch.any(layer.weight):
+            raise UsageError(
+                f"model.spectral_norm cannot divide {name} by its norm: its weights are all zero."
+            )
+    with _fixed_random(key(seed, "init", 1)):
+        for _, layer in layers:
+            spectral_norm(layer)
+    return len(layers)
+
+
+def module_of_parameters(model: nn.Module) -> Iterator[tuple[str, nn.Module, nn.Parameter]]:
+    """Each parameter once, with its name and the layer that uses it."""
+    seen: set[nn.Parameter] = set()
+    for path, module in model.named_modules():
+        for name, parameter in module.named_parameters(path, recurse=False):
+            if parameter not in seen:
+                seen.add(parameter)
+                yield name, _layer(model, path, module), parameter
+
+
+def _layer(model: nn.Module, path: str, module: nn.Module) -> nn.Module:
+    # A parametrized weight lives in <layer>.parametrizations.weight; what it is, its layer says.
+    if isinstance(module, ParametrizationList):
+        return model.get_submodule(path.rsplit(".", 2)[0])
+    return module
+
+
+def _check(model: Model, image_size: int, classes: int) -> list[int]:
+    """The feature-map side of every level, if a U-Net of these settings can exist."""
+    halvings = len(model.widths) - 1
+    if image_size % 2**halvings:
+        step = 2**halvings
+        near = image_size // step * step
+        raise UsageError(
+            f"data.image_size is {image_size}, which the {len(model.widths)} levels of model.widths cannot "
+            f"halve {halvings} times. Use {_either([n for n in (near, near + step) if n])}."
+        )
+    sides = [image_size >> level for level in range(halvings + 1)]
+    common = math.gcd(*model.widths)
+    if model.norm_groups < 1 or common % model.norm_groups:
+        divisors = [n for n in range(1, common + 1) if common % n == 0]
+        raise UsageError(
+            f"model.norm_groups is {model.norm_groups}, which does not divide every width of {model.widths}. "
+            f"Use {_either(divisors)}."
+        )
+    strangers = [side for side in model.attention if side not in sides]
+    if strangers:
+        raise UsageError(
+            f"model.attention asks for side {strangers[0]}, but the levels have sides {_either(sides)}."
+        )
+    for side, width in zip(sides, model.widths, strict=True):
+        if side in model.attention and width % model.head_width:
+            raise UsageError(
+                f"model.head_width is {model.head_width}, which does not divide the width {width} "
+                f"that has attention at side {side}."
+            )
+    if model.conditional and classes < 1:
+        raise UsageError("model.conditional is on, but the data has no labels. Turn it off.")
+    return sides
+
+
+def _unet_folder(folder: Path) -> Path:
+    """Where config.json and the safetensors are, after everything that can be refused was refused."""
+    home = next((f for f in (folder / "unet", folder) if (f / "config.json").is_file()), None)
+    if home is None:
+        raise UsageError(
+            f"{folder} holds no diffusers model: neither unet/config.json nor config.json is there."
+        )
+    try:
+        kind = json.loads((home / "config.json").read_text(encoding="utf-8"))["_class_name"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"{home / 'config.json'} does not name the class of a diffusers model.") from error
+    if kind != "UNet2DModel":
+        raise UsageError(f"{home} holds a {kind}. Only a UNet2DModel can be trained further.")
+    if not any(home.glob("diffusion_pytorch_model*.safetensors")):
+        pickles = sorted(f.name for f in home.glob("*.bin")) + sorted(f.name for f in home.glob("*.pt*"))
+        found = f"only {pickles[0]}, a pickle, which may run any code when opened" if pickles else "none"
+        raise UsageError(
+            f"{home} should hold its weights in diffusion_pytorch_model.safetensors; found {found}. "
+            "Save the model again with save_pretrained(folder, safe_serialization=True)."
+        )
+    return home
+
+
+def _blocks(model: nn.Module) -> Iterator[nn.Module]:
+    yield from (block for _, block in _named_blocks(model))
+
+
+def _named_blocks(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    for attribute in ("down_blocks", "mid_block", "up_blocks"):
+        part = getattr(model, attribute, None)
+        if isinstance(part, nn.ModuleList):
+            yield from ((f"{attribute}.{index}", block) for index, block in enumerate(part))
+        elif isinstance(part, nn.Module):
+            yield attribute, part
+
+
+def _named_block_layers(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    for name, block in _named_blocks(model):
+        yield from block.named_modules(prefix=name)
+
+
+def _recomputed_forward(block: nn.Module, *args: Any, **kwargs: Any) -> Any:
+    forward = partial(type(block).forward, block)
+    if not (block.training and torch.is_grad_enabled()):
+        return forward(*args, **kwargs)
+
+    def contexts() -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
+        return nullcontext(), _still(block)
+
+    return checkpoint(forward, *args, use_reentrant=False, context_fn=contexts, **kwargs)
+
+
+@contextmanager
+def _still(block: nn.Module) -> Iterator[None]:
+    """Keep parametrizations from moving their state: a recomputed forward must repeat, not go on.
+
+    Trap: without this, spectral norm would step its power iteration twice and take the gradient of
+    other weights than those of the forward pass.
+    """
+    moving = [m for m in block.modules() if isinstance(m, ParametrizationList) and m.training]
+    for parametrization in moving:
+        parametrization.eval()
+    try:
+        yield
+    finally:
+        for parametrization in moving:
+            parametrization.train()
+
+
+@contextmanager
+def _fixed_random(seed: int) -> Iterator[None]:
+    # The CPU generator only: torch.manual_seed would also seed every GPU, which fork_rng does not undo here.
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        yield
+
+
+def _name(model: nn.Module) -> str:
+    return type(model).__name__
+
+
+def _either(numbers: list[int]) -> str:
+    words = [str(number) for number in numbers]
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"

@@ -1,0 +1,1 @@
+"""Pictures out: grids of samples, strips of denoising, time-lapses of training."""

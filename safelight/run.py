@@ -1,0 +1,111 @@
+"""The run folder: where each thing lives in it, and the small status file that says how the run is."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safelight.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """Paths of one run; relocatable, since nothing inside knows where it lies."""
+
+    path: Path
+
+    @property
+    def config(self) -> Path:
+        return self.path / "config.yaml"
+
+    @property
+    def status_file(self) -> Path:
+        return self.path / "run.json"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    @property
+    def snapshots(self) -> Path:
+        return self.path / "ema"
+
+    @property
+    def samples(self) -> Path:
+        return self.path / "samples"
+
+    @property
+    def record(self) -> Path:
+        return self.path / "record.sqlite"
+
+    def picture(self, step: int) -> Path:
+        return self.samples / f"step_{step:08d}.png"
+
+    def pictures(self) -> list[tuple[int, Path]]:
+        return sorted((int(p.stem.removeprefix("step_")), p) for p in self.samples.glob("step_*.png"))
+
+    def status(self) -> dict[str, Any]:
+        try:
+            return json.loads(self.status_file.read_bytes())
+        except (OSError, ValueError):
+            return {}
+
+    def report(self, **facts: Any) -> None:
+        """Merges facts into run.json. A full disk costs the heartbeat, never the run."""
+        content = json.dumps(self.status() | facts | {"heartbeat": time.time(), "pid": os.getpid()}, indent=1)
+        temporary = self.status_file.with_suffix(".tmp")
+        try:
+            temporary.write_text(content)
+            os.replace(temporary, self.status_file)
+        except OSError:
+            temporary.unlink(missing_ok=True)
+
+
+def open_run(path: Path) -> RunFolder:
+    """An existing run; a path that is none is told in words."""
+    folder = RunFolder(path)
+    if not path.is_dir():
+        raise UsageError(f"{path} is no folder. Name a run folder, such as runs/latest.")
+    if not folder.config.is_file():
+        raise UsageError(
+            f"{path} has no config.yaml, so no training ever started there. Start one: safelight train --run {path}"
+        )
+    return folder
+
+
+def create_run(path: Path) -> RunFolder:
+    """A new folder; one that already holds a run is never written over."""
+    folder = RunFolder(path)
+    if folder.config.exists():
+        raise UsageError(
+            f"{path} already holds a run. Carry it on with `safelight resume {path}`, or choose another --run."
+        )
+    try:
+        folder.samples.mkdir(parents=True, exist_ok=True)
+        folder.checkpoints.mkdir(exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"The run folder {path} cannot be made: {error.strerror}. Choose another --run.") from error
+    return folder
+
+
+def free_name(parent: Path, name: str) -> Path:
+    """runs/digits-1, runs/digits-2, …"""
+    taken = {p.name for p in parent.iterdir()} if parent.is_dir() else set()
+    return next(parent / f"{name}-{i}" for i in range(1, len(taken) + 2) if f"{name}-{i}" not in taken)
+
+
+def point_latest(folder: RunFolder) -> None:
+    """`latest` beside the run leads to it."""
+    link, temporary = folder.path.parent / "latest", folder.path.parent / f".latest-{os.getpid()}"
+    if link.exists() and not link.is_symlink():
+        return  # somebody's own folder
+    try:
+        temporary.unlink(missing_ok=True)
+        temporary.symlink_to(folder.path.name)
+        os.replace(temporary, link)
+    except OSError:
+        temporary.unlink(missing_ok=True)  # file systems without links do without

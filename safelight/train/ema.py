@@ -1,0 +1,110 @@
+"""Averages of the weights: fp32 shadows of the parameters, and any average length rebuilt after training."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from safelight.config.tree import Ema
+
+MAIN = "main"  # the average that samples are drawn from
+
+
+def power_exponent(width: float) -> float:
+    """γ of the power-function average with this relative width (Karras et al. 2024, eq. 126 and 127)."""
+    roots = np.roots([1, 7, 16 - width**-2, 12 - width**-2])
+    return float(roots[np.isreal(roots)].real.max())
+
+
+def power_decay(width: float, step: int) -> float:
+    """β after `step` updates: 0 at the first one, so the initial weights never enter the average."""
+    return (1 - 1 / step) ** (power_exponent(width) + 1)
+
+
+def exponential_decay(decay: float, step: int) -> float:
+    """A decay that grows with the run: after 30 steps less than 1 part in 10,000 of the initial weights is left."""
+    return min(decay, 1 - (1 + step) ** -0.75)
+
+
+class Averages:
+    """The main average and the snapshot profiles; a function of the step and the weights it was shown."""
+
+    def __init__(self, settings: Ema, model: nn.Module) -> None:
+        self.settings = settings
+        named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+        self.names = [name for name, _ in named]
+        self._parameters = [p for _, p in named]
+        self.shadows = {track: [p.detach().float().clone() for p in self._parameters] for track in self._tracks()}
+
+    def _tracks(self) -> list[str]:
+        profiles = [profile_name(w) for w in self.settings.profiles] if self.settings.snapshots else []
+        if self.settings.kind == "power":
+            profiles = [name for name in profiles if name != profile_name(self.settings.width)]
+        return [MAIN, *profiles]
+
+    @torch.no_grad()
+    def update(self, step: int) -> None:
+        """After the optimizer's update number `step` (from 1). The shadows never alias the live weights."""
+        for track, shadow in self.shadows.items():
+            torch._foreach_lerp_(shadow, self._parameters, 1 - self.decay(track, step))
+
+    def decay(self, track: str, step: int) -> float:
+        if track == MAIN and self.settings.kind == "exponential":
+            decay = self.settings.decay
+            return exponential_decay(decay, step) if self.settings.warmup else decay
+        return power_decay(self.settings.width if track == MAIN else float(track), step)
+
+    def tensors(self, track: str = MAIN) -> dict[str, Tensor]:
+        """The average by parameter name, ready for `torch.func.functional_call`."""
+        return dict(zip(self.names, self.shadows[track], strict=True))
+
+    def profile(self, width: float) -> dict[str, Tensor]:
+        """The running average of a snapshot profile, which may be the main one."""
+        name = profile_name(width)
+        return self.tensors(name if name in self.shadows else MAIN)
+
+    @torch.no_grad()
+    def load(self, track: str, tensors: dict[str, Tensor]) -> None:
+        for name, shadow in zip(self.names, self.shadows[track], strict=True):
+            shadow.copy_(tensors[name])
+
+
+def profile_name(width: float) -> str:
+    return f"{width:g}"
+
+
+def snapshot_steps(count: int, steps: int) -> list[int]:
+    """When profiles are snapshot: evenly over the run, the last one at its end."""
+    return sorted({round(steps * (i + 1) / count) for i in range(count)} - {0})
+
+
+def rebuild_weights(
+    available: Sequence[tuple[int, float]], wanted_step: int, wanted_width: float
+) -> np.ndarray:
+    """How much of each snapshot (step, width) makes the average of another width (Karras et al. 2024, alg. 3)."""
+    times = np.array([step for step, _ in available], dtype=np.float64)
+    exponents = np.array([power_exponent(width) for _, width in available])
+    time, exponent = np.array([float(wanted_step)]), np.array([power_exponent(wanted_width)])
+    overlap = _overlap(times, exponents, times, exponents)
+    aim = _overlap(times, exponents, time, exponent)[:, 0]
+    weights = np.linalg.lstsq(overlap, aim, rcond=1e-12)[0]  # snapshots may be nearly parallel
+    return weights / weights.sum()
+
+
+def _overlap(ta: np.ndarray, ga: np.ndarray, tb: np.ndarray, gb: np.ndarray) -> np.ndarray:
+    """∫ pa·pb of two power profiles p(τ) = (γ+1) τ^γ / t^(γ+1) on [0, t], for all pairs."""
+    ta, ga, tb, gb = ta[:, None], ga[:, None], tb[None, :], gb[None, :]
+    power = np.where(ta < tb, gb, -ga)
+    return (ga + 1) * (gb + 1) * (ta / tb) ** power / ((ga + gb + 1) * np.maximum(ta, tb))
+
+
+def blend(snapshots: Sequence[dict[str, Tensor]], weights: np.ndarray) -> dict[str, Tensor]:
+    """The weighted sum of snapshots, summed in float64."""
+    total = {name: torch.zeros_like(value, dtype=torch.float64) for name, value in snapshots[0].items()}
+    for snapshot, weight in zip(snapshots, weights, strict=True):
+        for name, value in snapshot.items():
+            total[name].add_(value.double(), alpha=float(weight))
+    return {name: value.float() for name, value in total.items()}

@@ -1,0 +1,94 @@
+"""The one place that knows devices and processes: a thin shell around torch and accelerate."""
+
+from __future__ import annotations
+
+import os
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+from torch import Tensor
+
+from safelight.config.tree import Precision
+from safelight.errors import UsageError
+
+DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+class Engine:
+    """A device, a place among the processes, and the arithmetic of the forward pass."""
+
+    def __init__(self, device: str, precision: Precision) -> None:
+        self.precision: Precision = precision
+        self.rank, self.processes = 0, 1
+        self.device = choose_device(device)
+        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            self._join(device)
+        # A host copy waits for all queued device work: free on a CPU, so look every step; elsewhere, seldom.
+        self.window = 1 if self.device.type == "cpu" else 16
+
+    def _join(self, device: str) -> None:
+        from accelerate import PartialState
+
+        state = PartialState(cpu=device == "cpu")
+        self.rank, self.processes, self.device = state.process_index, state.num_processes, state.device
+
+    @property
+    def is_main(self) -> bool:
+        return self.rank == 0
+
+    def autocast(self) -> AbstractContextManager[object]:
+        """The precision of the forward pass; weights stay fp32."""
+        if self.precision == "fp32":
+            return nullcontext()
+        return torch.autocast(self.device.type, dtype=DTYPES[self.precision])
+
+    def any(self, flag: Tensor) -> Tensor:
+        """1 on every process if it is 1 on one of them."""
+        if self.processes > 1:
+            torch.distributed.all_reduce(flag, op=torch.distributed.ReduceOp.MAX)
+        return flag
+
+    def send(self, tensor: Tensor) -> Tensor:
+        """To the device, without waiting for it."""
+        if self.device.type == "cuda":
+            tensor = tensor.pin_memory()
+        return tensor.to(self.device, non_blocking=True)
+
+    def seed(self, value: int) -> None:
+        """Seeds what the model itself draws (dropout), here and now."""
+        torch.default_generator.manual_seed(value)
+        if self.device.type == "cuda":
+            torch.cuda.manual_seed(value)
+        elif self.device.type == "mps":
+            torch.mps.manual_seed(value)
+
+    def describe(self) -> str:
+        if self.device.type == "cuda":
+            return f"{self.device} ({torch.cuda.get_device_name(self.device)})"
+        if self.device.type == "cpu":
+            threads = torch.get_num_threads()
+            return f"cpu ({threads} thread{'s' * (threads != 1)})"
+        return str(self.device)
+
+
+def choose_device(name: str) -> torch.device:
+    """The device asked for, or the best there is; an absent one is an error, never a silent CPU."""
+    present = ["cpu"]
+    if torch.backends.mps.is_available():
+        present.insert(0, "mps")
+    if torch.cuda.is_available():
+        present.insert(0, "cuda")
+    if name == "auto":
+        return torch.device(present[0])
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise UsageError(f"train.device is {name!r}, which is no device. Use one of: auto, {', '.join(present)}.") from None
+    if device.type not in present:
+        raise UsageError(
+            f"train.device is {name!r}, but this machine has no {device.type.upper()} that torch "
+            f"{torch.__version__} can use. Use one of: auto, {', '.join(present)}."
+        )
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise UsageError(f"train.device is {name!r}, but there are {torch.cuda.device_count()} CUDA devices, from 0.")
+    return device

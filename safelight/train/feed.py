@@ -1,0 +1,80 @@
+"""The input of every step: rows, timesteps, noise and labels, as a pure function of the step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+from torch import Tensor
+
+from safelight.config import Config
+from safelight.data.batches import Batches
+from safelight.diffusion.draws import draw_label_drop, draw_noise, draw_timesteps
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """One micro-batch, on the host or on the device."""
+
+    start: int  # global row of its first sample
+    ids: np.ndarray  # dataset indices
+    x0: Tensor
+    noise: Tensor
+    t: Tensor
+    labels: Tensor | None
+
+    def moved(self, send: Callable[[Tensor], Tensor]) -> Inputs:
+        labels = None if self.labels is None else send(self.labels)
+        return Inputs(self.start, self.ids, send(self.x0), send(self.noise), send(self.t), labels)
+
+
+class Feed:
+    """Hands out the micro-batches of one process, prepared ahead by threads if there are any."""
+
+    def __init__(self, config: Config, batches: Batches, *, micro_batches: int, rank: int = 0, processes: int = 1):
+        self.config, self.batches = config, batches
+        share = config.train.batch_size // processes
+        size = share // micro_batches
+        self.spans = [(rank * share + i * size, rank * share + (i + 1) * size) for i in range(micro_batches)]
+        workers = config.data.workers
+        self._pool = ThreadPoolExecutor(workers, "safelight-feed") if workers else None
+        self._ahead: dict[int, Future[list[Inputs]]] = {}
+
+    def take(self, step: int) -> list[Inputs]:
+        """The micro-batches of a step; any step may be asked for at any time."""
+        if self._pool is None:
+            return self.prepare(step)
+        for near in range(step, step + 1 + self.config.data.workers):
+            if near not in self._ahead:
+                self._ahead[near] = self._pool.submit(self.prepare, near)
+        self._ahead = {near: future for near, future in self._ahead.items() if near >= step}
+        return self._ahead.pop(step).result()
+
+    def prepare(self, step: int) -> list[Inputs]:
+        train, diffusion = self.config.train, self.config.diffusion
+        t = draw_timesteps(
+            diffusion.timestep_sampling,
+            seed=train.seed,
+            step=step,
+            batch_size=train.batch_size,
+            timesteps=diffusion.timesteps,
+        )
+        return [self._micro_batch(step, start, stop, t[start:stop]) for start, stop in self.spans]
+
+    def _micro_batch(self, step: int, start: int, stop: int, t: Tensor) -> Inputs:
+        rows = self.batches.rows(step, start, stop)
+        noise = draw_noise(self.config.train.seed, step, start, stop, tuple(rows.images.shape[1:]))
+        labels = self._labels(rows.labels, step, start, stop) if self.config.model.conditional else None
+        return Inputs(start, rows.ids, rows.images, noise, t, labels)
+
+    def _labels(self, labels: Tensor | None, step: int, start: int, stop: int) -> Tensor:
+        assert labels is not None and self.config.data.classes is not None, "conditional runs need labels"
+        train = self.config.train
+        dropped = draw_label_drop(train.seed, step, train.batch_size, self.config.model.label_drop)
+        return labels.masked_fill(dropped[start:stop], self.config.data.classes)
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)

@@ -1,0 +1,83 @@
+"""AdamW, its parameter groups, and the learning rate as a pure function of the step."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd
+
+from safelight.config.tree import Optimizer
+
+DECAYED = (nn.Linear, nn.Bilinear, nn.MultiheadAttention, _ConvNd)
+SHARE_OF_RUN, LONGEST_WARMUP = 0.08, 5000
+
+
+def warmup_steps(settings: Optimizer, steps: int) -> int:
+    if settings.warmup is not None:
+        return settings.warmup
+    return min(LONGEST_WARMUP, math.ceil(steps * SHARE_OF_RUN))
+
+
+def learning_rate(settings: Optimizer, step: int, steps: int) -> float:
+    """Of update number `step` (from 0): linear warmup, then cosine; the last update's is exactly the floor."""
+    warmup = warmup_steps(settings, steps)
+    if step < warmup:
+        return settings.lr * (step + 1) / warmup
+    progress = min(1.0, (step + 1 - warmup) / max(1, steps - warmup))
+    low = settings.lr * settings.floor
+    return low + (settings.lr - low) * (1 + math.cos(math.pi * progress)) / 2
+
+
+def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, object]]:
+    """Weight matrices and convolutions decay, all else does not; decided by the module that owns the tensor."""
+    decayed, free = [], []
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            (decayed if _decays(model, name, parameter) else free).append(parameter)
+    return [{"params": decayed, "weight_decay": weight_decay}, {"params": free, "weight_decay": 0.0}]
+
+
+def _decays(model: nn.Module, name: str, parameter: nn.Parameter) -> bool:
+    path = name.split(".parametrizations.")[0] if ".parametrizations." in name else name.rpartition(".")[0]
+    return parameter.dim() >= 2 and isinstance(model.get_submodule(path), DECAYED)
+
+
+def make_optimizer(settings: Optimizer, model: nn.Module) -> torch.optim.AdamW:
+    """Fused: one kernel, and it can be told on the device to leave everything as it is (see `update`)."""
+    return torch.optim.AdamW(
+        parameter_groups(model, settings.weight_decay),
+        lr=settings.lr,
+        betas=(settings.beta1, settings.beta2),
+        eps=settings.eps,
+        fused=True,
+    )
+
+
+def update(optimizer: torch.optim.AdamW, lr: float, refused: Tensor) -> None:
+    """One update, or none where `refused` is 1: decided on the device, without a host sync."""
+    for group in optimizer.param_groups:
+        group["lr"] = lr
+    # The fused kernels read `found_inf` (it is how torch's GradScaler skips a step): weights, moments and
+    # step counters all stay untouched.
+    optimizer.grad_scale, optimizer.found_inf = None, refused  # type: ignore[attr-defined]
+    optimizer.step()
+
+
+def optimizer_tensors(optimizer: torch.optim.AdamW, model: nn.Module) -> dict[str, Tensor]:
+    """The moments and counters, by parameter name."""
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    return {
+        f"{names[parameter]}/{part}": value
+        for parameter, state in optimizer.state.items()
+        for part, value in state.items()
+    }
+
+
+def load_optimizer(optimizer: torch.optim.AdamW, model: nn.Module, tensors: dict[str, Tensor]) -> None:
+    names = dict(model.named_parameters())
+    for full, value in tensors.items():
+        name, _, part = full.rpartition("/")
+        parameter = names[name]
+        optimizer.state[parameter][part] = value.to(parameter.device)

@@ -1,0 +1,32 @@
+"""The loss scale of fp16 training: two device numbers that grow and back off without a host sync."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from safelight.config.tree import Precision
+
+FIRST, LOWEST, GROWTH_INTERVAL = 65536.0, 2.0**-4, 2000
+
+
+class LossScale:
+    """Multiplies the loss before backward, and divides the gradients after. Constantly 1 unless fp16."""
+
+    def __init__(self, precision: Precision, device: torch.device) -> None:
+        self.active = precision == "fp16"
+        self.scale = torch.full((), FIRST if self.active else 1.0, device=device)
+        self.good_steps = torch.zeros((), device=device)
+
+    def unscale(self, gradients: list[Tensor]) -> None:
+        if self.active:
+            torch._foreach_mul_(gradients, 1 / self.scale)
+
+    def adjust(self, refused: Tensor) -> None:
+        """Halve after an overflow, double after 2,000 steps without one."""
+        if not self.active:
+            return
+        counted = torch.where(refused > 0, 0.0, self.good_steps + 1)
+        grown = torch.where(counted >= GROWTH_INTERVAL, self.scale * 2, self.scale)
+        self.scale = torch.where(refused > 0, self.scale / 2, grown)
+        self.good_steps = torch.where(counted >= GROWTH_INTERVAL, 0.0, counted)

@@ -1,0 +1,101 @@
+"""Everything that changes while training: what a checkpoint holds, and nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from safelight.errors import CheckpointError
+from safelight.train.checkpoint import Loaded, Snapshot
+from safelight.train.clipping import Clipper
+from safelight.train.ema import MAIN, Averages
+from safelight.train.optimizer import load_optimizer, optimizer_tensors
+from safelight.train.scaling import LossScale
+
+
+@dataclass(slots=True)
+class Counters:
+    """The small numbers of a run."""
+
+    step: int = 0  # completed optimizer steps
+    refused: int = 0  # updates that were refused because something was not finite
+    refused_in_row: int = 0
+    best_step: int | None = None  # lowest loss of the fixed probe set, under the averaged weights
+    best_loss: float = float("inf")
+    seconds: float = 0.0  # spent training, over all sittings
+
+
+@dataclass(slots=True)
+class State:
+    """The live objects of a run."""
+
+    model: nn.Module
+    optimizer: torch.optim.AdamW
+    averages: Averages
+    clipper: Clipper
+    scale: LossScale
+    counters: Counters = field(default_factory=Counters)
+
+    def snapshot(self, environment: dict[str, Any]) -> Snapshot:
+        """A clone of everything in host memory: the one pause that a checkpoint costs the training."""
+        tensors = {
+            "model": self.model.state_dict(),
+            "ema": self.averages.tensors(),
+            "optimizer": optimizer_tensors(self.optimizer, self.model),
+        }
+        profiles = {
+            f"{track}/{name}": value
+            for track in self.averages.shadows
+            if track != MAIN
+            for name, value in self.averages.tensors(track).items()
+        }
+        if profiles:
+            tensors["profiles"] = profiles
+        scalars = {
+            "clip_running": float(self.clipper.running),
+            "loss_scale": float(self.scale.scale),
+            "good_steps": float(self.scale.good_steps),
+        }
+        counters = {name: getattr(self.counters, name) for name in Counters.__slots__}
+        return Snapshot(
+            step=self.counters.step,
+            tensors={stem: _cloned(group) for stem, group in tensors.items()},
+            state=counters | scalars,
+            environment=environment,
+        )
+
+    @torch.no_grad()
+    def restore(self, loaded: Loaded) -> None:
+        """The exact inverse of `snapshot`."""
+        _check_shapes(self.model.state_dict(), loaded)
+        self.model.load_state_dict(loaded.tensors["model"])
+        self.averages.load(MAIN, loaded.tensors["ema"])
+        for track in self.averages.shadows:
+            if track != MAIN:
+                prefix = f"{track}/"
+                group = loaded.tensors.get("profiles", {})
+                self.averages.load(track, {k.removeprefix(prefix): v for k, v in group.items() if k.startswith(prefix)})
+        load_optimizer(self.optimizer, self.model, loaded.tensors["optimizer"])
+        self.clipper.running.fill_(loaded.state["clip_running"])
+        self.scale.scale.fill_(loaded.state["loss_scale"])
+        self.scale.good_steps.fill_(loaded.state["good_steps"])
+        self.counters = Counters(**{name: loaded.state[name] for name in Counters.__slots__})
+
+
+def _cloned(group: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: value.detach().to("cpu", copy=True).contiguous() for name, value in group.items()}
+
+
+def _check_shapes(expected: dict[str, Tensor], loaded: Loaded) -> None:
+    found = loaded.tensors["model"]
+    missing, surplus = expected.keys() - found.keys(), found.keys() - expected.keys()
+    wrong = [n for n in expected.keys() & found.keys() if expected[n].shape != found[n].shape]
+    if missing or surplus or wrong:
+        example = sorted(missing | surplus | set(wrong))[0]
+        raise CheckpointError(
+            f"{loaded.path} is not of this model: {len(missing)} tensors are missing, {len(surplus)} are unknown, "
+            f"{len(wrong)} have another shape (for example {example}). Resume with the config of that run."
+        )

@@ -1,0 +1,74 @@
+"""One optimizer step: accumulate, unscale, judge, clip, update, average."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from safelight.config import Config
+from safelight.diffusion.objective import Noised, Objective
+from safelight.keys import key
+from safelight.model.unet import predict
+from safelight.train.clipping import global_norm
+from safelight.train.engine import Engine
+from safelight.train.feed import Inputs
+from safelight.train.optimizer import learning_rate, update
+from safelight.train.state import State
+
+
+@dataclass(frozen=True, slots=True)
+class StepView:
+    """What one step did, still on the device: monitors may look, not touch."""
+
+    step: int  # index of the update, from 0
+    inputs: Sequence[Inputs]
+    loss: Tensor  # [batch] unweighted, of this process
+    norm: Tensor  # before clipping
+    limit: Tensor
+    scale: Tensor
+    refused: Tensor  # 1 where the update was refused
+    lr: float
+
+
+class Stepper:
+    """Binds the parts that a step needs; owns none of them."""
+
+    def __init__(self, config: Config, engine: Engine, objective: Objective, state: State, network: nn.Module) -> None:
+        self.config, self.engine, self.objective = config, engine, objective
+        self.state, self.network = state, network  # network: the model, or the model compiled or wrapped
+        self._parameters = [p for p in state.model.parameters() if p.requires_grad]
+
+    def take(self, inputs: Sequence[Inputs], step: int) -> StepView:
+        loss = torch.cat([self.accumulate(micro, step) for micro in inputs])
+        gradients = [p.grad for p in self._parameters if p.grad is not None]
+        state = self.state
+        state.scale.unscale(gradients)
+        norm = global_norm(gradients)
+
+        # Refused on all processes together, before anything is touched: weights, moments, counters stay clean.
+        refused = self.engine.any(1 - (norm.isfinite() & loss.isfinite().all()).float())
+        limit = state.clipper.clip(gradients, norm)
+        lr = learning_rate(self.config.optimizer, step, self.config.train.steps)
+        update(state.optimizer, lr, refused)
+        state.optimizer.zero_grad(set_to_none=True)
+        scale = state.scale.scale
+        state.scale.adjust(refused)
+        state.averages.update(step + 1)
+        return StepView(step, inputs, loss, norm, limit, scale, refused, lr)
+
+    def accumulate(self, micro: Inputs, step: int) -> Tensor:
+        """Forward and backward of one micro-batch; returns its unweighted losses."""
+        noised, answer = self.forward(micro, step)
+        plain, weighted = self.objective.loss(answer, noised)
+        # The sum over a micro-batch divided by the whole batch: any number of micro-batches adds up the same.
+        (weighted.sum() * (self.state.scale.scale / self.config.train.batch_size)).backward()
+        return plain.detach()
+
+    def forward(self, micro: Inputs, step: int) -> tuple[Noised, Tensor]:
+        noised = self.objective.corrupt(micro.x0, micro.noise, micro.t)
+        self.engine.seed(key(self.config.train.seed, "dropout", step, micro.start))
+        with self.engine.autocast():
+            return noised, predict(self.network, noised.x_t, noised.t, micro.labels)
