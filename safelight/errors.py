@@ -1,13 +1,13 @@
 """Every way a run can end, each with its exit code.
 
-    SafelightError       1   something broke that the person cannot have caused
-      UsageError         2   a wrong word on the command line or in a config
-      DataError          3   images that are missing, unreadable or too few
-      OutOfMemory        4   the model or batch does not fit
-      Stopped            5   the run was ended by a diagnosis
-      CheckpointError    1   nothing that can be loaded, or nowhere to save
-      RunBusy            2   another process holds the run folder
-    Interrupted   75/130   asked to stop; the state is saved
+SafelightError       1   something broke that the person cannot have caused
+  UsageError         2   a wrong word on the command line or in a config
+  DataError          3   images that are missing, unreadable or too few
+  OutOfMemory        4   the model or batch does not fit
+  Stopped            5   the run was ended by a diagnosis
+  CheckpointError    1   nothing that can be loaded, or nowhere to save
+  RunBusy            2   another process holds the run folder
+Interrupted   75/130   asked to stop; the state is saved
 """
 
 from __future__ import annotations

@@ -42,6 +42,17 @@ class RunFolder:
     def record(self) -> Path:
         return self.path / "record.sqlite"
 
+    @property
+    def architecture_file(self) -> Path:
+        return self.path / "model.json"
+
+    def architecture(self) -> dict[str, Any] | None:
+        """What the U-Net was built from, or None for a model of the user's own."""
+        try:
+            return json.loads(self.architecture_file.read_bytes())
+        except (OSError, ValueError):
+            return None
+
     def picture(self, step: int) -> Path:
         return self.samples / f"step_{step:08d}.png"
 
@@ -88,7 +99,9 @@ def create_run(path: Path) -> RunFolder:
         folder.samples.mkdir(parents=True, exist_ok=True)
         folder.checkpoints.mkdir(exist_ok=True)
     except OSError as error:
-        raise UsageError(f"The run folder {path} cannot be made: {error.strerror}. Choose another --run.") from error
+        raise UsageError(
+            f"The run folder {path} cannot be made: {error.strerror}. Choose another --run."
+        ) from error
     return folder
 
 

@@ -8,8 +8,8 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     # Handwritten digits at 8 px: about three minutes on two CPU cores.
     "digits": {
         "data": {"source": "digits", "image_size": 8},
-        "model": {"widths": (48, 96), "layers": 2, "attention": (), "norm_groups": 16},
-        "optimizer": {"lr": 1e-3},
+        "model": {"widths": (32, 64), "layers": 2, "attention": (), "norm_groups": 16},
+        "optimizer": {"lr": 2e-3},
         "train": {"steps": 1200, "batch_size": 128},
         "sample": {"steps": 25},
     },

@@ -73,7 +73,9 @@ def convert(key: str, value: Any, hint: Any, where: str = "") -> Any:
             return _fitted(value, option)
         except (TypeError, ValueError):
             continue
-    raise UsageError(f"{key} is {_shown(value)}{where}, but it must be {describe(hint)}{_near_word(value, hint)}")
+    raise UsageError(
+        f"{key} is {_shown(value)}{where}, but it must be {describe(hint)}{_near_word(value, hint)}"
+    )
 
 
 def _options(hint: Any) -> tuple[Any, ...]:
@@ -106,7 +108,11 @@ def _fitted(value: Any, hint: Any) -> Any:
 def _read_word(word: str) -> Any:
     """YAML 1.1 takes `1e-4` and `1_000` for words; people mean numbers."""
     try:
-        return float(word) if any(c in word for c in ".eE") and word.lower() not in ("true", "false") else int(word)
+        return (
+            float(word)
+            if any(c in word for c in ".eE") and word.lower() not in ("true", "false")
+            else int(word)
+        )
     except ValueError:
         return {"true": True, "false": False}.get(word.lower(), word)
 
@@ -131,10 +137,18 @@ def describe(hint: Any) -> str:
     if origin is Literal:
         return "one of " + ", ".join(map(str, args)) if len(args) > 1 else str(args[0])
     if origin is tuple:
-        return f"a list of {describe(args[0]).removeprefix('a ')}s" if args[-1] is Ellipsis else (
-            f"{len(args)} {describe(args[0]).removeprefix('a ')}s"
+        return (
+            f"a list of {describe(args[0]).removeprefix('a ')}s"
+            if args[-1] is Ellipsis
+            else (f"{len(args)} {describe(args[0]).removeprefix('a ')}s")
         )
-    names = {int: "a whole number", float: "a number", bool: "true or false", str: "a word", type(None): "none"}
+    names = {
+        int: "a whole number",
+        float: "a number",
+        bool: "true or false",
+        str: "a word",
+        type(None): "none",
+    }
     return names[hint]
 
 
@@ -147,7 +161,9 @@ def nearest(word: str, known: Any) -> str:
     """The end of a sentence: '. Did you mean …?' or a full stop."""
     leaves = {k.rpartition(".")[2]: k for k in map(str, known)}
     close = difflib.get_close_matches(word, [*map(str, known)], 1, 0.6)
-    close = close or [leaves[leaf] for leaf in difflib.get_close_matches(word.rpartition(".")[2], leaves, 1, 0.6)]
+    close = close or [
+        leaves[leaf] for leaf in difflib.get_close_matches(word.rpartition(".")[2], leaves, 1, 0.6)
+    ]
     return f". Did you mean {close[0]!r}?" if close else "."
 
 
@@ -189,7 +205,9 @@ def read_yaml(file: Path) -> Mapping[str, Any]:
     """A config file as plain data; nothing in it is executed."""
     try:
         if file.stat().st_size > LARGEST_FILE:
-            raise UsageError(f"{file} has {file.stat().st_size:,} bytes; a config has at most {LARGEST_FILE:,}.")
+            raise UsageError(
+                f"{file} has {file.stat().st_size:,} bytes; a config has at most {LARGEST_FILE:,}."
+            )
         tree = _UniqueKeys(file.read_text("utf-8-sig")).get_single_data()
     except OSError as error:
         raise UsageError(f"The config {file} cannot be read: {error.strerror}.") from error
@@ -199,7 +217,9 @@ def read_yaml(file: Path) -> Mapping[str, Any]:
     if tree is None:
         return {}
     if not isinstance(tree, dict):
-        raise UsageError(f"{file} holds a {type(tree).__name__}, but a config is sections of settings (train: …).")
+        raise UsageError(
+            f"{file} holds a {type(tree).__name__}, but a config is sections of settings (train: …)."
+        )
     return tree
 
 
@@ -207,7 +227,9 @@ def to_dict(config: Config) -> dict[str, dict[str, Any]]:
     """Plain data, with lists for tuples, ready for YAML or JSON."""
     return {
         section.name: {
-            f.name: list(value) if isinstance(value := getattr(getattr(config, section.name), f.name), tuple) else value
+            f.name: list(value)
+            if isinstance(value := getattr(getattr(config, section.name), f.name), tuple)
+            else value
             for f in fields(getattr(config, section.name))
         }
         for section in fields(config)

@@ -33,14 +33,14 @@ class _Epoch:
 
 
 class Batches:
-    """The endless stream of one permutation after another, cut into batches; nothing is dropped at an epoch's end."""
+    """One permutation of the set after another, cut into batches that run on across the end of an epoch."""
 
     def __init__(self, images: Images, *, seed: int, batch_size: int, flip: bool) -> None:
         assert len(images.pixels) > 0, "no images"
         assert batch_size > 0, f"batch_size is {batch_size}"
         assert images.pixels.dtype == np.uint8, f"pixels are {images.pixels.dtype}, not uint8"
         every_value = scale(np.arange(256, dtype=np.uint8).reshape(256, 1, 1, 1))
-        assert every_value.min() == -1 and every_value.max() == 1, "the scale leaves [-1, 1]"
+        assert (every_value.min(), every_value.max()) == (-1, 1), "the scale leaves [-1, 1]"
         self._images = images
         self._seed = seed
         self._batch_size = batch_size
@@ -55,7 +55,7 @@ class Batches:
         return self._draw(step, 0, self._batch_size)[0]
 
     def rows(self, step: int, start: int, stop: int) -> Rows:
-        """Rows `start` to `stop` of the batch of this step, whichever process or micro-batch asks for them."""
+        """Rows `start` to `stop` of this step's batch, whichever process or micro-batch asks for them."""
         ids, flipped = self._draw(step, start, stop)
         pixels = self._images.pixels.take(ids, axis=0)
         if flipped is not None:
@@ -111,7 +111,8 @@ def scale(pixels: np.ndarray) -> np.ndarray:
     """
     count, height, width, channels = pixels.shape
     scaled = np.empty((count, channels, height, width), np.float32)
-    np.divide(pixels.transpose(0, 3, 1, 2), np.float32(127.5), out=scaled)
+    # Without dtype, NumPy 1 divides bytes by a scalar in half precision.
+    np.divide(pixels.transpose(0, 3, 1, 2), np.float32(127.5), out=scaled, dtype=np.float32)
     return np.subtract(scaled, np.float32(1), out=scaled)
 
 

@@ -1,4 +1,4 @@
-"""Turns the bytes of one file, an image or an idx array, into pixels that are neither squashed nor guessed."""
+"""Owns how the bytes of an image or idx file become pixels: nothing squashed, nothing guessed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Unreadable(Exception):
 
 
 def read_image(path: Path, data: Data) -> np.ndarray:
-    """The first frame of one image file as uint8 [side, side, 1 or 3]; 1 where it is grey or grey is asked for."""
+    """The first frame of an image file as uint8 [side, side, 1 or 3]; 1 if it is grey or grey is wanted."""
     try:
         # Pillow warns from 89 million pixels on; its other warnings concern metadata nobody reads here.
         with warnings.catch_warnings():
@@ -57,8 +57,8 @@ def read_image(path: Path, data: Data) -> np.ndarray:
 def square(image: Image.Image, data: Data) -> Image.Image:
     """A grey or colour image brought to the training size, its centre cropped or its bars padded.
 
-    `reducing_gap` averages boxes of whole pixels first and leaves the last factor of two to four to the bicubic
-    filter: antialiased at any ratio, and bicubic rings less than Lanczos at the hard edges of drawings.
+    `reducing_gap` averages boxes of whole pixels first and leaves the last factor of two to four to the
+    bicubic filter: antialiased at any ratio. Bicubic rings less than Lanczos at the edges of drawings.
     """
     width, height = image.size
     side = data.image_size
@@ -99,7 +99,9 @@ def read_idx(path: Path) -> np.ndarray:
         ) from error
 
 
-def _idx_body(path: Path, file: BinaryIO | gzip.GzipFile, shape: tuple[int, ...], scalar: np.dtype) -> np.ndarray:
+def _idx_body(
+    path: Path, file: BinaryIO | gzip.GzipFile, shape: tuple[int, ...], scalar: np.dtype
+) -> np.ndarray:
     expected = math.prod(shape) * scalar.itemsize
     body = bytearray()
     # In pieces: a header that lies about its size must not reserve the memory it claims.
@@ -126,9 +128,8 @@ def _read(path: Path, data: Data) -> np.ndarray:
     with _open(path) as image:
         width, height = image.size
         if width * height > MAX_PIXELS:
-            raise Unreadable(
-                f"it has {width} x {height} = {width * height:,} pixels, more than the limit of {MAX_PIXELS:,}"
-            )
+            size = f"{width} x {height} = {width * height:,} pixels"
+            raise Unreadable(f"it has {size}, more than the limit of {MAX_PIXELS:,}")
         image.load()
         flat = _flatten(_eight_bit(_upright(image)), data.background)
     if data.channels == 1:
@@ -163,7 +164,9 @@ def _upright(image: Image.Image) -> Image.Image:
 
 def _eight_bit(image: Image.Image) -> Image.Image:
     if image.mode in ("I", "F"):
-        raise Unreadable("its pixels have 32 bits, which leaves open what is white; save it with 8 or 16 bits")
+        raise Unreadable(
+            "its pixels have 32 bits, which leaves open what is white; save it with 8 or 16 bits"
+        )
     if not image.mode.startswith("I;16"):
         return image
     wide = np.asarray(image).astype(np.uint32)

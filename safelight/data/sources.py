@@ -55,7 +55,7 @@ class Images:
 
 
 def open_images(data: Data, progress: Progress | None = None) -> Images:
-    """Reads the whole of `data.source`. A known word comes before a path; write ./digits for a folder of that name."""
+    """Reads the whole of `data.source`; `digits` is the known set even where a folder ./digits exists."""
     report = progress or (lambda done, total: None)
     if data.source == "digits":
         images = _digits(data, report)
@@ -89,9 +89,9 @@ def fingerprint(pixels: np.ndarray, labels: np.ndarray | None) -> str:
 def _digits(data: Data, report: Progress) -> Images:
     from sklearn.datasets import load_digits  # takes a second, and only this source needs it
 
-    bunch = load_digits()
-    pixels = np.rint(bunch.images * (255 / 16)).astype(np.uint8)
-    return _from_arrays(pixels, bunch.target, tuple(str(digit) for digit in range(10)), data, report)
+    values, labels = load_digits(return_X_y=True)
+    pixels = np.rint(np.asarray(values) * 255 / 16).astype(np.uint8).reshape(-1, 8, 8)
+    return _from_arrays(pixels, np.asarray(labels), tuple(str(digit) for digit in range(10)), data, report)
 
 
 def _fashion_mnist(data: Data, report: Progress) -> Images:
@@ -119,7 +119,7 @@ def _idx_images(path: Path) -> np.ndarray:
     if pixels.dtype != np.uint8 or not (pixels.ndim == 3 or colour) or not pixels.size:
         raise DataError(
             f"The idx file {path} should hold images: bytes of shape n x height x width, or that x 3. "
-            f"It holds {pixels.dtype} of shape {' x '.join(map(str, pixels.shape))}. "
+            f"It holds {pixels.dtype.name} of shape {' x '.join(map(str, pixels.shape))}. "
             "Give the file whose name has 'images' in it; labels are found beside it."
         )
     return pixels
@@ -135,8 +135,9 @@ def _idx_labels(path: Path) -> np.ndarray | None:
             labels = read_idx(beside)
             if labels.ndim != 1 or labels.dtype.kind not in "iu":
                 raise DataError(
-                    f"The labels in {beside} should be one whole number per image and are {labels.dtype} "
-                    f"of shape {labels.shape}. Replace the file, or move it away to train without labels."
+                    f"The labels in {beside} should be one whole number per image. They are "
+                    f"{labels.dtype.name} of shape {' x '.join(map(str, labels.shape))}. "
+                    "Replace the file, or move it away to train without labels."
                 )
             return labels
     return None
@@ -152,6 +153,7 @@ def _from_arrays(
         )
     pixels = _squares(pixels if pixels.ndim == 4 else pixels[..., None], data, report)
     labels = None if labels is None else labels.astype(np.int64)
+    class_names = () if labels is None else class_names
     return Images(pixels, labels, class_names, None, (), fingerprint(pixels, labels))
 
 
@@ -198,31 +200,24 @@ def _folder(top: Path, data: Data, report: Progress) -> Images:
 def _walk(top: Path) -> tuple[list[str], list[tuple[str, str]], Counter[str]]:
     """Image files under a folder, sorted; folders that cannot be listed; endings of all other files.
 
-    Every real folder is read once, however many links lead to it or back to it, and under its own name if it has one.
-    Hidden files and folders are left alone: thumbnails, trash, resource forks.
+    Every real folder is read once, however many links lead to it, and under its own name if it has one.
     """
     files: list[str] = []
     rejected: list[tuple[str, str]] = []
     others: Counter[str] = Counter()
     seen: set[tuple[int, int]] = set()
-    waiting, links = [""], list[str]()
-    while waiting or links:
-        folder = waiting.pop() if waiting else links.pop(0)
+    folders, links = [""], list[str]()
+    while folders or links:
+        folder = folders.pop() if folders else links.pop(0)
         try:
-            status = os.stat(top / folder)
-            if (status.st_dev, status.st_ino) in seen:
-                continue
-            seen.add((status.st_dev, status.st_ino))
-            entries = sorted(os.scandir(top / folder), key=lambda entry: entry.name)
+            entries = _entries(top / folder, seen)
         except OSError as error:
             rejected.append((_shown(folder) or str(top), f"the folder cannot be listed: {error.strerror}"))
             continue
         for entry in entries:
             name, ending = os.path.join(folder, entry.name), os.path.splitext(entry.name)[1].lower()
-            if entry.name.startswith("."):
-                continue
-            if entry.is_dir():
-                (links if entry.is_symlink() else waiting).append(name)
+            if os.path.isdir(entry.path):  # entry.is_dir() raises on a link to itself
+                (links if entry.is_symlink() else folders).append(name)
             elif ending in EXTENSIONS:
                 files.append(name)
             else:
@@ -230,13 +225,27 @@ def _walk(top: Path) -> tuple[list[str], list[tuple[str, str]], Counter[str]]:
     return sorted(files), rejected, others
 
 
+def _entries(folder: Path, seen: set[tuple[int, int]]) -> list[os.DirEntry[str]]:
+    """What lies in a folder not seen before, by name; hidden entries are thumbnails, trash and forks."""
+    status = os.stat(folder)
+    if (status.st_dev, status.st_ino) in seen:
+        return []
+    seen.add((status.st_dev, status.st_ino))
+    with os.scandir(folder) as entries:
+        return sorted(
+            (entry for entry in entries if not entry.name.startswith(".")), key=lambda entry: entry.name
+        )
+
+
 def _classes(files: list[str]) -> tuple[np.ndarray | None, tuple[str, ...]]:
     """Top-level subfolders are classes; images beside them, if any, are the class named '.'."""
     folders = [file.split(os.sep, 1)[0] if os.sep in file else "." for file in files]
-    values, labels = np.unique(folders, return_inverse=True)
-    if list(values) == ["."]:
+    class_names = sorted(set(folders))
+    if class_names == ["."]:
         return None, ()
-    return labels.astype(np.int64), tuple(_shown(str(value)) for value in values)
+    number = {name: index for index, name in enumerate(class_names)}
+    labels = np.array([number[folder] for folder in folders], np.int64)
+    return labels, tuple(map(_shown, class_names))
 
 
 def _refuse_too_many(top: Path, rejected: list[tuple[str, str]], kept: int, max_bad: float) -> None:

@@ -38,14 +38,9 @@ def draw_noise(seed: int, step: int, start: int, stop: int, shape: tuple[int, ..
     return _rows_of_noise([key(seed, "noise", step, row) for row in range(start, stop)], shape)
 
 
-def draw_sample_noise(seed: int, count: int, shape: tuple[int, ...]) -> Tensor:
-    """The noise that images 0..count-1 of a seed begin from, the same in every stage and every batch size."""
-    return _rows_of_noise([key(seed, "sample", index) for index in range(count)], shape)
-
-
-def sample_generators(seed: int, count: int) -> list[torch.Generator]:
-    """One generator per image; its first draw is that image's row of `draw_sample_noise`."""
-    return [torch.Generator().manual_seed(key(seed, "sample", index)) for index in range(count)]
+def sample_generators(seed: int, start: int, stop: int) -> list[torch.Generator]:
+    """One generator per image: image i of a seed is the same in every stage and every batch size."""
+    return [torch.Generator().manual_seed(key(seed, "sample", index)) for index in range(start, stop)]
 
 
 def _rows_of_noise(keys: list[int], shape: tuple[int, ...]) -> Tensor:

@@ -60,21 +60,22 @@ def sample(
     generators: list[torch.Generator] | None = None,
     on_step: Callable[[int, Tensor], None] | None = None,
 ) -> Tensor:
-    """Images in [-1, 1] from noise. `on_step(t, x0)` sees the clean image the model believes in at each step."""
+    """Images in [-1, 1] from noise. `on_step(t, x)` sees the image at each timestep, before it is denoised."""
     scheduler.set_timesteps(steps, device=noise.device)
     extra = {} if generators is None else {"generator": generators}
     x = noise.float() * scheduler.init_noise_sigma
     with exact_float32(noise.device):
         for t in scheduler.timesteps:
-            answer = denoise(x, t.expand(len(x))).float()
-            stepped = scheduler.step(answer, t, x, **extra)
-            x = stepped.prev_sample
             if on_step is not None:
-                on_step(int(t), getattr(stepped, "pred_original_sample", x))
+                on_step(int(t), x)
+            answer = denoise(x, t.expand(len(x))).float()
+            x = scheduler.step(answer, t, x, **extra).prev_sample
     return x.clamp(-1, 1)
 
 
-def guided(predict: Callable[[Tensor, Tensor, Tensor], Tensor], labels: Tensor, null: int, scale: float) -> Denoiser:
+def guided(
+    predict: Callable[[Tensor, Tensor, Tensor], Tensor], labels: Tensor, null: int, scale: float
+) -> Denoiser:
     """Classifier-free guidance: past the labelled answer, away from the unlabelled one. Scale 1 is none."""
 
     def denoise(x: Tensor, t: Tensor) -> Tensor:

@@ -272,3 +272,19 @@ def _name(model: nn.Module) -> str:
 def _either(numbers: list[int]) -> str:
     words = [str(number) for number in numbers]
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
+
+
+def describe_unet(model: nn.Module) -> dict[str, Any] | None:
+    """What a UNet2DModel is built from, as plain data; None for any other module."""
+    from diffusers.models.unets.unet_2d import UNet2DModel
+
+    if not isinstance(model, UNet2DModel):
+        return None
+    return {name: value for name, value in dict(model.config).items() if not name.startswith("_")}
+
+
+def unet_from_description(description: dict[str, Any]) -> nn.Module:
+    """The inverse of `describe_unet`, but for the weights."""
+    from diffusers.models.unets.unet_2d import UNet2DModel
+
+    return UNet2DModel.from_config(description)

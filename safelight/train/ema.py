@@ -25,7 +25,7 @@ def power_decay(width: float, step: int) -> float:
 
 
 def exponential_decay(decay: float, step: int) -> float:
-    """A decay that grows with the run: after 30 steps less than 1 part in 10,000 of the initial weights is left."""
+    """A decay that grows with the run: after 30 steps 0.3 % of the initial weights are left."""
     return min(decay, 1 - (1 + step) ** -0.75)
 
 
@@ -37,7 +37,9 @@ class Averages:
         named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
         self.names = [name for name, _ in named]
         self._parameters = [p for _, p in named]
-        self.shadows = {track: [p.detach().float().clone() for p in self._parameters] for track in self._tracks()}
+        self.shadows = {
+            track: [p.detach().float().clone() for p in self._parameters] for track in self._tracks()
+        }
 
     def _tracks(self) -> list[str]:
         profiles = [profile_name(w) for w in self.settings.profiles] if self.settings.snapshots else []

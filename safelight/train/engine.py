@@ -83,12 +83,16 @@ def choose_device(name: str) -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError:
-        raise UsageError(f"train.device is {name!r}, which is no device. Use one of: auto, {', '.join(present)}.") from None
+        raise UsageError(
+            f"train.device is {name!r}, which is no device. Use one of: auto, {', '.join(present)}."
+        ) from None
     if device.type not in present:
         raise UsageError(
             f"train.device is {name!r}, but this machine has no {device.type.upper()} that torch "
             f"{torch.__version__} can use. Use one of: auto, {', '.join(present)}."
         )
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise UsageError(f"train.device is {name!r}, but there are {torch.cuda.device_count()} CUDA devices, from 0.")
+        raise UsageError(
+            f"train.device is {name!r}, but there are {torch.cuda.device_count()} CUDA devices, from 0."
+        )
     return device

@@ -33,7 +33,9 @@ class Inputs:
 class Feed:
     """Hands out the micro-batches of one process, prepared ahead by threads if there are any."""
 
-    def __init__(self, config: Config, batches: Batches, *, micro_batches: int, rank: int = 0, processes: int = 1):
+    def __init__(
+        self, config: Config, batches: Batches, *, micro_batches: int, rank: int = 0, processes: int = 1
+    ):
         self.config, self.batches = config, batches
         share = config.train.batch_size // processes
         size = share // micro_batches

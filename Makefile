@@ -1,0 +1,50 @@
+# Two commands do everything on a fresh machine with Python 3.11: `make demo` and `make test`.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check install -q -c constraints.txt
+RUN    ?= runs/demo
+
+.PHONY: demo test check format bench clean help
+
+help:
+	@echo "make demo    install, train on handwritten digits, leave pictures and a model (about 5 minutes)"
+	@echo "make test    install, run all tests"
+	@echo "make check   format, lint and types"
+	@echo "make bench   all benchmarks; the tables land in bench/results"
+
+# torch first and pinned: an open range would pull gigabytes of CUDA packages onto a CPU machine.
+$(VENV)/ready: constraints.txt pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) torch numpy setuptools
+	$(PIP) --no-build-isolation -e .
+	@touch $@
+
+$(VENV)/ready-dev: $(VENV)/ready
+	$(PIP) --no-build-isolation -e ".[dev]"
+	@touch $@
+
+demo: $(VENV)/ready
+	@rm -rf $(RUN)
+	$(BIN)/safelight train --run $(RUN)
+	$(BIN)/safelight sample $(RUN) -n 64 -o $(RUN)/samples/final.png
+	$(BIN)/safelight export $(RUN) -o $(RUN)/pipeline
+	@echo
+	@echo "sample grid  $(RUN)/samples/final.png"
+	@echo "timelapse    $(RUN)/samples/timelapse.gif"
+	@echo "model        $(RUN)/pipeline (diffusers.DDIMPipeline.from_pretrained)"
+
+test: $(VENV)/ready-dev
+	$(BIN)/python -m pytest -n 2
+
+check: $(VENV)/ready-dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/pyright
+
+format: $(VENV)/ready-dev
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean:
+	rm -rf $(VENV) build *.egg-info

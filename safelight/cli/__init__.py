@@ -1,0 +1,81 @@
+"""The command line: one file per verb, each imported only when it is called."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+
+VERBS = {
+    "train": "train a model on a pile of images",
+    "resume": "carry a run on, exactly where it stopped",
+    "sample": "draw images from a run",
+    "export": "write a pipeline that diffusers loads",
+    "estimate": "tell what a run would need, before it starts",
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command and returns its exit code; every error that a person can cause ends in words."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(usage())
+        return 0 if arguments else 2
+    if arguments[0] in ("-V", "--version"):
+        from safelight import __version__
+
+        print(f"safelight {__version__}")
+        return 0
+    verb, rest = arguments[0], arguments[1:]
+    if verb not in VERBS:
+        return _fail(f"There is no command {verb!r}{_nearest(verb)} `safelight --help` lists them.", 2)
+    return _run(verb, rest)
+
+
+def usage() -> str:
+    width = max(map(len, VERBS))
+    lines = [f"  {verb:<{width}}  {about}" for verb, about in VERBS.items()]
+    return "\n".join(
+        [
+            "Safelight trains diffusion models and keeps watch over the training.",
+            "",
+            "usage: safelight COMMAND [OPTIONS]",
+            "",
+            *lines,
+            "",
+            "safelight COMMAND --help tells more. The shortest beginning: safelight train",
+        ]
+    )
+
+
+def _run(verb: str, rest: list[str]) -> int:
+    import tyro
+
+    from safelight.errors import SafelightError
+
+    command = importlib.import_module(f"safelight.cli.{verb}").Command
+    parsed = tyro.cli(command, prog=f"safelight {verb}", args=rest)  # --help and unknown flags end here
+    try:
+        parsed.run_command()
+    except SafelightError as error:
+        return _fail(str(error), error.exit_code)
+    except KeyboardInterrupt:
+        return _fail("Interrupted.", 130)
+    except BrokenPipeError:
+        return 141
+    except MemoryError:
+        return _fail("Out of memory. `safelight estimate` tells what fits.", 4)
+    return 0
+
+
+def _fail(text: str, code: int) -> int:
+    from safelight.terminal import print_error
+
+    print_error(text)
+    return code
+
+
+def _nearest(verb: str) -> str:
+    from safelight.config.resolve import nearest
+
+    return nearest(verb, VERBS)

@@ -1,0 +1,86 @@
+"""What the flags of commands that open a run stand for: which weights, which images."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from safelight.config.resolve import convert, nearest
+from safelight.config.tree import Sampler
+from safelight.errors import UsageError
+from safelight.generate import Request
+from safelight.run import open_run
+from safelight.session import LoadedModel, load_model
+from safelight.terminal import Terminal
+
+
+def choose_model(
+    path: Path, *, step: str | None, ema: str | None, raw: bool, device: str | None
+) -> LoadedModel:
+    if raw and ema is not None:
+        raise UsageError("--raw and --ema exclude each other: raw weights have no average.")
+    return load_model(
+        path,
+        step=None if step is None else _number("--step", step, at_least=0),
+        device=device or "auto",
+        raw=raw,
+        ema_width=None if ema is None else _width(ema),
+        say=Terminal().say,
+    )
+
+
+def _number(flag: str, word: str, *, at_least: int) -> int:
+    value = convert(flag, word, int)
+    if value < at_least:
+        raise UsageError(f"{flag} is {value}, but it must be at least {at_least}.")
+    return value
+
+
+def _width(word: str) -> float:
+    width = convert("--ema", word, float)
+    if not 0 < width < 0.28:
+        raise UsageError(f"--ema is {width}, but a relative width lies between 0 and 0.28.")
+    return width
+
+
+def choose_request(command: Any, loaded: LoadedModel) -> Request:
+    settings = loaded.config.sample
+    steps = (
+        settings.steps
+        if command.sample_steps is None
+        else _number("--sample-steps", command.sample_steps, at_least=1)
+    )
+    timesteps = loaded.config.diffusion.timesteps
+    if steps > timesteps:
+        raise UsageError(f"--sample-steps is {steps}, but the model knows only {timesteps} timesteps.")
+    guidance = (
+        settings.guidance if command.guidance is None else convert("--guidance", command.guidance, float)
+    )
+    if guidance != 1 and not loaded.config.model.conditional:
+        raise UsageError(
+            f"--guidance is {guidance:g}, but this model was trained without labels. Train with "
+            "--set model.conditional=true, or leave --guidance out."
+        )
+    return Request(
+        count=_number("--count", command.count, at_least=1),
+        seed=_number("--seed", command.seed, at_least=0),
+        sampler=settings.sampler
+        if command.sampler is None
+        else convert("--sampler", command.sampler, Sampler),
+        steps=steps,
+        guidance=guidance,
+        label=None if command.label is None else choose_label(command.run, command.label, loaded),
+    )
+
+
+def choose_label(path: Path, word: str, loaded: LoadedModel) -> int:
+    """A class by its number or its name."""
+    classes = loaded.config.data.classes or 0
+    if not loaded.config.model.conditional:
+        raise UsageError("--label needs a conditional model, but this one was trained without labels.")
+    names: list[str] = open_run(path).status().get("data", {}).get("class_names", [])
+    if word in names:
+        return names.index(word)
+    if word.isdigit() and int(word) < classes:
+        return int(word)
+    raise UsageError(f"--label is {word!r}, but the labels go from 0 to {classes - 1}{nearest(word, names)}")

@@ -1,0 +1,50 @@
+"""The flags that several commands share, and how they become settings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from tyro.conf import Positional, UseAppendAction, arg
+
+from safelight.config import Config
+from safelight.config.flags import FLAGS, default_preset
+from safelight.config.resolve import resolve
+from safelight.errors import UsageError
+
+# Words, not numbers: `resolve` types them, so that a flag, --set and YAML are told wrong in the same way.
+Number = Annotated[str | None, arg(metavar="N", help_behavior_hint="")]
+Word = Annotated[str | None, arg(metavar="NAME", help_behavior_hint="")]
+File = Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="")]
+Folder = Annotated[Path | None, arg(metavar="DIR", help_behavior_hint="")]
+Settings = Annotated[
+    tuple[str, ...], UseAppendAction, arg(metavar="KEY=VALUE", help_behavior_hint="(repeatable)")
+]
+RunPath = Annotated[Path, Positional, arg(metavar="RUN")]
+Source = Annotated[str | None, Positional, arg(metavar="[DATA]", help_behavior_hint="")]
+
+
+def read_settings(words: tuple[str, ...]) -> dict[str, str]:
+    """["train.steps=5"] -> {"train.steps": "5"}."""
+    found = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals:
+            raise UsageError(
+                f"--set takes KEY=VALUE, but {word!r} has no “=”. For example: --set train.steps=500"
+            )
+        found[key.strip()] = value.strip()
+    return found
+
+
+def settings_from(command: object) -> dict[str, Any]:
+    """The settings that a command's flags stand for; --set comes last and so wins."""
+    flags = {key: value for name, key in FLAGS.items() if (value := getattr(command, name, None)) is not None}
+    return flags | read_settings(getattr(command, "set", ()))
+
+
+def config_from(command: Any) -> Config:
+    """default < preset < file < flags."""
+    settings = settings_from(command)
+    preset = command.preset or default_preset(settings, command.config)
+    return resolve(preset=preset, file=command.config, settings=settings)

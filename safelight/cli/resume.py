@@ -1,0 +1,40 @@
+"""safelight resume"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from safelight.cli.options import Number, RunPath, Settings, Word, settings_from
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """Carry a run on from its newest checkpoint that verifies: it ends with the bytes it would have had."""
+
+    run: RunPath
+    """The run folder."""
+    steps: Number = None
+    """Train to this step instead (changes the learning-rate plan: needs --force)."""
+    device: Word = None
+    """auto, cpu, cuda, cuda:1 or mps."""
+    accumulate: Number = None
+    """Micro-batches per step, or auto."""
+    checkpoint_every: Number = None
+    """Steps between checkpoints."""
+    sample_every: Number = None
+    """Steps between pictures."""
+    workers: Number = None
+    """Threads that prepare batches ahead."""
+    set: Settings = ()
+    """Any setting; the difference is printed."""
+    force: bool = False
+    """Accept changes that alter what the run means."""
+
+    def run_command(self) -> None:
+        settings = settings_from(self)
+        from safelight.run import open_run
+
+        open_run(self.run)
+        from safelight.session import resume
+
+        print(resume(self.run, settings=settings, force=self.force).path)

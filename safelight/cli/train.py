@@ -1,0 +1,59 @@
+"""safelight train"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from safelight.cli.options import File, Folder, Number, Settings, Source, Word, config_from
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """Train a diffusion model on a pile of images, show it develop, and leave a model that diffusers loads.
+
+    Without DATA it trains on scikit-learn's handwritten digits: minutes on a CPU.
+    """
+
+    data: Source = None
+    """digits, fashion-mnist, an idx file, or a folder of images (subfolders are classes)."""
+    run: Folder = None
+    """Run folder; must not hold a run yet. Without it: runs/NAME-1, runs/NAME-2, …"""
+    preset: Word = None
+    """digits, tiny, small or base."""
+    config: File = None
+    """YAML file of settings, over the preset."""
+    set: Settings = ()
+    """Any setting, over everything else: --set model.dropout=0.1"""
+    steps: Number = None
+    """Optimizer steps of the whole run."""
+    batch_size: Number = None
+    """Images per optimizer step."""
+    image_size: Number = None
+    """Side of the square the model sees, in pixels."""
+    lr: Number = None
+    """Peak learning rate."""
+    seed: Number = None
+    """Root of all randomness."""
+    device: Word = None
+    """auto, cpu, cuda, cuda:1 or mps."""
+    precision: Word = None
+    """fp32, bf16 or fp16."""
+    accumulate: Number = None
+    """Micro-batches per step, or auto."""
+    checkpoint_every: Number = None
+    """Steps between checkpoints."""
+    sample_every: Number = None
+    """Steps between pictures."""
+    workers: Number = None
+    """Threads that prepare batches ahead."""
+    init: Word = None
+    """Folder of a diffusers pipeline to fine-tune."""
+
+    def run_command(self) -> None:
+        config = config_from(self)
+        from safelight.config.check import check
+
+        check(config)  # before torch is imported: a wrong setting is told at once
+        from safelight.session import train
+
+        print(train(config, run=self.run).path)

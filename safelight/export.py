@@ -1,0 +1,72 @@
+"""A trained model as a pipeline that `diffusers` loads: plain U-Net, the schedule of training, safetensors only."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.utils import parametrize
+
+from safelight.config import Config
+from safelight.diffusion.sampling import make_scheduler
+from safelight.diffusion.schedule import make_schedule
+from safelight.errors import UsageError
+
+
+def export_pipeline(model: nn.Module, config: Config, out: Path, label: int | None = None) -> None:
+    """Writes DIR/unet and DIR/scheduler. Saved as a DDPM pipeline: DDIM and others load the same folder."""
+    from diffusers import DDPMPipeline, UNet2DModel
+
+    if not isinstance(model, UNet2DModel):
+        raise UsageError(
+            f"The model is a {type(model).__name__}; diffusers loads only its own classes. Its weights are in the "
+            "run's checkpoint, in model.safetensors and ema.safetensors."
+        )
+    unet = _plain(model)
+    if config.model.conditional:
+        unet = without_labels(unet, _chosen(label, config.data.classes or 0))
+    elif label is not None:
+        raise UsageError("--label needs a conditional model, but this one was trained without labels.")
+    scheduler = make_scheduler("ddpm", make_schedule(config.diffusion), config.diffusion.prediction)
+    try:
+        DDPMPipeline(unet=unet, scheduler=scheduler).save_pretrained(out, safe_serialization=True)
+    except OSError as error:
+        raise UsageError(
+            f"{out} cannot be written: {error.strerror}. Choose another folder with -o."
+        ) from error
+
+
+def _plain(model: nn.Module) -> Any:
+    """A copy whose spectral norms are folded into its weights."""
+    model = copy.deepcopy(model).cpu()
+    for module in model.modules():
+        if parametrize.is_parametrized(module):
+            for name in list(module.parametrizations):  # type: ignore[arg-type]
+                parametrize.remove_parametrizations(module, name, leave_parametrized=True)
+    return model
+
+
+def _chosen(label: int | None, classes: int) -> int:
+    if label is None:
+        return classes  # “no label”
+    if not 0 <= label < classes:
+        raise UsageError(f"--label is {label}, but the labels of this model go from 0 to {classes - 1}.")
+    return label
+
+
+@torch.no_grad()
+def without_labels(unet: Any, label: int) -> Any:
+    """The same function for one fixed label: its embedding is added to the time embedding anyway, so it becomes
+    part of that layer's bias. Pipelines of diffusers that know no labels can then run it."""
+    from diffusers import UNet2DModel
+
+    settings = {key: value for key, value in unet.config.items() if key != "num_class_embeds"}
+    plain = UNet2DModel.from_config(settings)
+    weights = unet.state_dict()
+    embedding = weights.pop("class_embedding.weight")[label]
+    weights["time_embedding.linear_2.bias"] = weights["time_embedding.linear_2.bias"] + embedding
+    plain.load_state_dict(weights)
+    return plain

@@ -1,0 +1,100 @@
+"""Images from weights: any model, raw or averaged, sampled in fp32 and left exactly as it was."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from safelight.config.tree import Config, Sampler
+from safelight.diffusion.draws import sample_generators
+from safelight.diffusion.sampling import Denoiser, guided, make_scheduler, sample
+from safelight.diffusion.schedule import make_schedule
+from safelight.model.unet import predict
+
+LARGEST_BATCH = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Which images: the same request gives the same images from the same weights."""
+
+    count: int
+    seed: int
+    sampler: Sampler = "ddim"
+    steps: int = 50
+    guidance: float = 1.0
+    label: int | None = None  # of conditional models; None: all classes in turn
+
+
+def generate(
+    model: nn.Module,
+    config: Config,
+    request: Request,
+    *,
+    weights: Mapping[str, Tensor] | None = None,
+    on_step: Callable[[int, Tensor], None] | None = None,
+    on_images: Callable[[int], None] | None = None,
+) -> Tensor:
+    """[count, channels, side, side] in [-1, 1], on the host. `weights` stand in for the model's own parameters
+    during the call only; `on_images` is told how many are done."""
+    scheduler = make_scheduler(request.sampler, make_schedule(config.diffusion), config.diffusion.prediction)
+    device = next(model.parameters()).device
+    done = []
+    with evaluation_mode(model):
+        for start in range(0, request.count, LARGEST_BATCH):
+            stop = min(start + LARGEST_BATCH, request.count)
+            generators = sample_generators(request.seed, start, stop)
+            shape = (config.data.channels or 3, config.data.image_size, config.data.image_size)
+            noise = torch.stack([torch.randn(shape, generator=g) for g in generators]).to(device)
+            denoise = _denoiser(model, weights, config, request, torch.arange(start, stop, device=device))
+            images = sample(
+                denoise, noise, scheduler, steps=request.steps, generators=generators, on_step=on_step
+            )
+            done.append(images.cpu())
+            if on_images is not None:
+                on_images(stop)
+    return torch.cat(done)
+
+
+def _denoiser(
+    model: nn.Module, weights: Mapping[str, Tensor] | None, config: Config, request: Request, index: Tensor
+) -> Denoiser:
+    network = model if weights is None else WithWeights(model, weights)
+
+    def answer(x: Tensor, t: Tensor, labels: Tensor | None = None) -> Tensor:
+        return predict(network, x, t, labels)
+
+    if not config.model.conditional:
+        return answer
+    classes = config.data.classes or 0
+    labels = index % classes if request.label is None else torch.full_like(index, request.label)
+    return guided(answer, labels, null=classes, scale=request.guidance)
+
+
+class WithWeights(nn.Module):
+    """The model with other weights: called like it, sharing nothing that could leak back."""
+
+    def __init__(self, model: nn.Module, weights: Mapping[str, Tensor]) -> None:
+        super().__init__()
+        self._call = functools.partial(functional_call, model, dict(weights))
+
+    def forward(self, *inputs: Tensor) -> object:
+        return self._call(inputs)
+
+
+@contextmanager
+def evaluation_mode(model: nn.Module) -> Iterator[None]:
+    """eval() inside; afterwards every module is in the mode that it was in, frozen ones too."""
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes.items():
+            module.training = training

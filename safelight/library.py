@@ -1,0 +1,73 @@
+"""Safelight from Python: the same verbs as on the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from safelight import session
+from safelight.config import Config
+from safelight.config.flags import FLAGS, default_preset
+from safelight.config.resolve import nearest, resolve
+from safelight.errors import UsageError
+from safelight.run import open_run
+from safelight.session import Run
+from safelight.train.checkpoint import steps as checkpoint_steps
+
+
+def train(
+    data: str | Path | None = None,
+    *,
+    run: str | Path | None = None,
+    preset: str | None = None,
+    config: Config | str | Path | None = None,
+    settings: Mapping[str, Any] | None = None,
+    model: nn.Module | None = None,
+    **flags: Any,
+) -> Run:
+    """Trains a new run: `safelight.train("photos/", steps=20_000)`.
+
+    `flags` are those of `safelight train` (steps, batch_size, lr, …); `settings` are dotted, as in --set.
+    `model` is any nn.Module of (x, t[, label]) to train instead of the U-Net.
+    """
+    named = settings_of(flags | ({} if data is None else {"data": str(data)})) | dict(settings or {})
+    if isinstance(config, Config):
+        resolved = resolve(base=config, preset=preset, settings=named)
+    else:
+        preset = preset or default_preset(named, config)
+        resolved = resolve(preset=preset, file=None if config is None else Path(config), settings=named)
+    return session.train(resolved, run=None if run is None else Path(run), model=model)
+
+
+def resume(
+    run: str | Path,
+    *,
+    settings: Mapping[str, Any] | None = None,
+    force: bool = False,
+    model: nn.Module | None = None,
+    **flags: Any,
+) -> Run:
+    """Carries a run on. A model of your own has to be given again: a run folder holds weights, never code."""
+    return session.resume(
+        Path(run), settings=settings_of(flags) | dict(settings or {}), force=force, model=model
+    )
+
+
+def open(run: str | Path) -> Run:
+    """A run on disk, at its newest checkpoint."""
+    folder = open_run(Path(run))
+    present = checkpoint_steps(folder.checkpoints) if folder.checkpoints.is_dir() else []
+    return Run(folder.path, session.read_config(folder), max(present, default=0))
+
+
+def settings_of(flags: Mapping[str, Any]) -> dict[str, Any]:
+    """{"steps": 5} -> {"train.steps": 5}."""
+    for name in flags:
+        if name not in FLAGS:
+            raise UsageError(
+                f"There is no argument {name!r}{nearest(name, FLAGS)} Other settings go into settings=."
+            )
+    return {FLAGS[name]: value for name, value in flags.items()}

@@ -1,0 +1,170 @@
+"""Owns the look of sample pictures: colours, type, and images set out in rows."""
+
+from __future__ import annotations
+
+import math
+import os
+import secrets
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+import torch
+from PIL import Image, ImageDraw, ImageFont
+
+BACKGROUND = (20, 17, 15)
+TEXT = (233, 223, 210)
+QUIET = (150, 138, 126)
+LAMP = (214, 62, 38)
+BROKEN = (255, 0, 255)
+
+CELL = 64  # tiny images are enlarged up to this many pixels
+GAP = 4
+MARGIN = 16
+TITLE_SIZE = 14
+CAPTION_SIZE = 11
+
+
+def to_uint8(images: torch.Tensor) -> np.ndarray:
+    """Floats in [-1, 1] of shape [n, c, h, w] as bytes [n, h, w, c].
+
+    A pixel that is not finite turns magenta; grey images then come back with three channels.
+    """
+    assert images.shape[1:2] in ((1,), (3,)), f"images of shape {tuple(images.shape)}"
+    floats = images.detach().to("cpu", torch.float32).permute(0, 2, 3, 1).numpy()
+    broken = np.any(~np.isfinite(floats), axis=3)
+    rounded = np.rint(np.where(broken[..., None], 0, floats) * np.float32(127.5) + np.float32(127.5))
+    pixels = np.clip(rounded, 0, 255).astype(np.uint8)
+    if broken.any():
+        pixels = _colour(pixels).copy()
+        pixels[broken] = BROKEN
+    return pixels
+
+
+def grid(
+    images: np.ndarray,
+    *,
+    columns: int | None = None,
+    captions: Sequence[str] | None = None,
+    title: str | None = None,
+) -> Image.Image:
+    """Bytes [n, h, w, 1 or 3] in rows, read like a page; small images are enlarged by whole factors."""
+    assert captions is None or len(captions) == len(images), "one caption per image"
+    columns = columns or pleasant_columns(len(images))
+    body = tiles(images, columns, captions)
+    head = MARGIN + (TITLE_SIZE + 10 if title else 0)
+    page = Image.new("RGB", (body.width + 2 * MARGIN, head + body.height + MARGIN), BACKGROUND)
+    page.paste(body, (MARGIN, head))
+    if title:
+        draw_title(page, (MARGIN, MARGIN - 3), title, body.width)
+    return page
+
+
+def side_by_side(left: np.ndarray, right: np.ndarray, *, labels: tuple[str, str]) -> Image.Image:
+    """Two sets of images under their names, in equal rows, so that one can be held against the other."""
+    columns = pleasant_columns(max(len(left), len(right)))
+    halves = [
+        grid(images, columns=columns, title=label)
+        for images, label in zip((left, right), labels, strict=True)
+    ]
+    size = (halves[0].width + halves[1].width - MARGIN // 2, max(half.height for half in halves))
+    page = Image.new("RGB", size, BACKGROUND)
+    page.paste(halves[0], (0, 0))
+    page.paste(halves[1], (size[0] - halves[1].width, 0))
+    return page
+
+
+def save_png(image: Image.Image, path: Path) -> None:
+    """Writes the picture whole or not at all."""
+    write_whole(path, lambda file: image.save(file, "PNG"))
+
+
+def write_whole(path: Path, write: Callable[[BinaryIO], None]) -> None:
+    """Lets `write` fill a file beside `path` and puts it in place when it is complete and on disk."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        with open(beside, "xb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def pleasant_columns(count: int) -> int:
+    """Columns of a page at least as wide as high with the fewest empty places: 64 are 8 x 8, 10 are 5 x 2."""
+    root = max(1, math.isqrt(max(0, count - 1)) + 1)
+    return min(range(root, 2 * root), key=lambda columns: (-count % columns, columns))
+
+
+def tiles(images: np.ndarray, columns: int, captions: Sequence[str] | None = None) -> Image.Image:
+    """The images alone, with even gaps and captions below them, on a background without a margin."""
+    images = enlarge(_colour(images))
+    count, height, width, _ = images.shape
+    across, down = min(columns, max(1, count)), math.ceil(count / columns)
+    pitch = height + GAP + (CAPTION_SIZE + 7 if captions else 0)
+    page = Image.new("RGB", (across * (width + GAP) - GAP, max(1, down * pitch - GAP)), BACKGROUND)
+    for index, pixels in enumerate(images):
+        left, top = index % columns * (width + GAP), index // columns * pitch
+        page.paste(Image.fromarray(pixels), (left, top))
+        if captions:
+            draw_centred(page, (left, top + height + 3), captions[index], width)
+    return page
+
+
+def enlarge(images: np.ndarray) -> np.ndarray:
+    """Whole-number enlargement without smoothing, so that every pixel the model made can be seen."""
+    factor = max(1, CELL // max(images.shape[1:3]))
+    return images.repeat(factor, axis=1).repeat(factor, axis=2)
+
+
+def draw_title(page: Image.Image, corner: tuple[int, int], title: str, width: int) -> None:
+    """A line of text behind a small red lamp."""
+    draw = ImageDraw.Draw(page)
+    left, top = corner
+    draw.rounded_rectangle((left, top + 2, left + 3, top + TITLE_SIZE + 1), radius=1, fill=LAMP)
+    type_face = font(TITLE_SIZE)
+    draw.text((left + 11, top), shorten(title, type_face, width - 11), font=type_face, fill=TEXT)
+
+
+def draw_centred(page: Image.Image, corner: tuple[int, int], text: str, width: int) -> None:
+    """A caption in the middle of a space `width` wide."""
+    type_face = font(CAPTION_SIZE)
+    text = shorten(text, type_face, width)
+    left = corner[0] + (width - type_face.getlength(text)) / 2
+    ImageDraw.Draw(page).text((left, corner[1]), text, font=type_face, fill=QUIET)
+
+
+def shorten(text: str, type_face: ImageFont.FreeTypeFont, width: float) -> str:
+    """The text, or as much of its beginning as fits, with an ellipsis."""
+    if type_face.getlength(text) <= width:
+        return text
+    fitting = bisect_right(range(len(text)), width, key=lambda count: type_face.getlength(text[:count] + "…"))
+    return text[: max(0, fitting - 1)].rstrip() + "…"
+
+
+@cache
+def font(size: int) -> ImageFont.FreeTypeFont:
+    """Pillow's own type face: no font need be installed."""
+    face = ImageFont.load_default(size=size)
+    assert isinstance(face, ImageFont.FreeTypeFont), "Pillow was built without FreeType"
+    return face
+
+
+def _colour(images: np.ndarray) -> np.ndarray:
+    assert (images.ndim, images.dtype) == (4, np.uint8), f"{images.dtype} images of shape {images.shape}"
+    return np.broadcast_to(images, (*images.shape[:3], 3))
+
+
+def save_images(images: np.ndarray, folder: Path) -> None:
+    """One PNG each, numbered from 0, at their own size."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for index, pixels in enumerate(images):
+        save_png(
+            Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels), folder / f"{index:06d}.png"
+        )

@@ -1,0 +1,1 @@
+"""The record of a run: what was measured and what happened, in one SQLite file."""

@@ -1,0 +1,267 @@
+"""Starting and resuming runs, and opening what they left: what the command line and the library both call."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from safelight import __version__
+from safelight.config import Config
+from safelight.config.check import check
+from safelight.config.resolve import difference, resolve, to_yaml
+from safelight.data.sources import Images, open_images
+from safelight.errors import CheckpointError, SafelightError, UsageError
+from safelight.generate import Request, generate
+from safelight.model.unet import describe_unet
+from safelight.run import RunFolder, create_run, free_name, open_run, point_latest
+from safelight.terminal import Terminal
+from safelight.train.build import Parts, build, build_model, environment, fit_to_data
+from safelight.train.checkpoint import Loaded, clean, load, load_newest, steps
+from safelight.train.files import RunLock, write_atomically
+from safelight.train.profiles import rebuild
+from safelight.train.trainer import Trainer
+from safelight.train.trial import seconds_per_step
+
+# What may change between two sittings without changing what is trained. The first group leaves even the bits alone.
+SAME_BITS = {"checkpoint.every", "checkpoint.keep_last", "checkpoint.keep_every", "checkpoint.keep_best",
+             "sample.every", "sample.count", "sample.sampler", "sample.steps", "sample.guidance", "data.workers",
+             "data.source", "data.max_bad", "train.max_refused"}  # fmt: skip
+SAME_MEANING = {"train.device", "train.accumulate", "train.threads", "model.compile", "model.channels_last",
+                "model.gradient_checkpointing"}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run on disk, with its config and one of its checkpoints."""
+
+    path: Path
+    config: Config
+    step: int
+
+    def sample(self, count: int = 64, *, seed: int = 0, **how: Any) -> Tensor:
+        """Images in [-1, 1] from the averaged weights; `how` as in `generate.Request`."""
+        model = load_model(self.path, step=self.step).model
+        return generate(model, self.config, Request(count, seed, **how))
+
+
+def train(
+    config: Config,
+    *,
+    run: Path | None = None,
+    model: nn.Module | None = None,
+    terminal: Terminal | None = None,
+) -> Run:
+    """A new run from the first step. `model` may be any nn.Module of (x, t[, label])."""
+    terminal = terminal or Terminal()
+    for warning in check(config):
+        terminal.say(f"Warning: {warning}")
+    images = _open_images(config, terminal)
+    config = fit_to_data(config, images)
+    path = run or free_name(Path("runs"), Path(config.data.source).stem or "run")
+    folder = create_run(path)
+    with RunLock(folder.path):
+        parts = build(config, images, terminal.say, model)
+        _write_config(folder, parts.config, images, parts)
+        point_latest(folder)
+        return _go(parts, images, folder, terminal)
+
+
+def resume(
+    path: Path,
+    *,
+    settings: Mapping[str, Any] | None = None,
+    force: bool = False,
+    model: nn.Module | None = None,
+    terminal: Terminal | None = None,
+) -> Run:
+    """Carries a run on from its newest checkpoint that verifies, to the very bytes it would have reached."""
+    terminal = terminal or Terminal()
+    folder = open_run(path)
+    with RunLock(folder.path):
+        old = read_config(folder)
+        config = resolve(base=old, settings=settings)
+        _check_changes(old, config, force, terminal)
+        check(config)
+        images = _open_images(config, terminal)
+        _check_data(folder, images, force)
+        clean(folder.checkpoints)
+        clean(folder.snapshots)
+        loaded = load_newest(folder.checkpoints, terminal.say)
+        if model is None and loaded is not None:
+            model = build_model(config, folder.architecture())
+        parts = build(config, images, terminal.say, model)
+        if loaded is None:
+            terminal.say(
+                f"{path} has no checkpoint yet: it starts again from step 0, which gives the same run."
+            )
+        else:
+            parts.state.restore(loaded)
+            _check_environment(loaded, terminal)
+            terminal.say(f"Resumed from {loaded.path} at step {loaded.step} of {config.train.steps}.")
+        if difference(old, parts.config):
+            _write_config(folder, parts.config, images, parts)
+        return _go(parts, images, folder, terminal)
+
+
+def _go(parts: Parts, images: Images, folder: RunFolder, terminal: Terminal) -> Run:
+    started, config = time.time(), parts.config
+    terminal.first_screen(parts, images, folder, seconds_per_step(parts))
+    trainer = Trainer(parts, folder, terminal)
+    try:
+        with terminal.live():
+            trainer.run()
+    except SafelightError:
+        raise
+    except BaseException as error:
+        folder.report(
+            status="crashed", step=parts.state.counters.step, error=f"{type(error).__name__}: {error}"
+        )
+        raise
+    terminal.last_screen(parts, folder, time.time() - started)
+    return Run(folder.path, config, parts.state.counters.step)
+
+
+def _open_images(config: Config, terminal: Terminal) -> Images:
+    with terminal.bar("Reading images") as advance:
+        images = open_images(config.data, advance)
+    for name, reason in images.rejected[:10]:
+        terminal.say(f"Left out {name}: {reason}")
+    if len(images.rejected) > 10:
+        terminal.say(f"… and {len(images.rejected) - 10} more; the whole list is in run.json.")
+    return images
+
+
+def _write_config(folder: RunFolder, config: Config, images: Images, parts: Parts) -> None:
+    facts = {
+        "versions": environment(),
+        "data": {
+            "images": len(images.pixels),
+            "fingerprint": images.fingerprint,
+            "class_names": list(images.class_names),
+            "rejected": [list(pair) for pair in images.rejected],
+        },
+        "exact": not config.model.compile and parts.engine.device.type == "cpu",
+        "created": folder.status().get("created", time.time()),
+    }
+    folder.report(**facts)
+    try:
+        architecture = describe_unet(parts.state.model)
+        if architecture is not None:
+            write_atomically(folder.architecture_file, json.dumps(architecture, indent=1).encode())
+        write_atomically(folder.config, to_yaml(config).encode())
+    except OSError as error:
+        raise UsageError(
+            f"The run folder {folder.path} cannot be written to: {error.strerror}. Choose another --run, or make room."
+        ) from error
+
+
+def read_config(folder: RunFolder) -> Config:
+    try:
+        return resolve(file=folder.config)
+    except UsageError as error:
+        version = folder.status().get("versions", {}).get("safelight", "an unknown version")
+        if version == __version__:
+            raise
+        raise UsageError(
+            f"{error} This run was made by safelight {version}; this is {__version__}."
+        ) from error
+
+
+def _check_changes(old: Config, new: Config, force: bool, terminal: Terminal) -> None:
+    changes = difference(old, new)
+    for key, (before, after) in changes.items():
+        terminal.say(f"Changed: {key} from {before} to {after}")
+    meaning = [key for key in changes if key not in SAME_BITS | SAME_MEANING]
+    if meaning and not force:
+        raise UsageError(
+            f"{', '.join(meaning)} would change what this run means: the steps behind it were trained otherwise. "
+            "Add --force to change it all the same, or start a new run."
+        )
+    if changes.keys() & SAME_MEANING:
+        terminal.say("The run goes on with the same meaning, but no longer to the same bytes.")
+
+
+def _check_data(folder: RunFolder, images: Images, force: bool) -> None:
+    before = folder.status().get("data", {}).get("fingerprint")
+    if before is not None and before != images.fingerprint and not force:
+        raise UsageError(
+            f"The images are not those that {folder.path} was trained on ({len(images.pixels):,} now, fingerprint "
+            f"{images.fingerprint[:12]} instead of {before[:12]}). Add --force to go on with them, or start a new run."
+        )
+
+
+def _check_environment(loaded: Loaded, terminal: Terminal) -> None:
+    now, then = environment(), loaded.manifest.get("environment", {})
+    other = [
+        f"{name} was {then[name]}, is {now[name]}" for name in now if name in then and then[name] != now[name]
+    ]
+    if other:
+        terminal.say(f"Other surroundings than at the checkpoint ({'; '.join(other)}): the bytes may differ.")
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    model: nn.Module
+    config: Config
+    step: int
+
+
+def load_model(
+    path: Path,
+    *,
+    step: int | None = None,
+    device: str = "cpu",
+    raw: bool = False,
+    ema_width: float | None = None,
+    model: nn.Module | None = None,
+    say: Any = print,
+) -> LoadedModel:
+    """The model of a run with its averaged weights (or raw ones, or an average of another width)."""
+    from safelight.train.engine import choose_device
+
+    folder = open_run(path)
+    config = read_config(folder)
+    loaded = _choose_checkpoint(folder, step, say)
+    chosen = choose_device(device)
+    if model is None:
+        model = build_model(config, folder.architecture())
+    model.load_state_dict(loaded.tensors["model"])
+    if not raw:
+        weights = (
+            loaded.tensors["ema"]
+            if ema_width is None
+            else rebuild(folder.snapshots, step=loaded.step, width=ema_width)
+        )
+        _assign(model, weights)
+    return LoadedModel(model.to(chosen).eval(), config, loaded.step)
+
+
+def _choose_checkpoint(folder: RunFolder, step: int | None, say: Any) -> Loaded:
+    present = steps(folder.checkpoints) if folder.checkpoints.is_dir() else []
+    if not present:
+        raise CheckpointError(
+            f"{folder.path} has no checkpoint yet. Train it first: safelight resume {folder.path}"
+        )
+    if step is None:
+        loaded = load_newest(folder.checkpoints, say)
+        assert loaded is not None, "there were checkpoints"
+        return loaded
+    if step not in present:
+        raise UsageError(
+            f"{folder.path} has no checkpoint of step {step}. It has: {', '.join(map(str, present))}."
+        )
+    return load(folder.checkpoints / f"step_{step:08d}")
+
+
+@torch.no_grad()
+def _assign(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
+    for name, parameter in model.named_parameters():
+        if name in weights:
+            parameter.copy_(weights[name])

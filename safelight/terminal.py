@@ -1,0 +1,202 @@
+"""What a person sees while a run goes on: first screen, live block, plain lines, last screen. On stderr."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+from rich.table import Table
+from rich.text import Text
+
+from safelight import __version__
+
+if TYPE_CHECKING:
+    from safelight.data.sources import Images
+    from safelight.run import RunFolder
+    from safelight.train.build import Parts
+    from safelight.train.trainer import Progress
+
+REFRESHES_PER_SECOND = 4
+PLAIN_SECONDS = 10.0
+ACCENT = "dark_orange"
+SMOOTHING = 0.98
+
+
+class Terminal:
+    """Draws on a timer, never per step; plain lines where there is no terminal. NO_COLOR is honoured by rich."""
+
+    def __init__(self, console: Console | None = None, *, quiet: bool = False) -> None:
+        self.console = console or Console(stderr=True, highlight=False, quiet=quiet)
+        self._latest: Progress | None = None
+        self._loss, self._weight = 0.0, 0.0
+        self._live = False
+        self._printed = time.monotonic()
+
+    def say(self, text: str) -> None:
+        self.console.print(Text(text))
+
+    def show(self, progress: Progress) -> None:
+        self._latest = progress
+        if math.isfinite(progress.loss):
+            self._loss = self._loss * SMOOTHING + progress.loss * (1 - SMOOTHING)
+            self._weight = self._weight * SMOOTHING + (1 - SMOOTHING)
+        ended = progress.step == progress.steps
+        if not self._live and (ended or time.monotonic() - self._printed >= PLAIN_SECONDS):
+            self._printed = time.monotonic()
+            self.console.print(Text(self._line(progress)), soft_wrap=True)
+
+    def _line(self, progress: Progress) -> str:
+        return (
+            f"step {progress.step}/{progress.steps}  loss {self._smooth_loss():.4f}  lr {progress.lr:.2e}  "
+            f"gradient {progress.norm:.3f}  {progress.images_per_second:,.0f} images/s  "
+            f"left {duration(progress.seconds_left)}" + _refused(progress)
+        )
+
+    def _smooth_loss(self) -> float:
+        return self._loss / self._weight if self._weight else math.nan
+
+    @contextmanager
+    def live(self) -> Iterator[None]:
+        """The live block, refreshed by its own thread."""
+        if not self.console.is_terminal:
+            yield
+            return
+        with Live(
+            get_renderable=self._block,
+            console=self.console,
+            refresh_per_second=REFRESHES_PER_SECOND,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        ):
+            self._live = True
+            try:
+                yield
+            finally:
+                self._live = False
+
+    def _block(self) -> Table | Text:
+        progress = self._latest
+        if progress is None:
+            return Text("starting …", style="dim")
+        width = min(60, max(20, self.console.width - 50))
+        filled = round(width * progress.step / progress.steps)
+        bar = Text("━" * filled, style=ACCENT) + Text("━" * (width - filled), style="grey37")
+        share = progress.step / progress.steps
+        head = Text.assemble(
+            bar,
+            f"  {share:4.0%}  step {progress.step:,} of {progress.steps:,}  ",
+            (f"{duration(progress.seconds_left)} left", "bold"),
+        )
+        body = Text(
+            f"loss {self._smooth_loss():.4f}   gradient {progress.norm:.3f}   lr {progress.lr:.2e}   "
+            f"{progress.images_per_second:,.0f} images/s" + _refused(progress),
+            style="dim",
+        )
+        block = Table.grid()
+        block.add_row(head)
+        block.add_row(body)
+        return block
+
+    @contextmanager
+    def bar(self, what: str) -> Iterator[Callable[[int, int], None]]:
+        """A progress bar for something that may take a while; gone when done."""
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(complete_style=ACCENT),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+        )
+        with Bar(*columns, console=self.console, transient=True, disable=not self.console.is_terminal) as bar:
+            task = bar.add_task(what, total=None)
+            yield lambda done, total: bar.update(task, completed=done, total=total)
+
+    def first_screen(self, parts: Parts, images: Images, folder: RunFolder, seconds: float) -> None:
+        config, counters = parts.config, parts.state.counters
+        left = (config.train.steps - counters.step) * seconds
+        micro = int(config.train.accumulate)
+        size = config.train.batch_size
+        epochs = config.train.steps * size / len(images.pixels)
+        parameters = sum(p.numel() for p in parts.state.model.parameters())
+        colour = {1: "grey", 3: "colour"}[images.pixels.shape[3]]
+        classes = f", {len(images.class_names)} classes" if images.class_names else ""
+        self._table(
+            f"safelight {__version__}",
+            [
+                ("device", f"{parts.engine.describe()}, {config.train.precision}"),
+                (
+                    "data",
+                    f"{config.data.source}: {len(images.pixels):,} images, {config.data.image_size} px, {colour}{classes}",
+                ),
+                (
+                    "model",
+                    f"{type(parts.state.model).__name__}, {parameters / 1e6:.2f} M parameters, {config.diffusion.prediction}, {config.diffusion.schedule} schedule",
+                ),
+                (
+                    "batch",
+                    f"{size}"
+                    + (
+                        f" as {micro} micro-batches of {size // micro // parts.engine.processes}"
+                        if micro > 1
+                        else ""
+                    ),
+                ),
+                ("steps", f"{counters.step:,} to {config.train.steps:,} ({epochs:,.0f} epochs in all)"),
+                ("time left", f"about {duration(left)}, and the pictures"),
+                ("run", str(folder.path)),
+                ("resume", f"safelight resume {folder.path}"),
+            ],
+        )
+
+    def last_screen(self, parts: Parts, folder: RunFolder, seconds: float) -> None:
+        counters = parts.state.counters
+        pictures = folder.pictures()
+        refused = (
+            f"{counters.refused} updates refused because they were not finite" if counters.refused else "none"
+        )
+        self._table(
+            f"done in {duration(seconds)}",
+            [
+                (
+                    "result",
+                    f"step {counters.step:,}, loss {self._smooth_loss():.4f}, probe loss {counters.best_loss:.4f} at its best (step {counters.best_step})",
+                ),
+                ("samples", str(pictures[-1][1]) if pictures else "none were drawn"),
+                ("timelapse", str(folder.samples / "timelapse.gif")),
+                ("model", str(folder.checkpoints / f"step_{counters.step:08d}")),
+                ("findings", refused),
+                ("next", f"safelight sample {folder.path} -n 64 -o samples.png"),
+                ("", f"safelight export {folder.path} -o pipeline"),
+            ],
+        )
+
+    def _table(self, title: str, rows: list[tuple[str, str]]) -> None:
+        self.console.print(Text(title, style=f"bold {ACCENT}"))
+        for name, value in rows:
+            self.console.print(Text.assemble((f"  {name:<11}", "dim"), value), soft_wrap=True)
+
+
+def duration(seconds: float) -> str:
+    """1:02:03 or 2:03, and a dash where nobody knows."""
+    if not math.isfinite(seconds):
+        return "–"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def _refused(progress: Progress) -> str:
+    return f"   {progress.refused} refused" if progress.refused else ""
+
+
+def print_error(text: str) -> None:
+    Console(file=sys.stderr, highlight=False).print(
+        Text.assemble(("Error: ", "bold red"), text), soft_wrap=True
+    )

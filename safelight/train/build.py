@@ -1,0 +1,195 @@
+"""From a config to the objects of a run: the only place that knows every class."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from safelight import __version__
+from safelight.config import Config
+from safelight.data.batches import Batches
+from safelight.data.sources import Images
+from safelight.diffusion.objective import Objective
+from safelight.diffusion.schedule import make_schedule
+from safelight.errors import DataError, OutOfMemory, UsageError
+from safelight.model.memory import find_accumulation
+from safelight.model.unet import (
+    add_spectral_norm,
+    build_unet,
+    checkpoint_blocks,
+    load_pipeline_unet,
+    unet_from_description,
+)
+from safelight.train.clipping import Clipper
+from safelight.train.ema import Averages
+from safelight.train.engine import Engine
+from safelight.train.feed import Feed
+from safelight.train.optimizer import make_optimizer
+from safelight.train.probe import Probe
+from safelight.train.scaling import LossScale
+from safelight.train.state import State
+from safelight.train.step import Stepper
+from safelight.train.trial import try_pass
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The objects of a run."""
+
+    config: Config  # resolved: channels, classes and micro-batches are numbers now
+    engine: Engine
+    state: State
+    stepper: Stepper
+    feed: Feed
+    probe: Probe
+    batches: Batches
+
+
+def fit_to_data(config: Config, images: Images) -> Config:
+    """Fills in what the data decides, and refuses what it cannot give."""
+    classes = len(images.class_names)
+    data = replace(config.data, channels=images.pixels.shape[3], classes=classes)
+    if config.model.conditional and (images.labels is None or classes < 2):
+        raise DataError(
+            f"model.conditional is true, but {config.data.source} has {classes} classes. Put the images of each class "
+            "in a subfolder of its own, or leave model.conditional out."
+        )
+    return replace(config, data=data)
+
+
+def build_model(config: Config, architecture: dict[str, Any] | None = None) -> nn.Module:
+    """The U-Net of a config, on the CPU, with what is wrapped around its blocks. A run that began from a pipeline
+    is rebuilt from the `architecture` it wrote down: the pipeline may be gone."""
+    channels, classes = config.data.channels, config.data.classes
+    assert channels is not None and classes is not None, "fit_to_data comes first"
+    if config.model.init is not None and architecture is not None:
+        model = unet_from_description(architecture)
+    elif config.model.init is not None:
+        model = load_pipeline_unet(Path(config.model.init))
+        _check_init(model, config)
+    else:
+        size = config.data.image_size
+        model = build_unet(
+            config.model, image_size=size, channels=channels, classes=classes, seed=config.train.seed
+        )
+    if config.model.spectral_norm:
+        add_spectral_norm(model)
+    if config.model.gradient_checkpointing:
+        checkpoint_blocks(model)
+    return model
+
+
+def _check_init(model: nn.Module, config: Config) -> None:
+    settings: Any = model.config
+    if settings.in_channels != config.data.channels:
+        raise UsageError(
+            f"The model in {config.model.init} takes {settings.in_channels} channels, but the images have "
+            f"{config.data.channels}. Set data.channels={settings.in_channels}."
+        )
+    labels = settings.num_class_embeds
+    if bool(labels) != config.model.conditional or (labels and labels != (config.data.classes or 0) + 1):
+        raise UsageError(
+            f"The model in {config.model.init} knows {labels or 0} labels, but model.conditional is "
+            f"{str(config.model.conditional).lower()} and the data has {config.data.classes} classes (one label more "
+            "is needed for “no label”)."
+        )
+
+
+def build(
+    config: Config, images: Images, say: Callable[[str], None], model: nn.Module | None = None
+) -> Parts:
+    """Everything, ready for step 0 or for a checkpoint to be restored into."""
+    if config.train.threads is not None:
+        torch.set_num_threads(config.train.threads)
+    engine = Engine(config.train.device, config.train.precision)
+    network = model = (build_model(config) if model is None else model).to(engine.device)
+    if config.model.channels_last:
+        network = model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    if config.model.compile:
+        network = torch.compile(model)
+    model.train()
+    state = State(
+        model=model,
+        optimizer=make_optimizer(config.optimizer, model),
+        averages=Averages(config.ema, model),
+        clipper=Clipper(config.clipping, engine.device),
+        scale=LossScale(config.train.precision, engine.device),
+    )
+    objective = Objective(config.diffusion, make_schedule(config.diffusion), engine.device)
+    batches = Batches(
+        images, seed=config.train.seed, batch_size=config.train.batch_size, flip=config.data.flip
+    )
+    config = _with_micro_batches(config, engine, objective, state, network, batches, say)
+    micro_batches = int(config.train.accumulate)
+    check_shares(config.train.batch_size, micro_batches, engine.processes)
+    probe = Probe(images, objective, engine, seed=config.train.seed, conditional=config.model.conditional)
+    feed = Feed(config, batches, micro_batches=micro_batches, rank=engine.rank, processes=engine.processes)
+    return Parts(
+        config, engine, state, Stepper(config, engine, objective, state, network), feed, probe, batches
+    )
+
+
+def check_shares(batch_size: int, micro_batches: int, processes: int) -> None:
+    shares = micro_batches * processes
+    if batch_size % shares:
+        below = batch_size // shares * shares
+        raise UsageError(
+            f"train.batch_size is {batch_size}, which {processes} processes with {micro_batches} micro-batches each "
+            f"cannot share evenly. Use {f'{below} or ' if below else ''}{below + shares}."
+        )
+
+
+def _with_micro_batches(
+    config: Config,
+    engine: Engine,
+    objective: Objective,
+    state: State,
+    network: nn.Module,
+    batches: Batches,
+    say: Callable[[str], None],
+) -> Config:
+    """Resolves `accumulate: auto` by trying: forward and backward of one micro-batch, nothing updated."""
+    if config.train.accumulate != "auto":
+        return config
+    stepper = Stepper(config, engine, objective, state, network)
+
+    def attempt(micro_batch: int) -> None:
+        count = config.train.batch_size // micro_batch // engine.processes
+        feed = Feed(replace(config, data=replace(config.data, workers=0)), batches, micro_batches=count)
+        try_pass(stepper, feed.prepare(0)[:1])
+
+    share = config.train.batch_size // engine.processes
+    found = find_accumulation(attempt, share)
+    if found > 1:
+        say(
+            f"A batch of {share} does not fit into memory; it is trained as {found} micro-batches of {share // found}."
+        )
+    return replace(config, train=replace(config.train, accumulate=found))
+
+
+def out_of_memory(config: Config) -> OutOfMemory:
+    size = config.train.batch_size // int(config.train.accumulate if config.train.accumulate != "auto" else 1)
+    return OutOfMemory(
+        f"Out of memory with micro-batches of {size} images of {config.data.image_size} px. Try --accumulate auto "
+        "(the same batch in smaller pieces, the same result), --set model.gradient_checkpointing=true, or "
+        "--precision bf16. `safelight estimate` tells what fits."
+    )
+
+
+def environment() -> dict[str, Any]:
+    """What the bits depend on: resume is exact where none of this changes."""
+    return {
+        "safelight": __version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "cpu": torch.backends.cpu.get_cpu_capability(),
+        "threads": torch.get_num_threads(),
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+    }

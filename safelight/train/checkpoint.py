@@ -1,0 +1,265 @@
+"""Checkpoints: saved whole or not at all, in the background, and loaded only if every byte is as written."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+from torch import Tensor
+
+from safelight.errors import CheckpointError
+from safelight.train import manifest, retention, tensorfile
+from safelight.train.files import DISK, TEMPORARY, Disk, Unreadable, make_directories, write_durably
+from safelight.train.manifest import Entry
+from safelight.train.retention import clean as clean
+from safelight.train.retention import retain as retain
+from safelight.train.retention import steps as steps
+from safelight.train.snapshot import Prepared, prepare, refuse_nonfinite
+from safelight.train.snapshot import Snapshot as Snapshot
+
+RESERVE = 32 << 20  # bytes left free, so that the record and the last words of a run still fit
+_LONGEST_PAUSE = 60.0  # seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A checkpoint that was read and found whole."""
+
+    step: int
+    path: Path
+    tensors: dict[str, dict[str, Tensor]]
+    state: dict[str, Any]
+    manifest: dict[str, Any]
+
+
+def write(folder: Path, snapshot: Snapshot, *, disk: Disk = DISK) -> Path:
+    """Save into `folder` (RUN/checkpoints) and read it back; the path, once it is there for good."""
+    return commit(folder, prepare(snapshot), disk)
+
+
+def commit(folder: Path, prepared: Prepared, disk: Disk = DISK) -> Path:
+    """Write beside, make durable, rename, make the name durable, read back: in this order and no other."""
+    final = retention.place(folder, prepared.step)
+    temporary = folder / f"{TEMPORARY}{prepared.step:08d}-{secrets.token_hex(4)}"
+    try:
+        make_directories(folder, disk)
+        _check_space(folder, prepared.size, disk)
+        _write_files(temporary, prepared, disk)
+        old = retention.displace(final, disk)
+        disk.rename(temporary, final)
+        disk.sync_directory(folder)
+        _read_back(final, old, disk)
+    except Exception as error:  # by phase: a full disk has many faces, and each means that nothing was saved
+        if temporary.exists():
+            retention.try_to_remove(temporary, disk)
+        reason = str(error).rstrip(".")
+        raise CheckpointError(f"Step {prepared.step} was not saved in {folder}: {reason}.") from error
+    return final
+
+
+def _check_space(folder: Path, size: int, disk: Disk) -> None:
+    free, needed = disk.free(folder), size + RESERVE
+    if free is not None and free < needed:
+        raise CheckpointError(f"the disk has {_megabytes(free)} free and {_megabytes(needed)} are needed")
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:,.1f} MB"
+
+
+def _write_files(folder: Path, prepared: Prepared, disk: Disk) -> None:
+    disk.make_directory(folder)
+    entries = []
+    for name, file in prepared.files.items():
+        size = len(file) if isinstance(file, bytes) else file.size
+        chunks = [memoryview(file)] if isinstance(file, bytes) else file.chunks()
+        entries.append(Entry(name, size, write_durably(folder / name, chunks, size, disk)))
+    text = manifest.render(prepared.step, entries, prepared.environment)
+    write_durably(folder / manifest.NAME, [memoryview(text)], len(text), disk)
+    disk.sync_directory(folder)
+
+
+def _read_back(final: Path, old: Path | None, disk: Disk) -> None:
+    """Only what reads back may take the place of the checkpoint that stood there."""
+    try:
+        manifest.verify(final, disk)
+    except CheckpointError:
+        with contextlib.suppress(OSError):
+            retention.discard([final], disk)
+            if old is not None:
+                disk.rename(old, final)
+        raise
+    if old is not None:
+        retention.try_to_remove(old, disk)
+
+
+def load(path: Path, *, disk: Disk = DISK) -> Loaded:
+    """One checkpoint folder, every byte checked and then parsed from the very bytes that were checked."""
+    found = manifest.read(path, disk)
+    entries = manifest.entries(found)
+    manifest.check_sizes(path, entries, disk)
+    _check_memory(path, entries)
+    tensors: dict[str, dict[str, Tensor]] = {}
+    state: dict[str, Any] = {}
+    try:
+        for entry in entries:
+            content = manifest.read_file(path, entry, disk)
+            if entry.name == manifest.STATE:
+                state = manifest.parse_json(content, path / entry.name)
+            else:
+                tensors[entry.name.removesuffix(".safetensors")] = tensorfile.parse(
+                    content, str(path / entry.name)
+                )
+    except MemoryError as error:
+        raise Unreadable(f"{path} does not fit into memory. It was left as it is.") from error
+    refuse_nonfinite(tensors, state, str(path))
+    return Loaded(found["step"], path, tensors, state, found)
+
+
+def _check_memory(path: Path, entries: list[Entry]) -> None:
+    """A file of 1 TB of holes is cheap to make and must not be read."""
+    needed = sum(entry.size for entry in entries) + max(entry.size for entry in entries)
+    available = psutil.virtual_memory().available + psutil.swap_memory().free
+    if needed > available:
+        raise Unreadable(
+            f"{path} needs {_megabytes(needed)} of memory to load and {_megabytes(available)} are available. "
+            "It was left as it is: close other programs or use a larger machine."
+        )
+
+
+def load_newest(folder: Path, say: Callable[[str], None], *, disk: Disk = DISK) -> Loaded | None:
+    """The newest whole checkpoint. None only if there never was one: never a silent start from step 0."""
+    refused: list[str] = []
+    for path in retention.candidates(folder):
+        try:
+            return load(path, disk=disk)
+        except Unreadable:
+            raise
+        except CheckpointError as error:
+            refused.append(str(error))
+            aside = retention.set_aside(path, disk)
+            done = f"It was set aside as {aside.name}" if aside else "It could not be set aside"
+            say(f"Checkpoint {path.name} cannot be used. {error} {done}; the next older one is tried.")
+    count = max(len(refused), len(retention.corrupt(folder)))
+    if count == 0:
+        return None
+    raise CheckpointError(
+        f"No checkpoint in {folder} can be loaded; {count} are damaged. {' '.join(refused[:3])} "
+        f"Restore one from a backup, or move {folder} away to start again from step 0."
+    )
+
+
+class Writer:
+    """Saves in the background: one thread, one save in flight; a failure never stops the training."""
+
+    def __init__(
+        self, folder: Path, *, last: int, every: int, say: Callable[[str], None], disk: Disk = DISK
+    ) -> None:
+        self.failures = 0  # saves that were given up
+        self.last_saved: int | None = None
+        self._folder, self._last, self._every, self._say, self._disk = folder, last, every, say, disk
+        self._news: deque[str] = deque()  # spoken by the caller's thread only
+        self._thread: threading.Thread | None = None
+        self._hurry = threading.Event()
+        self._failed_in_row = 0
+
+    @property
+    def busy(self) -> bool:
+        """Whether a save is in flight, so that a caller need not clone a snapshot in vain."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def submit(self, snapshot: Snapshot, best: int | None) -> bool:
+        """Start saving; False if one is still in flight. Nothing is ever queued."""
+        self.poll()
+        if self.busy:
+            return False
+        self._hurry.clear()
+        self._thread = threading.Thread(target=self._save, args=(snapshot, best), name="safelight-checkpoint")
+        self._thread.start()
+        return True
+
+    def poll(self) -> None:
+        """Say what the background has to report; called every step and free when there is nothing."""
+        while self._news:
+            self._say(self._news.popleft())
+
+    def wait(self) -> None:
+        """Until idle; a pause before a second attempt is cut short."""
+        self._hurry.set()
+        if self._thread is not None:
+            self._thread.join()
+        self.poll()
+
+    def close(self) -> None:
+        self.wait()
+
+    def _save(self, snapshot: Snapshot, best: int | None) -> None:
+        try:
+            prepared = prepare(snapshot)
+        except Exception as error:  # a second attempt could not end otherwise
+            self._give_up(str(error), "")
+            return
+        if not self._attempt(prepared, best, final=False) and not self._attempt(prepared, best, final=True):
+            return
+        if self._failed_in_row:
+            self._news.append(f"Saving works again: step {prepared.step} is saved.")
+        self._failed_in_row, self.last_saved = 0, prepared.step
+        self._thin_out(prepared.step, best)
+
+    def _attempt(self, prepared: Prepared, best: int | None, final: bool) -> bool:
+        try:
+            commit(self._folder, prepared, self._disk)
+        except Exception as error:
+            reason = f"{error} It needs {_megabytes(prepared.size + RESERVE)}; {self._free()}."
+            if final:
+                advice = "Free space there, or lower checkpoint.keep_last or checkpoint.keep_every."
+                self._give_up(reason, advice)
+            else:
+                self._make_room(reason, best)
+            return False
+        return True
+
+    def _make_room(self, reason: str, best: int | None) -> None:
+        """Keep two good ones, read to the last byte; then wait, the longer the more saves failed before."""
+        removed: list[int] = []
+        with contextlib.suppress(Exception):  # the second attempt reports what is wrong with the disk
+            clean(self._folder, disk=self._disk)
+            removed = retain(
+                self._folder, last=2, every=self._every, best=best, good=manifest.is_whole, disk=self._disk
+            )
+        pause = min(2.0**self._failed_in_row, _LONGEST_PAUSE) if self._failed_in_row else 0.0
+        room = f" Removed steps {removed} to make room." if removed else ""
+        self._news.append(f"{reason}{room} It is tried once more{f' in {pause:.0f} s' if pause else ''}.")
+        self._hurry.wait(pause)
+
+    def _give_up(self, reason: str, advice: str) -> None:
+        self.failures += 1
+        self._failed_in_row += 1
+        known = steps(self._folder)
+        kept = f"the newest checkpoint is step {known[-1]}" if known else "there is no checkpoint yet"
+        self._news.append(f"{reason} Training goes on unsaved; {kept}. {advice}".rstrip())
+
+    def _free(self) -> str:
+        try:
+            free = self._disk.free(self._folder)
+        except OSError:
+            free = None
+        return "free space is unknown" if free is None else f"{_megabytes(free)} are free"
+
+    def _thin_out(self, step: int, best: int | None) -> None:
+        try:
+            removed = retain(
+                self._folder, last=self._last, every=self._every, best=best, now=step, disk=self._disk
+            )
+        except Exception as error:  # the new one is safe; only old ones could not be deleted
+            self._news.append(f"Old checkpoints in {self._folder} could not be removed: {error}.")
+            return
+        if future := [old for old in removed if old > step]:
+            self._news.append(f"Removed checkpoints {future}: training went back to before step {step}.")

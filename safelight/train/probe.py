@@ -1,0 +1,45 @@
+"""The fixed probe set: the same images, timesteps and noise at every checkpoint, so that losses can be compared."""
+
+from __future__ import annotations
+
+import torch
+
+from safelight.data.batches import Batches
+from safelight.data.sources import Images
+from safelight.diffusion.draws import draw_noise, draw_timesteps
+from safelight.diffusion.objective import Objective
+from safelight.generate import WithWeights, evaluation_mode
+from safelight.keys import key
+from safelight.model.unet import predict
+from safelight.train.engine import Engine
+from safelight.train.feed import Inputs
+from safelight.train.state import State
+
+SIZE = 128
+
+
+class Probe:
+    """Frozen inputs, evaluated on raw and averaged weights."""
+
+    def __init__(
+        self, images: Images, objective: Objective, engine: Engine, *, seed: int, conditional: bool
+    ) -> None:
+        seed = key(seed, "probe")
+        count = min(SIZE, len(images.pixels))
+        rows = Batches(images, seed=seed, batch_size=count, flip=False).rows(0, 0, count)
+        timesteps = len(objective.signal)
+        t = draw_timesteps("stratified", seed=seed, step=0, batch_size=count, timesteps=timesteps)
+        noise = draw_noise(seed, 0, 0, count, tuple(rows.images.shape[1:]))
+        inputs = Inputs(0, rows.ids, rows.images, noise, t, rows.labels if conditional else None)
+        self._inputs, self._objective = inputs.moved(engine.send), objective
+
+    @torch.no_grad()
+    def losses(self, state: State) -> tuple[float, float]:
+        """(raw, averaged)."""
+        noised = self._objective.corrupt(self._inputs.x0, self._inputs.noise, self._inputs.t)
+        found = []
+        with evaluation_mode(state.model):
+            for network in (state.model, WithWeights(state.model, state.averages.tensors())):
+                answer = predict(network, noised.x_t, noised.t, self._inputs.labels)
+                found.append(float(self._objective.loss(answer, noised)[0].mean()))
+        return found[0], found[1]

@@ -1,0 +1,91 @@
+"""The pictures drawn while training: always from the same noise, so that only the model changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from safelight.config import Config
+from safelight.generate import Request, generate
+from safelight.pictures.grid import grid, save_png, side_by_side, to_uint8
+from safelight.pictures.strip import strip
+from safelight.pictures.timelapse import timelapse
+from safelight.run import RunFolder
+from safelight.train.state import State
+
+STAGES = 20  # pictures of a run that does not say how many
+COMPARED, STRIP_IMAGES, STRIP_COLUMNS = 16, 6, 9
+
+
+def stage_steps(config: Config) -> set[int]:
+    """The steps after which a picture is drawn; unset: 20, closer together at the start, where most happens."""
+    steps, every = config.train.steps, config.sample.every
+    if every is not None:
+        return {*range(every, steps + 1, every), steps}
+    return {max(1, round(steps * ((i + 1) / STAGES) ** 2)) for i in range(STAGES)}
+
+
+def preview_request(config: Config, count: int) -> Request:
+    settings = config.sample
+    return Request(count, config.train.seed, settings.sampler, settings.steps, settings.guidance)
+
+
+def draw_stage(state: State, config: Config, folder: RunFolder) -> Tensor:
+    """The grid of this step from the averaged weights, the denoising strip, and raw against averaged weights."""
+    step, averaged = state.counters.step, state.averages.tensors()
+    columns = _Columns(config)
+    images = generate(
+        state.model,
+        config,
+        preview_request(config, config.sample.count),
+        weights=averaged,
+        on_step=columns.see,
+    )
+    raw = generate(state.model, config, preview_request(config, min(COMPARED, config.sample.count)))
+    save_png(grid(to_uint8(images)), folder.picture(step))
+    save_png(
+        side_by_side(to_uint8(raw), to_uint8(images[: len(raw)]), labels=("raw weights", "averaged weights")),
+        folder.samples / "raw_and_averaged.png",
+    )
+    frames, captions = columns.finish(images)
+    save_png(strip(frames, captions=captions), folder.samples / "denoising.png")
+    return images
+
+
+class _Columns:
+    """Keeps a few images of the first batch at evenly spread timesteps while it is sampled."""
+
+    def __init__(self, config: Config) -> None:
+        steps = config.sample.steps
+        self._wanted = {round(i * steps / (STRIP_COLUMNS - 1)) for i in range(STRIP_COLUMNS - 1)}
+        self._seen, self._steps = 0, steps
+        self._frames: list[np.ndarray] = []
+        self._captions: list[str] = []
+
+    def see(self, t: int, x: Tensor) -> None:
+        if self._seen in self._wanted:  # later batches count on past the last wanted step
+            self._frames.append(to_uint8(x[:STRIP_IMAGES].clamp(-1, 1).cpu()))
+            self._captions.append(f"t = {t}")
+        self._seen += 1
+
+    def finish(self, images: Tensor) -> tuple[np.ndarray, list[str]]:
+        return np.stack([*self._frames, to_uint8(images[:STRIP_IMAGES])]), [*self._captions, "image"]
+
+
+def draw_timelapse(folder: RunFolder) -> None:
+    stages = folder.pictures()
+    if len(stages) > 1:
+        timelapse(stages, folder.samples / "timelapse.gif")
+
+
+def attempt(what: str, draw: Callable[[], object], say: Callable[[str], None]) -> None:
+    """A picture that fails costs the picture, never the training."""
+    try:
+        draw()
+    except (OSError, ValueError, RuntimeError) as error:
+        say(f"{what} could not be drawn ({type(error).__name__}: {error}); training goes on.")
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()

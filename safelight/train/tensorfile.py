@@ -1,0 +1,125 @@
+"""The safetensors format: streamed out without a second copy, read back from bytes already checked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from safelight.errors import CheckpointError
+from safelight.train.files import CHUNK
+
+LARGEST_HEADER = 16 << 20  # about 150,000 tensors; the format itself allows 100 MB
+_METADATA = "__metadata__"
+_NAMES = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.float8_e4m3fn: "F8_E4M3",
+    torch.float8_e5m2: "F8_E5M2",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A tensor file before it is written: the same tensors give the same bytes."""
+
+    header: bytes
+    tensors: tuple[Tensor, ...]
+    size: int
+
+    def chunks(self) -> Iterator[memoryview]:
+        yield memoryview(self.header)
+        for tensor in self.tensors:
+            if tensor.numel():
+                raw = tensor.reshape(-1).view(torch.uint8).numpy().data
+                for start in range(0, raw.nbytes, CHUNK):
+                    yield raw[start : start + CHUNK]
+
+
+def lay_out(tensors: Mapping[str, Tensor], where: str) -> Layout:
+    """Wide dtypes first and then by name, as safetensors itself does: every tensor starts aligned."""
+    ordered = sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0]))
+    header: dict[str, Any] = {_METADATA: {"format": "pt"}}
+    end = 0
+    for name, tensor in ordered:
+        _check_writable(name, tensor, where)
+        start, end = end, end + tensor.numel() * tensor.element_size()
+        shape = list(tensor.shape)
+        header[name] = {"dtype": _NAMES[tensor.dtype], "shape": shape, "data_offsets": [start, end]}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    if len(text) > LARGEST_HEADER:
+        raise CheckpointError(
+            f"{where}: {len(tensors):,} tensors need a header of {len(text):,} bytes; at most "
+            f"{LARGEST_HEADER:,} can be loaded again. Split them over several files."
+        )
+    head = len(text).to_bytes(8, "little") + text
+    return Layout(head, tuple(tensor.detach() for _, tensor in ordered), len(head) + end)
+
+
+def _check_writable(name: str, tensor: Tensor, where: str) -> None:
+    if name == _METADATA:
+        raise CheckpointError(f"{where}: a tensor cannot be named {_METADATA}; the format needs that name.")
+    if tensor.device.type != "cpu" or tensor.layout != torch.strided:
+        raise CheckpointError(
+            f"{where}: tensor {name} is {tensor.layout} on {tensor.device}; a dense clone in host memory "
+            "was expected."
+        )
+    if tensor.dtype not in _NAMES:
+        raise CheckpointError(
+            f"{where}: tensor {name} is {tensor.dtype}, which is not among {', '.join(_NAMES.values())}. "
+            "Convert it before saving."
+        )
+
+
+def parse(content: bytes, where: str) -> dict[str, Tensor]:
+    """The tensors of a file whose bytes are already in hand. Nothing here can run code from the file."""
+    try:
+        _check_header(content)
+        return safetensors.torch.load(content)
+    except MemoryError:
+        raise
+    except Exception as error:  # by phase: parsing fails as SafetensorError, ValueError, RuntimeError
+        raise CheckpointError(f"{where} {_complaint(content, error)}") from error
+
+
+def _check_header(content: bytes) -> None:
+    length = int.from_bytes(content[:8], "little")
+    if len(content) < 10 or length > len(content) - 8:
+        raise ValueError(f"its header claims {length:,} bytes and the file has {len(content):,}")
+    if length > LARGEST_HEADER:
+        raise ValueError(f"its header has {length:,} bytes; at most {LARGEST_HEADER:,} are read")
+    json.loads(
+        content[8 : 8 + length], object_pairs_hook=unique
+    )  # the parser takes the last of two equal names
+
+
+def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """JSON objects in which every key comes once."""
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        raise ValueError(f"a key comes twice among {sorted(key for key, _ in pairs)[:8]}")
+    return result
+
+
+def _complaint(content: bytes, error: Exception) -> str:
+    if content.startswith(b"PK\x03\x04") or (content[:1] == b"\x80" and content[1:2] <= b"\x05"):
+        return (
+            "is a pickle (torch.save) and not a safetensors file. A pickle can run any code when opened, "
+            "so it never is. If you trust its source, convert it yourself: "
+            "safetensors.torch.save_file(torch.load(FILE, weights_only=True), 'model.safetensors')."
+        )
+    return f"is not a whole safetensors file: {error}."

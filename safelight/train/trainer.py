@@ -1,0 +1,293 @@
+"""The loop: a table of contents of what happens in a run, and in which order."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Protocol
+
+from safelight.config import Config
+from safelight.errors import Interrupted, Stopped
+from safelight.model.memory import is_out_of_memory
+from safelight.record.store import Record
+from safelight.run import RunFolder
+from safelight.train.autopsy import describe_inputs, find_first_nonfinite
+from safelight.train.build import Parts, environment, out_of_memory
+from safelight.train.checkpoint import Writer
+from safelight.train.checkpoint import steps as steps_on_disk
+from safelight.train.ema import snapshot_steps
+from safelight.train.interrupts import Interrupts
+from safelight.train.profiles import snapshot_profiles
+from safelight.train.scaling import LOWEST
+from safelight.train.stages import attempt, draw_stage, draw_timelapse, stage_steps
+from safelight.train.step import StepView
+from safelight.vocabulary import (
+    CLIP_LIMIT,
+    DATA_WAIT,
+    GRADIENT_NORM,
+    LEARNING_RATE,
+    LOSS,
+    LOSS_SCALE,
+    PROBE_EMA,
+    PROBE_RAW,
+    REFUSED,
+    SPEED,
+)
+
+HEARTBEAT_SECONDS = 2.0
+ALL = 1 << 30  # of the EMA snapshots are kept
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What a screen shows of a step."""
+
+    step: int
+    steps: int
+    loss: float
+    lr: float
+    norm: float
+    images_per_second: float
+    seconds_left: float
+    refused: int
+
+
+class Screen(Protocol):
+    """Where a run is watched; never asked more than it needs to know."""
+
+    def say(self, text: str) -> None: ...
+    def show(self, progress: Progress) -> None: ...
+
+
+def checkpoint_interval(config: Config) -> int:
+    return config.checkpoint.every or max(1, min(1000, config.train.steps // 20))
+
+
+class Trainer:
+    """Runs the parts from where the state stands to the last step."""
+
+    def __init__(self, parts: Parts, folder: RunFolder, screen: Screen) -> None:
+        self.parts, self.folder, self.screen = parts, folder, screen
+        self.config, self.state = parts.config, parts.state
+        keep = self.config.checkpoint
+        self.writer = Writer(folder.checkpoints, last=keep.keep_last, every=keep.keep_every, say=screen.say)
+        self.profile_writer = Writer(folder.snapshots, last=ALL, every=0, say=screen.say)
+        self.record = Record(folder.record, from_step=self.state.counters.step, say=screen.say)
+        self._stages = stage_steps(self.config)
+        self._snapshots = set(snapshot_steps(self.config.ema.snapshots, self.config.train.steps))
+        self._speed = Speedometer()
+        self._window: list[StepView] = []
+        self._beat = 0.0
+
+    def run(self) -> None:
+        """Trains to the end, or to the first signal, or to a diagnosis; whatever happens, the state is saved."""
+        try:
+            with Interrupts() as interrupts:
+                self._train(interrupts)
+        except RuntimeError as error:
+            if is_out_of_memory(error):
+                self.folder.report(status="out of memory", step=self.state.counters.step)
+                raise out_of_memory(self.config) from error
+            raise
+        finally:
+            self.parts.feed.close()
+            self.writer.close()
+            self.profile_writer.close()
+            self.record.close()
+
+    def _train(self, interrupts: Interrupts) -> None:
+        counters = self.state.counters
+        self.folder.report(status="training", step=counters.step, steps=self.config.train.steps)
+        while counters.step < self.config.train.steps:
+            view = self._step(counters.step)
+            counters.step += 1
+            self._look(view)
+            self.writer.poll()
+            self.profile_writer.poll()
+            if counters.step in self._stages:
+                self._draw()
+            if counters.step in self._snapshots:
+                self._keep_profiles()
+            if interrupts.received:
+                self._leave(interrupts)
+            if (
+                counters.step % checkpoint_interval(self.config) == 0
+                and counters.step < self.config.train.steps
+            ):
+                self._save(wait=False)
+        self._save(wait=True)
+        attempt("The timelapse", lambda: draw_timelapse(self.folder), self.screen.say)
+        self.folder.report(status="finished", step=counters.step)
+
+    def _step(self, step: int) -> StepView:
+        with self._speed.waiting():
+            inputs = [micro.moved(self.parts.engine.send) for micro in self.parts.feed.take(step)]
+        with self._speed.working():
+            return self.parts.stepper.take(inputs, step)
+
+    def _look(self, view: StepView) -> None:
+        """Reads the device once per window: a copy waits for all the work that is queued before it."""
+        self._window.append(view)
+        step, last = self.state.counters.step, self.state.counters.step == self.config.train.steps
+        if len(self._window) < self.parts.engine.window and not last:
+            return
+        views, self._window = self._window, []
+        for seen in views:
+            self._read(seen)
+        latest = views[-1]
+        speed = self.config.train.batch_size / self._speed.seconds_per_step
+        self.record.add(latest.step, {SPEED.name: speed, DATA_WAIT.name: self._speed.share_waiting})
+        self.screen.show(
+            Progress(
+                step=step,
+                steps=self.config.train.steps,
+                loss=float(latest.loss.mean()),
+                lr=latest.lr,
+                norm=float(latest.norm),
+                images_per_second=speed,
+                seconds_left=self._speed.seconds_left(step, self.config.train.steps),
+                refused=self.state.counters.refused,
+            )
+        )
+        if time.monotonic() - self._beat > HEARTBEAT_SECONDS:
+            self._beat = time.monotonic()
+            self.folder.report(step=step)
+
+    def _read(self, view: StepView) -> None:
+        refused = float(view.refused)
+        self.record.add(
+            view.step,
+            {
+                LOSS.name: float(view.loss.mean()),
+                LEARNING_RATE.name: view.lr,
+                GRADIENT_NORM.name: float(view.norm),
+                CLIP_LIMIT.name: float(view.limit),
+                LOSS_SCALE.name: float(view.scale),
+                REFUSED.name: refused,
+            },
+        )
+        if refused:
+            self._refused(view)
+        else:
+            self.state.counters.refused_in_row = 0
+
+    def _refused(self, view: StepView) -> None:
+        counters, overflow = self.state.counters, self._is_overflow(view)
+        counters.refused += 1
+        self.record.event(view.step, "refused", overflow=overflow, **describe_inputs(view.inputs))
+        if overflow:
+            return  # fp16 looking for its scale: the update is refused, the scale halved, nothing is wrong
+        counters.refused_in_row += 1
+        if counters.refused_in_row == 1:
+            self.screen.say(f"Step {view.step}: the loss or gradient is not finite; the update was refused.")
+        if counters.refused_in_row >= self.config.train.max_refused:
+            self._stop_nonfinite(view)
+
+    def _is_overflow(self, view: StepView) -> bool:
+        fp16 = self.config.train.precision == "fp16"
+        return fp16 and bool(view.loss.isfinite().all()) and float(view.scale) > LOWEST
+
+    def _stop_nonfinite(self, view: StepView) -> None:
+        where = find_first_nonfinite(self.parts.stepper, view.inputs, view.step)
+        row = self.state.counters.refused_in_row
+        self.record.event(view.step, "stopped", first_nonfinite=where)
+        self._save(wait=True)
+        self.folder.report(
+            status="stopped", step=self.state.counters.step, last_finding=f"non-finite: {where}"
+        )
+        raise Stopped(
+            f"Stopped at step {view.step}: {row} updates in a row were not finite. The first non-finite value "
+            f"appeared in {where}. The weights are those of before, and saved. The usual cures: a lower --lr (now "
+            f"{self.config.optimizer.lr:g}), --precision bf16 instead of fp16, a longer optimizer.warmup."
+        )
+
+    def _draw(self) -> None:
+        attempt("The picture", lambda: draw_stage(self.state, self.config, self.folder), self.screen.say)
+
+    def _keep_profiles(self) -> None:
+        if self.state.counters.step in steps_on_disk(self.folder.snapshots):
+            return  # written before a kill, with the same bytes
+        self.profile_writer.wait()
+        self.profile_writer.submit(snapshot_profiles(self.state, environment()), None)
+
+    def _save(self, *, wait: bool) -> None:
+        counters = self.state.counters
+        raw, averaged = self.parts.probe.losses(self.state)
+        self.record.add(counters.step - 1, {PROBE_RAW.name: raw, PROBE_EMA.name: averaged})
+        if averaged < counters.best_loss:
+            counters.best_step, counters.best_loss = counters.step, averaged
+        counters.seconds = self._speed.total(counters.seconds)
+        best = counters.best_step if self.config.checkpoint.keep_best else None
+        if wait:
+            self.writer.wait()
+        if not self.writer.submit(self.state.snapshot(environment()), best):
+            self.record.event(
+                counters.step, "checkpoint_skipped", reason="the one before is still being written"
+            )
+        if wait:
+            self.writer.wait()
+
+    def _leave(self, interrupts: Interrupts) -> None:
+        self._save(wait=True)
+        attempt("The timelapse", lambda: draw_timelapse(self.folder), self.screen.say)
+        step = self.state.counters.step
+        self.folder.report(status="interrupted", step=step)
+        raise Interrupted(
+            f"Stopped by {interrupts.received} after step {step} of {self.config.train.steps}; everything is saved. "
+            f"Carry on with: safelight resume {self.folder.path}",
+            exit_code=interrupts.exit_code,
+        )
+
+
+class Speedometer:
+    """Seconds per step over the recent past, waiting for data told apart; pictures and saves are left out."""
+
+    MEMORY = 0.95
+
+    def __init__(self) -> None:
+        self._wait = self._work = 0.0
+        self._weight = 0.0
+        self._all = 0.0
+
+    def waiting(self) -> _Lap:
+        return _Lap(self._waited)
+
+    def working(self) -> _Lap:
+        return _Lap(self._worked)
+
+    def _waited(self, seconds: float) -> None:
+        self._wait = self._wait * self.MEMORY + seconds * (1 - self.MEMORY)
+        self._all += seconds
+
+    def _worked(self, seconds: float) -> None:
+        self._work = self._work * self.MEMORY + seconds * (1 - self.MEMORY)
+        self._weight = self._weight * self.MEMORY + (1 - self.MEMORY)
+        self._all += seconds
+
+    @property
+    def seconds_per_step(self) -> float:
+        return max(1e-9, (self._wait + self._work) / self._weight) if self._weight else float("inf")
+
+    @property
+    def share_waiting(self) -> float:
+        return self._wait / max(1e-12, self._wait + self._work)
+
+    def seconds_left(self, step: int, steps: int) -> float:
+        return (steps - step) * self.seconds_per_step
+
+    def total(self, before: float) -> float:
+        spent, self._all = self._all, 0.0
+        return before + spent
+
+
+class _Lap:
+    """Times one stretch of work."""
+
+    def __init__(self, done) -> None:
+        self._done = done
+
+    def __enter__(self) -> None:
+        self._start = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        self._done(time.perf_counter() - self._start)

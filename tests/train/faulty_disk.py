@@ -1,0 +1,343 @@
+"""Disks that die, fill up, lie or keep a log, and the power losses that such a log allows."""
+
+from __future__ import annotations
+
+import errno
+import functools
+import itertools
+import os
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safelight.train.files import Disk
+
+CALLS = [name for name in vars(Disk) if not name.startswith("_")]
+
+
+class Died(BaseException):
+    """The process ends here: no cleanup of ours may reach the disk any more."""
+
+
+class QuickDisk(Disk):
+    """The real one without waiting for the device: killing a process does not empty the page cache."""
+
+    def sync(self, descriptor: int) -> None:
+        pass
+
+    def sync_directory(self, path: Path) -> None:
+        pass
+
+
+class FaultyDisk(QuickDisk):
+    """Something happens at call number `at`; `fault` is one of `FAULTS`."""
+
+    def __init__(self, at: int, fault: str) -> None:
+        self.at, self.fault, self.calls, self.dead, self.broken = at, fault, 0, False, False
+
+    @property
+    def reached(self) -> bool:
+        return self.calls >= self.at
+
+    def answer(self, name: str, real: Callable[..., Any], *arguments: Any) -> Any:
+        self.calls += 1
+        here = self.calls == self.at
+        if name == "close":
+            real(*arguments)  # the kernel closes whatever happens; the fault comes on top
+            real = _nothing
+        if self.dead or (here and self.fault.startswith("exit")):
+            if here and self.fault == "exit, torn" and name == "write":
+                os.write(arguments[0], arguments[1][: len(arguments[1]) // 2])
+            self.dead = True
+            raise Died
+        if self.broken or (here and self.fault in ERRORS):
+            number, self.broken = ERRORS.get(self.fault, (0, False))
+            raise OSError(number, os.strerror(number))
+        if here and name == "write" and self.fault in ("short write", "lying write"):
+            half = max(len(arguments[1]) // 2, 1)
+            written = real(arguments[0], arguments[1][:half])
+            return written if self.fault == "short write" else len(arguments[1])
+        return real(*arguments)
+
+
+ERRORS = {
+    "ENOSPC once": (errno.ENOSPC, False),
+    "EIO once": (errno.EIO, False),
+    "ENOSPC from now on": (errno.ENOSPC, True),
+    "EIO from now on": (errno.EIO, True),
+}
+FAULTS = ["exit", "exit, torn", *ERRORS, "short write", "lying write"]
+
+
+def _nothing(*_: Any) -> None:
+    pass
+
+
+def _intercept(name: str) -> Callable[..., Any]:
+    def call(self: FaultyDisk, *arguments: Any) -> Any:
+        return self.answer(name, functools.partial(getattr(super(FaultyDisk, self), name)), *arguments)
+
+    return call
+
+
+for _name in CALLS:
+    setattr(FaultyDisk, _name, _intercept(_name))
+
+
+@dataclass(frozen=True)
+class Op:
+    """One change of the disk; files and folders are numbers, so that it can be replayed in another order."""
+
+    kind: str  # mkdir create size write sync syncdir rename remove mark
+    node: int  # the file, or the directory whose names change or are synced
+    name: str = ""
+    child: int = 0
+    to: str = ""
+    offset: int = 0
+    content: bytes = b""
+    mark: Any = None
+
+    @property
+    def is_data(self) -> bool:
+        return self.kind in ("size", "write")
+
+    @property
+    def is_naming(self) -> bool:
+        return self.kind in ("mkdir", "create", "rename", "remove")
+
+
+class RecordingDisk(QuickDisk):
+    """Does everything for real below `root`, and writes down what a power loss could take back."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.log, self.names = root, list[Op](), {0: dict[str, int]()}
+        self._numbers = itertools.count(1)
+        self._open: dict[int, list[int]] = {}
+
+    def mark(self, value: Any) -> None:
+        self.log.append(Op("mark", 0, mark=value))
+
+    def _parent(self, path: Path) -> int:
+        return self._node(path.parent)
+
+    def _node(self, path: Path) -> int:
+        return functools.reduce(
+            lambda node, name: self.names[node][name], path.relative_to(self.root).parts, 0
+        )
+
+    def make_directory(self, path: Path) -> None:
+        super().make_directory(path)
+        number = next(self._numbers)
+        self.names[number] = {}
+        self._add("mkdir", path, number)
+
+    def create(self, path: Path) -> int:
+        descriptor = super().create(path)
+        number = next(self._numbers)
+        self._add("create", path, number)
+        self._open[descriptor] = [number, 0]
+        return descriptor
+
+    def _add(self, kind: str, path: Path, number: int) -> None:
+        parent = self._parent(path)
+        self.names[parent][path.name] = number
+        self.log.append(Op(kind, parent, name=path.name, child=number))
+
+    def allocate(self, descriptor: int, size: int) -> None:
+        super().allocate(descriptor, size)
+        self.log.append(Op("size", self._open[descriptor][0], offset=size))
+
+    def write(self, descriptor: int, content: memoryview) -> int:
+        written = super().write(descriptor, content)
+        number, offset = self._open[descriptor]
+        self.log.append(Op("write", number, offset=offset, content=bytes(content[:written])))
+        self._open[descriptor][1] += written
+        return written
+
+    def sync(self, descriptor: int) -> None:
+        self.log.append(Op("sync", self._open[descriptor][0]))
+
+    def sync_directory(self, path: Path) -> None:
+        self.log.append(Op("syncdir", self._node(path)))
+
+    def rename(self, source: Path, target: Path) -> None:
+        super().rename(source, target)
+        assert source.parent == target.parent
+        parent = self._parent(source)
+        number = self.names[parent].pop(source.name)
+        self.names[parent][target.name] = number
+        self.log.append(Op("rename", parent, name=source.name, to=target.name, child=number))
+
+    def unlink(self, path: Path) -> None:
+        super().unlink(path)
+        self._remove(path)
+
+    def remove_directory(self, path: Path) -> None:
+        super().remove_directory(path)
+        self._remove(path)
+
+    def _remove(self, path: Path) -> None:
+        parent = self._parent(path)
+        self.log.append(Op("remove", parent, name=path.name, child=self.names[parent].pop(path.name)))
+
+
+Tree = tuple[tuple[str, Any], ...]  # sorted (name, bytes or Tree): what a disk holds
+KEEP, LOSE, TEAR = 0, 1, 2
+MOST_STATES = 20_000  # per moment; beyond, states are drawn
+
+
+def power_losses(log: list[Op]) -> Iterator[tuple[Any, Tree, bool]]:
+    """Every moment × every fate of what was not yet synced: (last mark, what the disk holds, all were tried).
+
+    Names and data are independent, in any order and any subset, as POSIX allows: fsync of a file does not
+    make its name durable, and fsync of a directory does not make its files durable.
+    """
+    seen: set[tuple[Any, Tree]] = set()
+    for moment in range(len(log) + 1):
+        past = log[:moment]
+        mark = next((op.mark for op in reversed(past) if op.kind == "mark"), None)
+        loose = _not_durable(past)
+        choices = [(KEEP, LOSE, TEAR) if past[i].kind == "write" else (KEEP, LOSE) for i in loose]
+        fates, complete = _fates(choices)
+        for fate in fates:
+            tree = _replay(past, dict(zip(loose, fate, strict=True)))
+            if (mark, tree) not in seen:
+                seen.add((mark, tree))
+                yield mark, tree, complete
+
+
+def _not_durable(past: list[Op]) -> list[int]:
+    synced: dict[tuple[str, int], int] = {}
+    for i, op in enumerate(past):
+        if op.kind in ("sync", "syncdir"):
+            synced[op.kind, op.node] = i
+    return [
+        i
+        for i, op in enumerate(past)
+        if (op.is_data and i > synced.get(("sync", op.node), -1))
+        or (op.is_naming and i > synced.get(("syncdir", op.node), -1))
+    ]
+
+
+def _fates(choices: list[tuple[int, ...]]) -> tuple[Iterator[tuple[int, ...]], bool]:
+    count = functools.reduce(lambda total, choice: total * len(choice), choices, 1)
+    if count <= MOST_STATES:
+        return itertools.product(*choices), True
+    draw = random.Random(len(choices))
+    corners = [tuple(fate for _ in choices) for fate in (KEEP, LOSE)]
+    single = [tuple(a if i == j else b for j in range(len(choices))) for i in range(len(choices))
+              for a, b in ((KEEP, LOSE), (LOSE, KEEP))]  # fmt: skip
+    mixed = [tuple(draw.choice(choice) for choice in choices) for _ in range(100)]
+    return iter(corners + single + mixed), False
+
+
+def _replay(past: list[Op], fate: dict[int, int]) -> Tree:
+    names: dict[int, dict[str, int]] = {0: {}}
+    data: dict[int, bytearray] = {}
+    for i, op in enumerate(past):
+        if fate.get(i) == LOSE:
+            continue
+        here = names.setdefault(op.node, {})
+        if op.kind in ("mkdir", "create"):
+            here[op.name] = op.child
+            (names if op.kind == "mkdir" else data).setdefault(
+                op.child, {} if op.kind == "mkdir" else bytearray()
+            )  # type: ignore[arg-type]
+        elif op.kind == "rename":
+            if here.get(op.name) == op.child:
+                del here[op.name]
+            here[op.to] = op.child
+        elif op.kind == "remove" and here.get(op.name) == op.child:
+            del here[op.name]
+        elif op.is_data:
+            _change(data.setdefault(op.node, bytearray()), op, fate.get(i, KEEP))
+    directories = {op.child for op in past if op.kind == "mkdir"} | {0}
+    return _tree(0, names, data, directories)
+
+
+def _change(content: bytearray, op: Op, fate: int) -> None:
+    new = op.content[: len(op.content) // 2] if fate == TEAR else op.content
+    end = op.offset + len(new)
+    content.extend(bytes(max(end - len(content), 0)))
+    if op.kind == "write":
+        content[op.offset : end] = new
+
+
+def _tree(node: int, names: dict[int, Any], data: dict[int, bytearray], directories: set[int]) -> Tree:
+    return tuple(
+        (
+            name,
+            _tree(child, names, data, directories) if child in directories else bytes(data.get(child, b"")),
+        )
+        for name, child in sorted(names.get(node, {}).items())
+    )
+
+
+def put_on_disk(tree: Tree, folder: Path) -> None:
+    folder.mkdir()
+    for name, content in tree:
+        if isinstance(content, bytes):
+            (folder / name).write_bytes(content)
+        else:
+            put_on_disk(content, folder / name)
+
+
+def without_file_syncs(log: list[Op]) -> list[Op]:
+    return [op for op in log if op.kind != "sync"]
+
+
+def without_directory_syncs(log: list[Op]) -> list[Op]:
+    return [op for op in log if op.kind != "syncdir"]
+
+
+def without_sync_of_deletion(log: list[Op]) -> list[Op]:
+    """As if files were deleted right after the rename to .trash-*."""
+    after_trash = {i + 1 for i, op in enumerate(log) if op.to.startswith(".trash-")}
+    return [op for i, op in enumerate(log) if not (op.kind == "syncdir" and i in after_trash)]
+
+
+def flushed_after_sync(log: list[Op]) -> list[Op]:
+    """The bug of torch.distributed.checkpoint: bytes leave the process when the file was already synced."""
+    result = list(log)
+    for op in [op for op in log if op.kind == "sync"]:
+        result.remove(op)
+        result.insert(
+            next(i for i, other in enumerate(result) if other.is_data and other.node == op.node), op
+        )
+    return result
+
+
+def committed_first(log: list[Op]) -> list[Op]:
+    """The manifest is written and the folder renamed; the files it names follow."""
+    return _manifest_moved(log, past_rename=True)
+
+
+def manifest_first(log: list[Op]) -> list[Op]:
+    """The manifest before its files, but all of it before the rename: harmless, the rename is what counts."""
+    return _manifest_moved(log, past_rename=False)
+
+
+def _manifest_moved(log: list[Op], past_rename: bool) -> list[Op]:
+    result: list[Op] = []
+    save: list[Op] = []
+    for i, op in enumerate(log):
+        save.append(op)
+        into_place = (
+            op.kind == "syncdir" and log[i - 1].kind == "rename" and log[i - 1].to.startswith("step_")
+        )
+        if into_place:
+            names = {o.child: o.name for o in save if o.kind == "create"}
+            files = {child for child, name in names.items() if name != "manifest.json"}
+            late = [o for o in save if (o.kind == "create" and o.child in files) or o.node in files]
+            early = [o for o in save if o not in late]
+            cut = next(i for i, o in enumerate(early) if o.kind == "syncdir" and o.node in _folders(save))
+            result += early + late if past_rename else early[:cut] + late + early[cut:]
+            save = []
+    return result + save
+
+
+def _folders(save: list[Op]) -> set[int]:
+    """The folders whose names were made in this save: the temporary one."""
+    return {op.node for op in save if op.kind == "create"}

@@ -1,0 +1,282 @@
+"""Crashes at every call, errors at every call, kills, and every power loss that the order of writing allows."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from faulty_disk import (
+    FAULTS,
+    Died,
+    FaultyDisk,
+    Op,
+    RecordingDisk,
+    Tree,
+    committed_first,
+    flushed_after_sync,
+    manifest_first,
+    power_losses,
+    put_on_disk,
+    without_directory_syncs,
+    without_file_syncs,
+    without_sync_of_deletion,
+)
+from moments import QUICK, assert_equal
+
+from safelight.errors import CheckpointError
+from safelight.train import checkpoint, retention
+from safelight.train.checkpoint import Snapshot, clean, load_newest, retain, write
+from safelight.train.files import Disk
+
+Saved = tuple[int, int]  # step, version
+
+
+def moment(step: int, version: int = 0) -> Snapshot:
+    weight = torch.full((4,), step + version / 8)
+    return Snapshot(
+        step,
+        {"model": {"weight": weight}, "ema": {"weight": weight / 2}},
+        {"version": version},
+        {"threads": 2},
+    )
+
+
+# Crashes and errors at every call
+
+
+def save_next(folder: Path, disk: Disk) -> None:
+    write(folder, moment(3), disk=disk)
+    retain(folder, last=2, every=0, best=None, disk=disk)
+
+
+def save_again(folder: Path, disk: Disk) -> None:
+    write(folder, moment(2, version=1), disk=disk)
+
+
+SAVES: dict[str, tuple[Callable[[Path, Disk], None], Saved, int]] = {
+    "next step": (save_next, (3, 0), 70),
+    "same step": (save_again, (2, 1), 60),
+}
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("two") / "checkpoints"
+    for step in (1, 2):
+        write(folder, moment(step), disk=QUICK)
+    return folder
+
+
+def newest(folder: Path) -> Saved:
+    """The newest checkpoint, found without a word about a bad one, and equal to what was saved to the bit."""
+    loaded = load_newest(folder, pytest.fail, disk=QUICK)
+    assert loaded is not None
+    assert_equal(loaded, moment(loaded.step, loaded.state["version"]))
+    return loaded.step, loaded.state["version"]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("which", SAVES)
+def test_a_fault_at_every_call_leaves_the_previous_or_the_new_one(
+    tmp_path: Path, two: Path, which: str, fault: str
+) -> None:
+    action, new, least = SAVES[which]
+    at = 0
+    while True:
+        at += 1
+        folder, disk, returned = tmp_path / str(at), FaultyDisk(at, fault), True
+        shutil.copytree(two, folder)
+        try:
+            action(folder, disk)
+        except (Died, OSError, CheckpointError):
+            returned = False
+        found = newest(folder)
+        assert found == new if returned else found in ((2, 0), new)
+        if not disk.reached:
+            break
+        clean(folder, disk=QUICK)
+        assert newest(folder) == found
+        write(folder, moment(4), disk=QUICK)
+        assert newest(folder) == (4, 0)
+        assert not list(folder.glob(".*"))
+    assert returned
+    assert at > least
+
+
+def test_a_lying_disk_is_found_by_reading_back(two: Path, tmp_path: Path) -> None:
+    shutil.copytree(two, tmp_path / "run")
+    disk = FaultyDisk(7, "lying write")
+    with pytest.raises(CheckpointError, match="was cut or changed|is damaged"):
+        write(tmp_path / "run", moment(3), disk=disk)
+    assert newest(tmp_path / "run") == (2, 0)
+
+
+def test_crash_test_can_fail(two: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Negative control: with the new one written in place, some crash leaves a bad checkpoint in sight."""
+    monkeypatch.setattr(checkpoint, "TEMPORARY", "step_9")
+    seen = []
+    for at in range(1, 40):
+        shutil.copytree(two, tmp_path / str(at))
+        with pytest.raises(Died):
+            write(tmp_path / str(at), moment(3), disk=FaultyDisk(at, "exit"))
+        load_newest(tmp_path / str(at), seen.append, disk=QUICK)
+    assert len(retention.steps(tmp_path / "1")) == 2
+    bad = [path for path in tmp_path.glob("*/step_9*")]
+    assert bad or seen
+
+
+# Killed for real
+
+
+def _save_until_killed(folder: Path, report: int) -> None:
+    newest_step = (load_newest(folder, lambda words: os._exit(9), disk=QUICK) or moment(0)).step
+    clean(folder, disk=QUICK)
+    while True:
+        newest_step += 1
+        write(folder, moment(newest_step), disk=QUICK)
+        os.write(report, newest_step.to_bytes(4, "little"))
+        retain(folder, last=2, every=0, best=None, disk=QUICK)
+
+
+def test_kill_at_any_moment_loses_nothing_that_was_reported(tmp_path: Path) -> None:
+    draw, last = random.Random(0), 0
+    for _ in range(30):
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                _save_until_killed(tmp_path / "run", writing)
+            finally:
+                os._exit(8)
+        os.close(writing)
+        time.sleep(draw.uniform(0.0, 0.03))
+        os.kill(child, signal.SIGKILL)
+        assert os.waitpid(child, 0)[1] == signal.SIGKILL
+        with os.fdopen(reading, "rb") as pipe:
+            reported = pipe.read()
+        last = int.from_bytes(reported[-4:], "little") or last
+        if last:
+            assert newest(tmp_path / "run")[0] in (last, last + 1)
+    assert last > 10
+
+
+# Power loss
+
+
+def record(root: Path, script: Callable[[Path, RecordingDisk], None]) -> list[Op]:
+    root.mkdir()
+    disk = RecordingDisk(root)
+    script(root / "checkpoints", disk)
+    return disk.log
+
+
+def as_we_do(folder: Path, disk: RecordingDisk) -> None:
+    write(folder, moment(1), disk=disk)
+    disk.mark((1, 0))
+    write(folder, moment(2), disk=disk)
+    disk.mark((2, 0))
+    retain(folder, last=1, every=0, best=None, disk=disk)
+    write(folder, moment(2, version=1), disk=disk)
+    disk.mark((2, 1))
+    write(folder, moment(3), disk=disk)
+    disk.mark((3, 0))
+    retain(folder, last=1, every=0, best=None, disk=disk)
+
+
+def old_deleted_first(folder: Path, disk: RecordingDisk) -> None:
+    write(folder, moment(1), disk=disk)
+    disk.mark((1, 0))
+    retention.discard([folder / "step_00000001"], disk)
+    write(folder, moment(2), disk=disk)
+    disk.mark((2, 0))
+
+
+def visible(tree: Tree) -> Tree:
+    """Without what loading must not look at; `test_power_loss` also checks that it does not."""
+    inside = dict(tree).get("checkpoints", ())
+    return tuple((name, content) for name, content in inside if not name.startswith((".tmp-", ".trash-")))
+
+
+def judge(folder: Path, saved: Saved | None) -> str:
+    """One word on what a restart finds after the power came back."""
+    said: list[str] = []
+    try:
+        loaded = load_newest(folder, said.append, disk=QUICK)
+    except CheckpointError:
+        return "nothing loadable"
+    if said:
+        return "damaged in sight"
+    found = (loaded.step, loaded.state["version"]) if loaded else None
+    if saved is not None and (found is None or found < saved):
+        return "work lost"
+    if loaded is not None:
+        assert_equal(loaded, moment(*found))  # type: ignore[misc]
+    return "good"
+
+
+def outcomes(log: list[Op], folder: Path) -> tuple[Counter[str], dict[str, Any]]:
+    folder.mkdir()
+    verdicts: dict[tuple[Any, Tree], str] = {}
+    trees, complete = 0, True
+    for mark, tree, all_tried in power_losses(log):
+        trees, complete = trees + 1, complete and all_tried
+        key = (mark, visible(tree))
+        if key not in verdicts or trees % 97 == 0:
+            place = folder / str(trees)
+            put_on_disk(tree, place)
+            verdict = judge(place / "checkpoints", mark)
+            assert verdicts.setdefault(key, verdict) == verdict
+            shutil.rmtree(place)
+    return Counter(verdicts.values()), {"disks": trees, "in sight": len(verdicts), "complete": complete}
+
+
+def test_power_loss_at_any_moment_loses_nothing(tmp_path: Path) -> None:
+    verdicts, counts = outcomes(record(tmp_path / "run", as_we_do), tmp_path / "disks")
+    assert verdicts.keys() == {"good"}
+    assert counts["complete"]
+    assert counts["disks"] > 2000
+    assert counts["in sight"] > 10
+
+
+def test_a_restart_after_power_loss_cleans_up_and_goes_on(tmp_path: Path) -> None:
+    log = record(tmp_path / "run", as_we_do)
+    states: Iterator[tuple[Any, Tree, bool]] = power_losses(log)
+    for number, (_, tree, _) in enumerate(states):
+        if number % 151 == 0:
+            place = tmp_path / str(number)
+            put_on_disk(tree, place)
+            clean(place / "checkpoints", disk=QUICK)
+            write(place / "checkpoints", moment(9), disk=QUICK)
+            assert newest(place / "checkpoints") == (9, 0)
+            assert not list((place / "checkpoints").glob(".*"))
+            shutil.rmtree(place)
+
+
+SICK: dict[str, tuple[Callable[[Path, RecordingDisk], None], Callable[[list[Op]], list[Op]], set[str]]] = {
+    "fsync of files removed": (as_we_do, without_file_syncs, {"damaged in sight"}),
+    "fsync of folders removed": (as_we_do, without_directory_syncs, {"work lost", "damaged in sight"}),
+    "flush after fsync": (as_we_do, flushed_after_sync, {"damaged in sight"}),
+    "old deleted first": (old_deleted_first, list, {"work lost"}),
+    "manifest and name before the files": (as_we_do, committed_first, {"damaged in sight"}),
+    "deletion not synced": (as_we_do, without_sync_of_deletion, {"damaged in sight"}),
+}
+
+
+@pytest.mark.parametrize(("script", "change", "symptoms"), SICK.values(), ids=SICK.keys())
+def test_power_loss_test_can_fail(tmp_path: Path, script: Any, change: Any, symptoms: set[str]) -> None:
+    verdicts, _ = outcomes(change(record(tmp_path / "run", script)), tmp_path / "disks")
+    assert symptoms <= verdicts.keys()
+
+
+def test_near_miss_manifest_before_its_files_but_all_before_the_rename(tmp_path: Path) -> None:
+    verdicts, _ = outcomes(manifest_first(record(tmp_path / "run", as_we_do)), tmp_path / "disks")
+    assert verdicts.keys() == {"good"}
