@@ -34,9 +34,7 @@ def export_pipeline(model: nn.Module, config: Config, out: Path, label: int | No
     try:
         DDPMPipeline(unet=unet, scheduler=scheduler).save_pretrained(out, safe_serialization=True)
     except OSError as error:
-        raise UsageError(
-            f"{out} cannot be written: {error.strerror}. Choose another folder with -o."
-        ) from error
+        raise UsageError(f"{out} cannot be written: {error.strerror}. Choose another folder with -o.") from error
 
 
 def _plain(model: nn.Module) -> Any:
@@ -64,7 +62,7 @@ def without_labels(unet: Any, label: int) -> Any:
     from diffusers import UNet2DModel
 
     settings = {key: value for key, value in unet.config.items() if key != "num_class_embeds"}
-    plain = UNet2DModel.from_config(settings)
+    plain: Any = UNet2DModel.from_config(settings)
     weights = unet.state_dict()
     embedding = weights.pop("class_embedding.weight")[label]
     weights["time_embedding.linear_2.bias"] = weights["time_embedding.linear_2.bias"] + embedding

@@ -53,9 +53,7 @@ def generate(
             shape = (config.data.channels or 3, config.data.image_size, config.data.image_size)
             noise = torch.stack([torch.randn(shape, generator=g) for g in generators]).to(device)
             denoise = _denoiser(model, weights, config, request, torch.arange(start, stop, device=device))
-            images = sample(
-                denoise, noise, scheduler, steps=request.steps, generators=generators, on_step=on_step
-            )
+            images = sample(denoise, noise, scheduler, steps=request.steps, generators=generators, on_step=on_step)
             done.append(images.cpu())
             if on_images is not None:
                 on_images(stop)

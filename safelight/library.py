@@ -51,9 +51,7 @@ def resume(
     **flags: Any,
 ) -> Run:
     """Carries a run on. A model of your own has to be given again: a run folder holds weights, never code."""
-    return session.resume(
-        Path(run), settings=settings_of(flags) | dict(settings or {}), force=force, model=model
-    )
+    return session.resume(Path(run), settings=settings_of(flags) | dict(settings or {}), force=force, model=model)
 
 
 def open(run: str | Path) -> Run:
@@ -67,7 +65,5 @@ def settings_of(flags: Mapping[str, Any]) -> dict[str, Any]:
     """{"steps": 5} -> {"train.steps": 5}."""
     for name in flags:
         if name not in FLAGS:
-            raise UsageError(
-                f"There is no argument {name!r}{nearest(name, FLAGS)} Other settings go into settings=."
-            )
+            raise UsageError(f"There is no argument {name!r}{nearest(name, FLAGS)} Other settings go into settings=.")
     return {FLAGS[name]: value for name, value in flags.items()}

@@ -99,9 +99,7 @@ def create_run(path: Path) -> RunFolder:
         folder.samples.mkdir(parents=True, exist_ok=True)
         folder.checkpoints.mkdir(exist_ok=True)
     except OSError as error:
-        raise UsageError(
-            f"The run folder {path} cannot be made: {error.strerror}. Choose another --run."
-        ) from error
+        raise UsageError(f"The run folder {path} cannot be made: {error.strerror}. Choose another --run.") from error
     return folder
 
 

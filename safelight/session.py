@@ -26,6 +26,7 @@ from safelight.train.build import Parts, build, build_model, environment, fit_to
 from safelight.train.checkpoint import Loaded, clean, load, load_newest, steps
 from safelight.train.files import RunLock, write_atomically
 from safelight.train.profiles import rebuild
+from safelight.train.stages import attempt, draw_timelapse
 from safelight.train.trainer import Trainer
 from safelight.train.trial import seconds_per_step
 
@@ -98,15 +99,20 @@ def resume(
             model = build_model(config, folder.architecture())
         parts = build(config, images, terminal.say, model)
         if loaded is None:
-            terminal.say(
-                f"{path} has no checkpoint yet: it starts again from step 0, which gives the same run."
-            )
+            terminal.say(f"{path} has no checkpoint yet: it starts again from step 0, which gives the same run.")
         else:
             parts.state.restore(loaded)
             _check_environment(loaded, terminal)
             terminal.say(f"Resumed from {loaded.path} at step {loaded.step} of {config.train.steps}.")
         if difference(old, parts.config):
             _write_config(folder, parts.config, images, parts)
+        if parts.state.counters.step >= config.train.steps:
+            terminal.say(
+                "The run has reached its last step: there is nothing left to train. For more: --steps N --force"
+            )
+            attempt("The timelapse", lambda: draw_timelapse(folder), terminal.say)
+            folder.report(status="finished", step=parts.state.counters.step)
+            return Run(folder.path, parts.config, parts.state.counters.step)
         return _go(parts, images, folder, terminal)
 
 
@@ -120,9 +126,7 @@ def _go(parts: Parts, images: Images, folder: RunFolder, terminal: Terminal) -> 
     except SafelightError:
         raise
     except BaseException as error:
-        folder.report(
-            status="crashed", step=parts.state.counters.step, error=f"{type(error).__name__}: {error}"
-        )
+        folder.report(status="crashed", step=parts.state.counters.step, error=f"{type(error).__name__}: {error}")
         raise
     terminal.last_screen(parts, folder, time.time() - started)
     return Run(folder.path, config, parts.state.counters.step)
@@ -169,9 +173,7 @@ def read_config(folder: RunFolder) -> Config:
         version = folder.status().get("versions", {}).get("safelight", "an unknown version")
         if version == __version__:
             raise
-        raise UsageError(
-            f"{error} This run was made by safelight {version}; this is {__version__}."
-        ) from error
+        raise UsageError(f"{error} This run was made by safelight {version}; this is {__version__}.") from error
 
 
 def _check_changes(old: Config, new: Config, force: bool, terminal: Terminal) -> None:
@@ -199,9 +201,7 @@ def _check_data(folder: RunFolder, images: Images, force: bool) -> None:
 
 def _check_environment(loaded: Loaded, terminal: Terminal) -> None:
     now, then = environment(), loaded.manifest.get("environment", {})
-    other = [
-        f"{name} was {then[name]}, is {now[name]}" for name in now if name in then and then[name] != now[name]
-    ]
+    other = [f"{name} was {then[name]}, is {now[name]}" for name in now if name in then and then[name] != now[name]]
     if other:
         terminal.say(f"Other surroundings than at the checkpoint ({'; '.join(other)}): the bytes may differ.")
 
@@ -235,9 +235,7 @@ def load_model(
     model.load_state_dict(loaded.tensors["model"])
     if not raw:
         weights = (
-            loaded.tensors["ema"]
-            if ema_width is None
-            else rebuild(folder.snapshots, step=loaded.step, width=ema_width)
+            loaded.tensors["ema"] if ema_width is None else rebuild(folder.snapshots, step=loaded.step, width=ema_width)
         )
         _assign(model, weights)
     return LoadedModel(model.to(chosen).eval(), config, loaded.step)
@@ -246,17 +244,13 @@ def load_model(
 def _choose_checkpoint(folder: RunFolder, step: int | None, say: Any) -> Loaded:
     present = steps(folder.checkpoints) if folder.checkpoints.is_dir() else []
     if not present:
-        raise CheckpointError(
-            f"{folder.path} has no checkpoint yet. Train it first: safelight resume {folder.path}"
-        )
+        raise CheckpointError(f"{folder.path} has no checkpoint yet. Train it first: safelight resume {folder.path}")
     if step is None:
         loaded = load_newest(folder.checkpoints, say)
         assert loaded is not None, "there were checkpoints"
         return loaded
     if step not in present:
-        raise UsageError(
-            f"{folder.path} has no checkpoint of step {step}. It has: {', '.join(map(str, present))}."
-        )
+        raise UsageError(f"{folder.path} has no checkpoint of step {step}. It has: {', '.join(map(str, present))}.")
     return load(folder.checkpoints / f"step_{step:08d}")
 
 

@@ -119,55 +119,31 @@ class Terminal:
             yield lambda done, total: bar.update(task, completed=done, total=total)
 
     def first_screen(self, parts: Parts, images: Images, folder: RunFolder, seconds: float) -> None:
-        config, counters = parts.config, parts.state.counters
-        left = (config.train.steps - counters.step) * seconds
-        micro = int(config.train.accumulate)
-        size = config.train.batch_size
-        epochs = config.train.steps * size / len(images.pixels)
-        parameters = sum(p.numel() for p in parts.state.model.parameters())
-        colour = {1: "grey", 3: "colour"}[images.pixels.shape[3]]
-        classes = f", {len(images.class_names)} classes" if images.class_names else ""
+        config, step = parts.config, parts.state.counters.step
+        epochs = config.train.steps * config.train.batch_size / len(images.pixels)
+        left = duration((config.train.steps - step) * seconds)
         self._table(
             f"safelight {__version__}",
             [
                 ("device", f"{parts.engine.describe()}, {config.train.precision}"),
-                (
-                    "data",
-                    f"{config.data.source}: {len(images.pixels):,} images, {config.data.image_size} px, {colour}{classes}",
-                ),
-                (
-                    "model",
-                    f"{type(parts.state.model).__name__}, {parameters / 1e6:.2f} M parameters, {config.diffusion.prediction}, {config.diffusion.schedule} schedule",
-                ),
-                (
-                    "batch",
-                    f"{size}"
-                    + (
-                        f" as {micro} micro-batches of {size // micro // parts.engine.processes}"
-                        if micro > 1
-                        else ""
-                    ),
-                ),
-                ("steps", f"{counters.step:,} to {config.train.steps:,} ({epochs:,.0f} epochs in all)"),
-                ("time left", f"about {duration(left)}, and the pictures"),
+                ("data", f"{config.data.source}: {_images_in_words(images)}"),
+                ("model", _model_in_words(parts)),
+                ("batch", _batch_in_words(parts)),
+                ("steps", f"{step:,} to {config.train.steps:,} ({epochs:,.0f} epochs in all)"),
+                ("time left", f"about {left}, and the pictures"),
                 ("run", str(folder.path)),
                 ("resume", f"safelight resume {folder.path}"),
             ],
         )
 
     def last_screen(self, parts: Parts, folder: RunFolder, seconds: float) -> None:
-        counters = parts.state.counters
-        pictures = folder.pictures()
-        refused = (
-            f"{counters.refused} updates refused because they were not finite" if counters.refused else "none"
-        )
+        counters, pictures = parts.state.counters, folder.pictures()
+        refused = f"{counters.refused} updates refused because they were not finite" if counters.refused else "none"
+        best = f"probe loss {counters.best_loss:.4f} at its best (step {counters.best_step})"
         self._table(
             f"done in {duration(seconds)}",
             [
-                (
-                    "result",
-                    f"step {counters.step:,}, loss {self._smooth_loss():.4f}, probe loss {counters.best_loss:.4f} at its best (step {counters.best_step})",
-                ),
+                ("result", f"step {counters.step:,}, loss {self._smooth_loss():.4f}, {best}"),
                 ("samples", str(pictures[-1][1]) if pictures else "none were drawn"),
                 ("timelapse", str(folder.samples / "timelapse.gif")),
                 ("model", str(folder.checkpoints / f"step_{counters.step:08d}")),
@@ -181,6 +157,24 @@ class Terminal:
         self.console.print(Text(title, style=f"bold {ACCENT}"))
         for name, value in rows:
             self.console.print(Text.assemble((f"  {name:<11}", "dim"), value), soft_wrap=True)
+
+
+def _images_in_words(images: Images) -> str:
+    count, side, _, channels = images.pixels.shape
+    classes = f", {len(images.class_names)} classes" if images.class_names else ""
+    return f"{count:,} images, {side} px, {'grey' if channels == 1 else 'colour'}{classes}"
+
+
+def _model_in_words(parts: Parts) -> str:
+    model, diffusion = parts.state.model, parts.config.diffusion
+    parameters = sum(p.numel() for p in model.parameters()) / 1e6
+    name = {"UNet2DModel": "U-Net"}.get(type(model).__name__, type(model).__name__)
+    return f"{name}, {parameters:.2f} M parameters, {diffusion.prediction}, {diffusion.schedule} schedule"
+
+
+def _batch_in_words(parts: Parts) -> str:
+    size, micro = parts.config.train.batch_size, int(parts.config.train.accumulate)
+    return f"{size}" if micro == 1 else f"{size} as {micro} micro-batches of {size // micro // parts.engine.processes}"
 
 
 def duration(seconds: float) -> str:
@@ -197,6 +191,4 @@ def _refused(progress: Progress) -> str:
 
 
 def print_error(text: str) -> None:
-    Console(file=sys.stderr, highlight=False).print(
-        Text.assemble(("Error: ", "bold red"), text), soft_wrap=True
-    )
+    Console(file=sys.stderr, highlight=False).print(Text.assemble(("Error: ", "bold red"), text), soft_wrap=True)

@@ -14,9 +14,7 @@ from safelight.session import LoadedModel, load_model
 from safelight.terminal import Terminal
 
 
-def choose_model(
-    path: Path, *, step: str | None, ema: str | None, raw: bool, device: str | None
-) -> LoadedModel:
+def choose_model(path: Path, *, step: str | None, ema: str | None, raw: bool, device: str | None) -> LoadedModel:
     if raw and ema is not None:
         raise UsageError("--raw and --ema exclude each other: raw weights have no average.")
     return load_model(
@@ -46,16 +44,12 @@ def _width(word: str) -> float:
 def choose_request(command: Any, loaded: LoadedModel) -> Request:
     settings = loaded.config.sample
     steps = (
-        settings.steps
-        if command.sample_steps is None
-        else _number("--sample-steps", command.sample_steps, at_least=1)
+        settings.steps if command.sample_steps is None else _number("--sample-steps", command.sample_steps, at_least=1)
     )
     timesteps = loaded.config.diffusion.timesteps
     if steps > timesteps:
         raise UsageError(f"--sample-steps is {steps}, but the model knows only {timesteps} timesteps.")
-    guidance = (
-        settings.guidance if command.guidance is None else convert("--guidance", command.guidance, float)
-    )
+    guidance = settings.guidance if command.guidance is None else convert("--guidance", command.guidance, float)
     if guidance != 1 and not loaded.config.model.conditional:
         raise UsageError(
             f"--guidance is {guidance:g}, but this model was trained without labels. Train with "
@@ -64,9 +58,7 @@ def choose_request(command: Any, loaded: LoadedModel) -> Request:
     return Request(
         count=_number("--count", command.count, at_least=1),
         seed=_number("--seed", command.seed, at_least=0),
-        sampler=settings.sampler
-        if command.sampler is None
-        else convert("--sampler", command.sampler, Sampler),
+        sampler=settings.sampler if command.sampler is None else convert("--sampler", command.sampler, Sampler),
         steps=steps,
         guidance=guidance,
         label=None if command.label is None else choose_label(command.run, command.label, loaded),

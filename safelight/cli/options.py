@@ -17,9 +17,7 @@ Number = Annotated[str | None, arg(metavar="N", help_behavior_hint="")]
 Word = Annotated[str | None, arg(metavar="NAME", help_behavior_hint="")]
 File = Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="")]
 Folder = Annotated[Path | None, arg(metavar="DIR", help_behavior_hint="")]
-Settings = Annotated[
-    tuple[str, ...], UseAppendAction, arg(metavar="KEY=VALUE", help_behavior_hint="(repeatable)")
-]
+Settings = Annotated[tuple[str, ...], UseAppendAction, arg(metavar="KEY=VALUE", help_behavior_hint="(repeatable)")]
 RunPath = Annotated[Path, Positional, arg(metavar="RUN")]
 Source = Annotated[str | None, Positional, arg(metavar="[DATA]", help_behavior_hint="")]
 
@@ -30,9 +28,7 @@ def read_settings(words: tuple[str, ...]) -> dict[str, str]:
     for word in words:
         key, equals, value = word.partition("=")
         if not equals:
-            raise UsageError(
-                f"--set takes KEY=VALUE, but {word!r} has no “=”. For example: --set train.steps=500"
-            )
+            raise UsageError(f"--set takes KEY=VALUE, but {word!r} has no “=”. For example: --set train.steps=500")
         found[key.strip()] = value.strip()
     return found
 

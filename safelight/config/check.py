@@ -10,9 +10,48 @@ from safelight.errors import UsageError
 # Random initialisation that is left in the averaged weights at the end of a run: told about, and refused.
 TOLD_INITIAL_SHARE, REFUSED_INITIAL_SHARE = 0.02, 0.5
 
-POSITIVE = ["data.image_size", "model.layers", "model.head_width", "model.norm_groups", "diffusion.timesteps", "diffusion.huber_delta", "diffusion.min_snr_gamma", "optimizer.lr", "optimizer.eps", "clipping.limit", "clipping.factor", "clipping.lowest", "clipping.highest", "train.steps", "train.batch_size", "train.max_refused", "checkpoint.every", "checkpoint.keep_last", "sample.every", "sample.count", "sample.steps"]
-NOT_NEGATIVE = ["data.workers", "optimizer.weight_decay", "optimizer.warmup", "ema.snapshots", "checkpoint.keep_every", "train.seed", "sample.guidance"]
-SHARES = ["data.max_bad", "model.dropout", "model.label_drop", "optimizer.beta1", "optimizer.beta2", "optimizer.floor", "clipping.decay", "ema.decay"]
+POSITIVE = [
+    "data.image_size",
+    "model.layers",
+    "model.head_width",
+    "model.norm_groups",
+    "diffusion.timesteps",
+    "diffusion.huber_delta",
+    "diffusion.min_snr_gamma",
+    "optimizer.lr",
+    "optimizer.eps",
+    "clipping.limit",
+    "clipping.factor",
+    "clipping.lowest",
+    "clipping.highest",
+    "train.steps",
+    "train.batch_size",
+    "train.max_refused",
+    "checkpoint.every",
+    "checkpoint.keep_last",
+    "sample.every",
+    "sample.count",
+    "sample.steps",
+]
+NOT_NEGATIVE = [
+    "data.workers",
+    "optimizer.weight_decay",
+    "optimizer.warmup",
+    "ema.snapshots",
+    "checkpoint.keep_every",
+    "train.seed",
+    "sample.guidance",
+]
+SHARES = [
+    "data.max_bad",
+    "model.dropout",
+    "model.label_drop",
+    "optimizer.beta1",
+    "optimizer.beta2",
+    "optimizer.floor",
+    "clipping.decay",
+    "ema.decay",
+]
 
 
 def check(config: Config) -> list[str]:
@@ -96,7 +135,8 @@ def _bad_model(config: Config) -> Iterator[str]:
     sides = [size // 2**level for level in range(len(model.widths))]
     for side in model.attention:
         if side not in sides:
-            yield f"model.attention asks for {side} px, but the U-Net's levels are {', '.join(map(str, sides))} px wide."
+            levels = ", ".join(map(str, sides))
+            yield f"model.attention asks for {side} px, but the U-Net's levels are {levels} px wide."
     if model.conditional and config.data.classes == 0:
         yield "model.conditional is true, but the data has no labels. Put the images of each class in a subfolder."
 

@@ -73,9 +73,7 @@ def convert(key: str, value: Any, hint: Any, where: str = "") -> Any:
             return _fitted(value, option)
         except (TypeError, ValueError):
             continue
-    raise UsageError(
-        f"{key} is {_shown(value)}{where}, but it must be {describe(hint)}{_near_word(value, hint)}"
-    )
+    raise UsageError(f"{key} is {_shown(value)}{where}, but it must be {describe(hint)}{_near_word(value, hint)}")
 
 
 def _options(hint: Any) -> tuple[Any, ...]:
@@ -96,7 +94,7 @@ def _fitted(value: Any, hint: Any) -> Any:
         return _fitted_tuple(value, get_args(hint))
     if isinstance(value, str) and hint is not str:
         value = _read_word(value)
-    if hint is float and type(value) in (int, float) and math.isfinite(value):
+    if hint is float and isinstance(value, int | float) and type(value) is not bool and math.isfinite(value):
         return float(value)
     if hint is int and type(value) is float and value.is_integer():
         return int(value)
@@ -108,11 +106,7 @@ def _fitted(value: Any, hint: Any) -> Any:
 def _read_word(word: str) -> Any:
     """YAML 1.1 takes `1e-4` and `1_000` for words; people mean numbers."""
     try:
-        return (
-            float(word)
-            if any(c in word for c in ".eE") and word.lower() not in ("true", "false")
-            else int(word)
-        )
+        return float(word) if any(c in word for c in ".eE") and word.lower() not in ("true", "false") else int(word)
     except ValueError:
         return {"true": True, "false": False}.get(word.lower(), word)
 
@@ -131,17 +125,14 @@ def _fitted_tuple(value: Any, kinds: tuple[Any, ...]) -> tuple[Any, ...]:
 
 def describe(hint: Any) -> str:
     """A type in words."""
-    origin, args = get_origin(hint), get_args(hint)
+    origin, args = get_origin(hint), list(get_args(hint))
     if origin in (Union, types.UnionType):
         return " or ".join(describe(a) for a in args)
     if origin is Literal:
         return "one of " + ", ".join(map(str, args)) if len(args) > 1 else str(args[0])
     if origin is tuple:
-        return (
-            f"a list of {describe(args[0]).removeprefix('a ')}s"
-            if args[-1] is Ellipsis
-            else (f"{len(args)} {describe(args[0]).removeprefix('a ')}s")
-        )
+        each = describe(args[0]).removeprefix("a ")
+        return f"a list of {each}s" if args[-1] is Ellipsis else f"{len(args)} {each}s"
     names = {
         int: "a whole number",
         float: "a number",
@@ -161,9 +152,7 @@ def nearest(word: str, known: Any) -> str:
     """The end of a sentence: '. Did you mean …?' or a full stop."""
     leaves = {k.rpartition(".")[2]: k for k in map(str, known)}
     close = difflib.get_close_matches(word, [*map(str, known)], 1, 0.6)
-    close = close or [
-        leaves[leaf] for leaf in difflib.get_close_matches(word.rpartition(".")[2], leaves, 1, 0.6)
-    ]
+    close = close or [leaves[leaf] for leaf in difflib.get_close_matches(word.rpartition(".")[2], leaves, 1, 0.6)]
     return f". Did you mean {close[0]!r}?" if close else "."
 
 
@@ -205,9 +194,7 @@ def read_yaml(file: Path) -> Mapping[str, Any]:
     """A config file as plain data; nothing in it is executed."""
     try:
         if file.stat().st_size > LARGEST_FILE:
-            raise UsageError(
-                f"{file} has {file.stat().st_size:,} bytes; a config has at most {LARGEST_FILE:,}."
-            )
+            raise UsageError(f"{file} has {file.stat().st_size:,} bytes; a config has at most {LARGEST_FILE:,}.")
         tree = _UniqueKeys(file.read_text("utf-8-sig")).get_single_data()
     except OSError as error:
         raise UsageError(f"The config {file} cannot be read: {error.strerror}.") from error
@@ -217,9 +204,7 @@ def read_yaml(file: Path) -> Mapping[str, Any]:
     if tree is None:
         return {}
     if not isinstance(tree, dict):
-        raise UsageError(
-            f"{file} holds a {type(tree).__name__}, but a config is sections of settings (train: …)."
-        )
+        raise UsageError(f"{file} holds a {type(tree).__name__}, but a config is sections of settings (train: …).")
     return tree
 
 
@@ -227,9 +212,7 @@ def to_dict(config: Config) -> dict[str, dict[str, Any]]:
     """Plain data, with lists for tuples, ready for YAML or JSON."""
     return {
         section.name: {
-            f.name: list(value)
-            if isinstance(value := getattr(getattr(config, section.name), f.name), tuple)
-            else value
+            f.name: list(value) if isinstance(value := getattr(getattr(config, section.name), f.name), tuple) else value
             for f in fields(getattr(config, section.name))
         }
         for section in fields(config)

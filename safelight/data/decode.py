@@ -99,9 +99,7 @@ def read_idx(path: Path) -> np.ndarray:
         ) from error
 
 
-def _idx_body(
-    path: Path, file: BinaryIO | gzip.GzipFile, shape: tuple[int, ...], scalar: np.dtype
-) -> np.ndarray:
+def _idx_body(path: Path, file: BinaryIO | gzip.GzipFile, shape: tuple[int, ...], scalar: np.dtype) -> np.ndarray:
     expected = math.prod(shape) * scalar.itemsize
     body = bytearray()
     # In pieces: a header that lies about its size must not reserve the memory it claims.
@@ -164,9 +162,7 @@ def _upright(image: Image.Image) -> Image.Image:
 
 def _eight_bit(image: Image.Image) -> Image.Image:
     if image.mode in ("I", "F"):
-        raise Unreadable(
-            "its pixels have 32 bits, which leaves open what is white; save it with 8 or 16 bits"
-        )
+        raise Unreadable("its pixels have 32 bits, which leaves open what is white; save it with 8 or 16 bits")
     if not image.mode.startswith("I;16"):
         return image
     wide = np.asarray(image).astype(np.uint32)

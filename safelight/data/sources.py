@@ -232,9 +232,7 @@ def _entries(folder: Path, seen: set[tuple[int, int]]) -> list[os.DirEntry[str]]
         return []
     seen.add((status.st_dev, status.st_ino))
     with os.scandir(folder) as entries:
-        return sorted(
-            (entry for entry in entries if not entry.name.startswith(".")), key=lambda entry: entry.name
-        )
+        return sorted((entry for entry in entries if not entry.name.startswith(".")), key=lambda entry: entry.name)
 
 
 def _classes(files: list[str]) -> tuple[np.ndarray | None, tuple[str, ...]]:

@@ -14,9 +14,7 @@ from safelight.config.tree import TimestepSampling
 from safelight.keys import key
 
 
-def draw_timesteps(
-    sampling: TimestepSampling, *, seed: int, step: int, batch_size: int, timesteps: int
-) -> Tensor:
+def draw_timesteps(sampling: TimestepSampling, *, seed: int, step: int, batch_size: int, timesteps: int) -> Tensor:
     """[batch_size] int64 for the whole global batch; ranks and micro-batches take their rows of it."""
     generator = torch.Generator().manual_seed(key(seed, "timestep", step))
     jitter = torch.rand(batch_size, generator=generator, dtype=torch.float64)

@@ -73,9 +73,7 @@ def sample(
     return x.clamp(-1, 1)
 
 
-def guided(
-    predict: Callable[[Tensor, Tensor, Tensor], Tensor], labels: Tensor, null: int, scale: float
-) -> Denoiser:
+def guided(predict: Callable[[Tensor, Tensor, Tensor], Tensor], labels: Tensor, null: int, scale: float) -> Denoiser:
     """Classifier-free guidance: past the labelled answer, away from the unlabelled one. Scale 1 is none."""
 
     def denoise(x: Tensor, t: Tensor) -> Tensor:

@@ -128,9 +128,7 @@ def add_spectral_norm(model: nn.Module, seed: int = 0) -> int:
     layers = [(n, m) for n, m in _named_block_layers(model) if isinstance(m, nn.Conv2d | nn.Linear)]
     for name, layer in layers:
         if not torch.any(layer.weight):
-            raise UsageError(
-                f"model.spectral_norm cannot divide {name} by its norm: its weights are all zero."
-            )
+            raise UsageError(f"model.spectral_norm cannot divide {name} by its norm: its weights are all zero.")
     with _fixed_random(key(seed, "init", 1)):
         for _, layer in layers:
             spectral_norm(layer)
@@ -174,9 +172,7 @@ def _check(model: Model, image_size: int, classes: int) -> list[int]:
         )
     strangers = [side for side in model.attention if side not in sides]
     if strangers:
-        raise UsageError(
-            f"model.attention asks for side {strangers[0]}, but the levels have sides {_either(sides)}."
-        )
+        raise UsageError(f"model.attention asks for side {strangers[0]}, but the levels have sides {_either(sides)}.")
     for side, width in zip(sides, model.widths, strict=True):
         if side in model.attention and width % model.head_width:
             raise UsageError(
@@ -192,9 +188,7 @@ def _unet_folder(folder: Path) -> Path:
     """Where config.json and the safetensors are, after everything that can be refused was refused."""
     home = next((f for f in (folder / "unet", folder) if (f / "config.json").is_file()), None)
     if home is None:
-        raise UsageError(
-            f"{folder} holds no diffusers model: neither unet/config.json nor config.json is there."
-        )
+        raise UsageError(f"{folder} holds no diffusers model: neither unet/config.json nor config.json is there.")
     try:
         kind = json.loads((home / "config.json").read_text(encoding="utf-8"))["_class_name"]
     except (ValueError, KeyError, TypeError) as error:
@@ -287,4 +281,5 @@ def unet_from_description(description: dict[str, Any]) -> nn.Module:
     """The inverse of `describe_unet`, but for the weights."""
     from diffusers.models.unets.unet_2d import UNet2DModel
 
-    return UNet2DModel.from_config(description)
+    model: Any = UNet2DModel.from_config(description)
+    return model

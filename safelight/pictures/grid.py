@@ -66,10 +66,7 @@ def grid(
 def side_by_side(left: np.ndarray, right: np.ndarray, *, labels: tuple[str, str]) -> Image.Image:
     """Two sets of images under their names, in equal rows, so that one can be held against the other."""
     columns = pleasant_columns(max(len(left), len(right)))
-    halves = [
-        grid(images, columns=columns, title=label)
-        for images, label in zip((left, right), labels, strict=True)
-    ]
+    halves = [grid(images, columns=columns, title=label) for images, label in zip((left, right), labels, strict=True)]
     size = (halves[0].width + halves[1].width - MARGIN // 2, max(half.height for half in halves))
     page = Image.new("RGB", size, BACKGROUND)
     page.paste(halves[0], (0, 0))
@@ -165,6 +162,4 @@ def save_images(images: np.ndarray, folder: Path) -> None:
     """One PNG each, numbered from 0, at their own size."""
     folder.mkdir(parents=True, exist_ok=True)
     for index, pixels in enumerate(images):
-        save_png(
-            Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels), folder / f"{index:06d}.png"
-        )
+        save_png(Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels), folder / f"{index:06d}.png")

@@ -29,8 +29,7 @@ def timelapse(stages: Sequence[tuple[int, Path]], out: Path, *, seconds: float =
     last_step = images[-1][0]
     palette = _shared_palette([image for _, image in images])
     frames = [
-        _with_foot(image, step, last_step).quantize(palette=palette, dither=Image.Dither.NONE)
-        for step, image in images
+        _with_foot(image, step, last_step).quantize(palette=palette, dither=Image.Dither.NONE) for step, image in images
     ]
     each = max(40, round(seconds * 100 / len(frames)) * 10)  # browsers slow down anything under 20 ms
     durations = [each] * (len(frames) - 1) + [each + round(HOLD * 1000)]

@@ -31,9 +31,7 @@ CREATE TABLE IF NOT EXISTS reading (
 CREATE TABLE IF NOT EXISTS event (
     id INTEGER PRIMARY KEY, step INTEGER NOT NULL, time REAL NOT NULL, kind TEXT NOT NULL, facts TEXT NOT NULL) STRICT;
 """
-Row = tuple[
-    str, int, int, int, int, float | None, float | None, float | None, float | None, bytes | None, bytes
-]
+Row = tuple[str, int, int, int, int, float | None, float | None, float | None, float | None, bytes | None, bytes]
 
 
 class Record:
@@ -94,9 +92,7 @@ class Record:
                 for statement, values in statements:
                     database.execute(statement, values)
         except sqlite3.Error as error:
-            self._say(
-                f"The record could not be written ({error}); {len(statements)} rows are lost, the run goes on."
-            )
+            self._say(f"The record could not be written ({error}); {len(statements)} rows are lost, the run goes on.")
 
 
 def open_database(path: Path) -> sqlite3.Connection:
@@ -113,20 +109,12 @@ def summarise(signal: str, pairs: list[tuple[int, float]]) -> Row:
     steps = np.array([step for step, _ in pairs], dtype=np.int64)
     numbers = np.array([number for _, number in pairs], dtype=np.float32)
     finite = numbers[np.isfinite(numbers)].astype(np.float64)
-    low, high, mean = (finite.min(), finite.max(), finite.mean()) if len(finite) else (None, None, None)
-    latest = pairs[-1][1]
-    gapless = bool((np.diff(steps) == 1).all())
-    return (
-        signal,
-        int(steps[0]),
-        int(steps[-1]),
-        len(numbers),
-        len(numbers) - len(finite),
-        *(None if v is None else float(v) for v in (low, high, mean)),
-        float(latest) if math.isfinite(latest) else None,
-        None if gapless else steps.tobytes(),
-        numbers.tobytes(),
-    )
+    low, high, mean = (float(finite.min()), float(finite.max()), float(finite.mean())) if len(finite) else (None,) * 3
+    latest = pairs[-1][1] if math.isfinite(pairs[-1][1]) else None
+    places = None if (np.diff(steps) == 1).all() else steps.tobytes()
+    count = len(numbers)
+    span = int(steps[0]), int(steps[-1])
+    return (signal, *span, count, count - len(finite), low, high, mean, latest, places, numbers.tobytes())
 
 
 def forget_from(database: sqlite3.Connection, step: int) -> None:
@@ -140,9 +128,7 @@ def forget_from(database: sqlite3.Connection, step: int) -> None:
         database.execute("DELETE FROM event WHERE step > ?", (step,))
         for signal, first, last, steps, numbers in straddling:
             pairs = [(s, n) for s, n in unpack(first, last, steps, numbers) if s < step]
-            database.execute(
-                f"INSERT OR REPLACE INTO reading VALUES ({', '.join('?' * 11)})", summarise(signal, pairs)
-            )
+            database.execute(f"INSERT OR REPLACE INTO reading VALUES ({', '.join('?' * 11)})", summarise(signal, pairs))
 
 
 def unpack(first: int, last: int, steps: bytes | None, numbers: bytes) -> list[tuple[int, float]]:

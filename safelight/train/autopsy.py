@@ -66,13 +66,11 @@ def _in_pass(stepper: Stepper, micro: Inputs, step: int) -> str | None:
     leaves = [(n, m) for n, m in model.named_modules() if not list(m.children())]
     hooks = [module.register_forward_hook(watch_output(name or "the model")) for name, module in leaves]
     hooks += [
-        p.register_post_accumulate_grad_hook(watch_gradient(n))
-        for n, p in model.named_parameters()
-        if p.requires_grad
+        p.register_post_accumulate_grad_hook(watch_gradient(n)) for n, p in model.named_parameters() if p.requires_grad
     ]
     try:
         noised, answer = stepper.forward(micro, step)
-        plain, weighted = stepper.objective.loss(answer, noised)
+        _, weighted = stepper.objective.loss(answer, noised)
         if not found and not answer.isfinite().all():
             found.append("the output of the model")
         if not found and not weighted.isfinite().all():

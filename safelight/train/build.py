@@ -6,7 +6,7 @@ import platform
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -67,7 +67,8 @@ def build_model(config: Config, architecture: dict[str, Any] | None = None) -> n
     """The U-Net of a config, on the CPU, with what is wrapped around its blocks. A run that began from a pipeline
     is rebuilt from the `architecture` it wrote down: the pipeline may be gone."""
     channels, classes = config.data.channels, config.data.classes
-    assert channels is not None and classes is not None, "fit_to_data comes first"
+    assert channels is not None, "fit_to_data comes first"
+    assert classes is not None, "fit_to_data comes first"
     if config.model.init is not None and architecture is not None:
         model = unet_from_description(architecture)
     elif config.model.init is not None:
@@ -75,9 +76,7 @@ def build_model(config: Config, architecture: dict[str, Any] | None = None) -> n
         _check_init(model, config)
     else:
         size = config.data.image_size
-        model = build_unet(
-            config.model, image_size=size, channels=channels, classes=classes, seed=config.train.seed
-        )
+        model = build_unet(config.model, image_size=size, channels=channels, classes=classes, seed=config.train.seed)
     if config.model.spectral_norm:
         add_spectral_norm(model)
     if config.model.gradient_checkpointing:
@@ -101,18 +100,15 @@ def _check_init(model: nn.Module, config: Config) -> None:
         )
 
 
-def build(
-    config: Config, images: Images, say: Callable[[str], None], model: nn.Module | None = None
-) -> Parts:
+def build(config: Config, images: Images, say: Callable[[str], None], model: nn.Module | None = None) -> Parts:
     """Everything, ready for step 0 or for a checkpoint to be restored into."""
     if config.train.threads is not None:
         torch.set_num_threads(config.train.threads)
     engine = Engine(config.train.device, config.train.precision)
-    network = model = (build_model(config) if model is None else model).to(engine.device)
+    model = cast(nn.Module, (build_model(config) if model is None else model).to(engine.device))
     if config.model.channels_last:
-        network = model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    if config.model.compile:
-        network = torch.compile(model)
+        model = cast(nn.Module, model.to(memory_format=torch.channels_last))  # pyright: ignore[reportCallIssue]
+    network = cast(nn.Module, torch.compile(model)) if config.model.compile else model
     model.train()
     state = State(
         model=model,
@@ -122,17 +118,13 @@ def build(
         scale=LossScale(config.train.precision, engine.device),
     )
     objective = Objective(config.diffusion, make_schedule(config.diffusion), engine.device)
-    batches = Batches(
-        images, seed=config.train.seed, batch_size=config.train.batch_size, flip=config.data.flip
-    )
+    batches = Batches(images, seed=config.train.seed, batch_size=config.train.batch_size, flip=config.data.flip)
     config = _with_micro_batches(config, engine, objective, state, network, batches, say)
     micro_batches = int(config.train.accumulate)
     check_shares(config.train.batch_size, micro_batches, engine.processes)
     probe = Probe(images, objective, engine, seed=config.train.seed, conditional=config.model.conditional)
     feed = Feed(config, batches, micro_batches=micro_batches, rank=engine.rank, processes=engine.processes)
-    return Parts(
-        config, engine, state, Stepper(config, engine, objective, state, network), feed, probe, batches
-    )
+    return Parts(config, engine, state, Stepper(config, engine, objective, state, network), feed, probe, batches)
 
 
 def check_shares(batch_size: int, micro_batches: int, processes: int) -> None:
@@ -167,9 +159,7 @@ def _with_micro_batches(
     share = config.train.batch_size // engine.processes
     found = find_accumulation(attempt, share)
     if found > 1:
-        say(
-            f"A batch of {share} does not fit into memory; it is trained as {found} micro-batches of {share // found}."
-        )
+        say(f"A batch of {share} does not fit into memory; it is trained as {found} micro-batches of {share // found}.")
     return replace(config, train=replace(config.train, accumulate=found))
 
 

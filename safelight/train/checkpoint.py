@@ -114,9 +114,7 @@ def load(path: Path, *, disk: Disk = DISK) -> Loaded:
             if entry.name == manifest.STATE:
                 state = manifest.parse_json(content, path / entry.name)
             else:
-                tensors[entry.name.removesuffix(".safetensors")] = tensorfile.parse(
-                    content, str(path / entry.name)
-                )
+                tensors[entry.name.removesuffix(".safetensors")] = tensorfile.parse(content, str(path / entry.name))
     except MemoryError as error:
         raise Unreadable(f"{path} does not fit into memory. It was left as it is.") from error
     refuse_nonfinite(tensors, state, str(path))
@@ -159,9 +157,7 @@ def load_newest(folder: Path, say: Callable[[str], None], *, disk: Disk = DISK) 
 class Writer:
     """Saves in the background: one thread, one save in flight; a failure never stops the training."""
 
-    def __init__(
-        self, folder: Path, *, last: int, every: int, say: Callable[[str], None], disk: Disk = DISK
-    ) -> None:
+    def __init__(self, folder: Path, *, last: int, every: int, say: Callable[[str], None], disk: Disk = DISK) -> None:
         self.failures = 0  # saves that were given up
         self.last_saved: int | None = None
         self._folder, self._last, self._every, self._say, self._disk = folder, last, every, say, disk
@@ -255,9 +251,7 @@ class Writer:
 
     def _thin_out(self, step: int, best: int | None) -> None:
         try:
-            removed = retain(
-                self._folder, last=self._last, every=self._every, best=best, now=step, disk=self._disk
-            )
+            removed = retain(self._folder, last=self._last, every=self._every, best=best, now=step, disk=self._disk)
         except Exception as error:  # the new one is safe; only old ones could not be deleted
             self._news.append(f"Old checkpoints in {self._folder} could not be removed: {error}.")
             return

@@ -27,9 +27,7 @@ class Clipper:
             case "fixed":
                 return torch.full_like(self.running, self.settings.limit)
             case "adaptive":
-                follow = (self.running * self.settings.factor).clamp(
-                    self.settings.lowest, self.settings.highest
-                )
+                follow = (self.running * self.settings.factor).clamp(self.settings.lowest, self.settings.highest)
                 return torch.where(self.running > 0, follow, self.settings.highest)
 
     def clip(self, gradients: list[Tensor], norm: Tensor) -> Tensor:

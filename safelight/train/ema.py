@@ -36,10 +36,8 @@ class Averages:
         self.settings = settings
         named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
         self.names = [name for name, _ in named]
-        self._parameters = [p for _, p in named]
-        self.shadows = {
-            track: [p.detach().float().clone() for p in self._parameters] for track in self._tracks()
-        }
+        self._parameters: list[Tensor] = [p for _, p in named]
+        self.shadows = {track: [p.detach().float().clone() for p in self._parameters] for track in self._tracks()}
 
     def _tracks(self) -> list[str]:
         profiles = [profile_name(w) for w in self.settings.profiles] if self.settings.snapshots else []
@@ -83,9 +81,7 @@ def snapshot_steps(count: int, steps: int) -> list[int]:
     return sorted({round(steps * (i + 1) / count) for i in range(count)} - {0})
 
 
-def rebuild_weights(
-    available: Sequence[tuple[int, float]], wanted_step: int, wanted_width: float
-) -> np.ndarray:
+def rebuild_weights(available: Sequence[tuple[int, float]], wanted_step: int, wanted_width: float) -> np.ndarray:
     """How much of each snapshot (step, width) makes the average of another width (Karras et al. 2024, alg. 3)."""
     times = np.array([step for step, _ in available], dtype=np.float64)
     exponents = np.array([power_exponent(width) for _, width in available])

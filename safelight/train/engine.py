@@ -20,7 +20,7 @@ class Engine:
     def __init__(self, device: str, precision: Precision) -> None:
         self.precision: Precision = precision
         self.rank, self.processes = 0, 1
-        self.device = choose_device(device)
+        self.device: torch.device = choose_device(device)
         if int(os.environ.get("WORLD_SIZE", "1")) > 1:
             self._join(device)
         # A host copy waits for all queued device work: free on a CPU, so look every step; elsewhere, seldom.
@@ -30,6 +30,7 @@ class Engine:
         from accelerate import PartialState
 
         state = PartialState(cpu=device == "cpu")
+        assert state.device is not None
         self.rank, self.processes, self.device = state.process_index, state.num_processes, state.device
 
     @property
@@ -92,7 +93,5 @@ def choose_device(name: str) -> torch.device:
             f"{torch.__version__} can use. Use one of: auto, {', '.join(present)}."
         )
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise UsageError(
-            f"train.device is {name!r}, but there are {torch.cuda.device_count()} CUDA devices, from 0."
-        )
+        raise UsageError(f"train.device is {name!r}, but there are {torch.cuda.device_count()} CUDA devices, from 0.")
     return device

@@ -33,9 +33,7 @@ class Inputs:
 class Feed:
     """Hands out the micro-batches of one process, prepared ahead by threads if there are any."""
 
-    def __init__(
-        self, config: Config, batches: Batches, *, micro_batches: int, rank: int = 0, processes: int = 1
-    ):
+    def __init__(self, config: Config, batches: Batches, *, micro_batches: int, rank: int = 0, processes: int = 1):
         self.config, self.batches = config, batches
         share = config.train.batch_size // processes
         size = share // micro_batches
@@ -72,7 +70,8 @@ class Feed:
         return Inputs(start, rows.ids, rows.images, noise, t, labels)
 
     def _labels(self, labels: Tensor | None, step: int, start: int, stop: int) -> Tensor:
-        assert labels is not None and self.config.data.classes is not None, "conditional runs need labels"
+        assert labels is not None, "conditional runs need labels"
+        assert self.config.data.classes is not None, "conditional runs need classes"
         train = self.config.train
         dropped = draw_label_drop(train.seed, step, train.batch_size, self.config.model.label_drop)
         return labels.masked_fill(dropped[start:stop], self.config.data.classes)

@@ -17,9 +17,7 @@ from types import TracebackType
 
 from safelight.errors import CheckpointError, RunBusy
 
-CHUNK = (
-    8 << 20
-)  # bytes per system call: large enough for speed, small enough that hashing and writing interleave
+CHUNK = 8 << 20  # bytes per system call: large enough for speed, small enough that hashing and writing interleave
 TEMPORARY = ".tmp-"  # prefix of everything unfinished
 _NO_ALLOCATION = {errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS}  # zfs and some network mounts
 _NO_LOCKS = {errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOLCK}  # cluster mounts without flock
@@ -237,9 +235,7 @@ class RunLock:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._descriptor is not None:
-            os.ftruncate(
-                self._descriptor, 0
-            )  # the file stays: removing it would let two processes lock two files
+            os.ftruncate(self._descriptor, 0)  # the file stays: removing it would let two processes lock two files
         self._close()
 
     def _close(self) -> None:

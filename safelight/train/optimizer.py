@@ -67,7 +67,7 @@ def update(optimizer: torch.optim.AdamW, lr: float, refused: Tensor) -> None:
 
 def optimizer_tensors(optimizer: torch.optim.AdamW, model: nn.Module) -> dict[str, Tensor]:
     """The moments and counters, by parameter name."""
-    names = {parameter: name for name, parameter in model.named_parameters()}
+    names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
     return {
         f"{names[parameter]}/{part}": value
         for parameter, state in optimizer.state.items()

@@ -21,9 +21,7 @@ SIZE = 128
 class Probe:
     """Frozen inputs, evaluated on raw and averaged weights."""
 
-    def __init__(
-        self, images: Images, objective: Objective, engine: Engine, *, seed: int, conditional: bool
-    ) -> None:
+    def __init__(self, images: Images, objective: Objective, engine: Engine, *, seed: int, conditional: bool) -> None:
         seed = key(seed, "probe")
         count = min(SIZE, len(images.pixels))
         rows = Batches(images, seed=seed, batch_size=count, flip=False).rows(0, 0, count)

@@ -77,9 +77,7 @@ class State:
             if track != MAIN:
                 prefix = f"{track}/"
                 group = loaded.tensors.get("profiles", {})
-                self.averages.load(
-                    track, {k.removeprefix(prefix): v for k, v in group.items() if k.startswith(prefix)}
-                )
+                self.averages.load(track, {k.removeprefix(prefix): v for k, v in group.items() if k.startswith(prefix)})
         load_optimizer(self.optimizer, self.model, loaded.tensors["optimizer"])
         self.clipper.running.fill_(loaded.state["clip_running"])
         self.scale.scale.fill_(loaded.state["loss_scale"])

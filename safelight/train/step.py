@@ -36,9 +36,7 @@ class StepView:
 class Stepper:
     """Binds the parts that a step needs; owns none of them."""
 
-    def __init__(
-        self, config: Config, engine: Engine, objective: Objective, state: State, network: nn.Module
-    ) -> None:
+    def __init__(self, config: Config, engine: Engine, objective: Objective, state: State, network: nn.Module) -> None:
         self.config, self.engine, self.objective = config, engine, objective
         self.state, self.network = state, network  # network: the model, or the model compiled or wrapped
         self._parameters = [p for p in state.model.parameters() if p.requires_grad]

@@ -75,8 +75,7 @@ def _check_writable(name: str, tensor: Tensor, where: str) -> None:
         raise CheckpointError(f"{where}: a tensor cannot be named {_METADATA}; the format needs that name.")
     if tensor.device.type != "cpu" or tensor.layout != torch.strided:
         raise CheckpointError(
-            f"{where}: tensor {name} is {tensor.layout} on {tensor.device}; a dense clone in host memory "
-            "was expected."
+            f"{where}: tensor {name} is {tensor.layout} on {tensor.device}; a dense clone in host memory was expected."
         )
     if tensor.dtype not in _NAMES:
         raise CheckpointError(
@@ -102,9 +101,7 @@ def _check_header(content: bytes) -> None:
         raise ValueError(f"its header claims {length:,} bytes and the file has {len(content):,}")
     if length > LARGEST_HEADER:
         raise ValueError(f"its header has {length:,} bytes; at most {LARGEST_HEADER:,} are read")
-    json.loads(
-        content[8 : 8 + length], object_pairs_hook=unique
-    )  # the parser takes the last of two equal names
+    json.loads(content[8 : 8 + length], object_pairs_hook=unique)  # the parser takes the last of two equal names
 
 
 def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from safelight.config import Config
-from safelight.errors import Interrupted, Stopped
+from safelight.errors import Interrupted
 from safelight.model.memory import is_out_of_memory
 from safelight.record.store import Record
 from safelight.run import RunFolder
-from safelight.train.autopsy import describe_inputs, find_first_nonfinite
 from safelight.train.build import Parts, environment, out_of_memory
 from safelight.train.checkpoint import Writer
 from safelight.train.checkpoint import steps as steps_on_disk
 from safelight.train.ema import snapshot_steps
+from safelight.train.guard import Guard
 from safelight.train.interrupts import Interrupts
 from safelight.train.profiles import snapshot_profiles
-from safelight.train.scaling import LOWEST
+from safelight.train.speed import Speedometer
 from safelight.train.stages import attempt, draw_stage, draw_timelapse, stage_steps
 from safelight.train.step import StepView
 from safelight.vocabulary import (
@@ -75,7 +75,9 @@ class Trainer:
         self.record = Record(folder.record, from_step=self.state.counters.step, say=screen.say)
         self._stages = stage_steps(self.config)
         self._snapshots = set(snapshot_steps(self.config.ema.snapshots, self.config.train.steps))
+        self._guard = Guard(self.config, parts.stepper, self.record)
         self._speed = Speedometer()
+        self._seconds_before = self.state.counters.seconds
         self._window: list[StepView] = []
         self._beat = 0.0
 
@@ -110,10 +112,7 @@ class Trainer:
                 self._keep_profiles()
             if interrupts.received:
                 self._leave(interrupts)
-            if (
-                counters.step % checkpoint_interval(self.config) == 0
-                and counters.step < self.config.train.steps
-            ):
+            if counters.step % checkpoint_interval(self.config) == 0 and counters.step < self.config.train.steps:
                 self._save(wait=False)
         self._save(wait=True)
         attempt("The timelapse", lambda: draw_timelapse(self.folder), self.screen.say)
@@ -128,33 +127,15 @@ class Trainer:
     def _look(self, view: StepView) -> None:
         """Reads the device once per window: a copy waits for all the work that is queued before it."""
         self._window.append(view)
-        step, last = self.state.counters.step, self.state.counters.step == self.config.train.steps
-        if len(self._window) < self.parts.engine.window and not last:
+        ended = self.state.counters.step == self.config.train.steps
+        if len(self._window) < self.parts.engine.window and not ended:
             return
         views, self._window = self._window, []
         for seen in views:
             self._read(seen)
-        latest = views[-1]
-        speed = self.config.train.batch_size / self._speed.seconds_per_step
-        self.record.add(latest.step, {SPEED.name: speed, DATA_WAIT.name: self._speed.share_waiting})
-        self.screen.show(
-            Progress(
-                step=step,
-                steps=self.config.train.steps,
-                loss=float(latest.loss.mean()),
-                lr=latest.lr,
-                norm=float(latest.norm),
-                images_per_second=speed,
-                seconds_left=self._speed.seconds_left(step, self.config.train.steps),
-                refused=self.state.counters.refused,
-            )
-        )
-        if time.monotonic() - self._beat > HEARTBEAT_SECONDS:
-            self._beat = time.monotonic()
-            self.folder.report(step=step)
+        self._show(views[-1])
 
     def _read(self, view: StepView) -> None:
-        refused = float(view.refused)
         self.record.add(
             view.step,
             {
@@ -163,43 +144,36 @@ class Trainer:
                 GRADIENT_NORM.name: float(view.norm),
                 CLIP_LIMIT.name: float(view.limit),
                 LOSS_SCALE.name: float(view.scale),
-                REFUSED.name: refused,
+                REFUSED.name: float(view.refused),
             },
         )
-        if refused:
-            self._refused(view)
-        else:
-            self.state.counters.refused_in_row = 0
-
-    def _refused(self, view: StepView) -> None:
-        counters, overflow = self.state.counters, self._is_overflow(view)
-        counters.refused += 1
-        self.record.event(view.step, "refused", overflow=overflow, **describe_inputs(view.inputs))
-        if overflow:
-            return  # fp16 looking for its scale: the update is refused, the scale halved, nothing is wrong
-        counters.refused_in_row += 1
-        if counters.refused_in_row == 1:
+        where = self._guard.judge(view)
+        if self.state.counters.refused_in_row == 1:
             self.screen.say(f"Step {view.step}: the loss or gradient is not finite; the update was refused.")
-        if counters.refused_in_row >= self.config.train.max_refused:
-            self._stop_nonfinite(view)
+        if where is not None:
+            self._save(wait=True)
+            self.folder.report(status="stopped", step=self.state.counters.step, last_finding=f"non-finite: {where}")
+            raise self._guard.stopped(view, where)
 
-    def _is_overflow(self, view: StepView) -> bool:
-        fp16 = self.config.train.precision == "fp16"
-        return fp16 and bool(view.loss.isfinite().all()) and float(view.scale) > LOWEST
-
-    def _stop_nonfinite(self, view: StepView) -> None:
-        where = find_first_nonfinite(self.parts.stepper, view.inputs, view.step)
-        row = self.state.counters.refused_in_row
-        self.record.event(view.step, "stopped", first_nonfinite=where)
-        self._save(wait=True)
-        self.folder.report(
-            status="stopped", step=self.state.counters.step, last_finding=f"non-finite: {where}"
+    def _show(self, view: StepView) -> None:
+        step, steps, speed = self.state.counters.step, self.config.train.steps, self._speed
+        images_per_second = self.config.train.batch_size / speed.seconds_per_step
+        self.record.add(view.step, {SPEED.name: images_per_second, DATA_WAIT.name: speed.share_waiting})
+        self.screen.show(
+            Progress(
+                step=step,
+                steps=steps,
+                loss=float(view.loss.mean()),
+                lr=view.lr,
+                norm=float(view.norm),
+                images_per_second=images_per_second,
+                seconds_left=(steps - step) * speed.seconds_per_step,
+                refused=self.state.counters.refused,
+            )
         )
-        raise Stopped(
-            f"Stopped at step {view.step}: {row} updates in a row were not finite. The first non-finite value "
-            f"appeared in {where}. The weights are those of before, and saved. The usual cures: a lower --lr (now "
-            f"{self.config.optimizer.lr:g}), --precision bf16 instead of fp16, a longer optimizer.warmup."
-        )
+        if time.monotonic() - self._beat > HEARTBEAT_SECONDS:
+            self._beat = time.monotonic()
+            self.folder.report(step=step)
 
     def _draw(self) -> None:
         attempt("The picture", lambda: draw_stage(self.state, self.config, self.folder), self.screen.say)
@@ -216,14 +190,12 @@ class Trainer:
         self.record.add(counters.step - 1, {PROBE_RAW.name: raw, PROBE_EMA.name: averaged})
         if averaged < counters.best_loss:
             counters.best_step, counters.best_loss = counters.step, averaged
-        counters.seconds = self._speed.total(counters.seconds)
+        counters.seconds = self._seconds_before + self._speed.seconds
         best = counters.best_step if self.config.checkpoint.keep_best else None
         if wait:
             self.writer.wait()
         if not self.writer.submit(self.state.snapshot(environment()), best):
-            self.record.event(
-                counters.step, "checkpoint_skipped", reason="the one before is still being written"
-            )
+            self.record.event(counters.step, "checkpoint_skipped", reason="the one before is still being written")
         if wait:
             self.writer.wait()
 
@@ -237,57 +209,3 @@ class Trainer:
             f"Carry on with: safelight resume {self.folder.path}",
             exit_code=interrupts.exit_code,
         )
-
-
-class Speedometer:
-    """Seconds per step over the recent past, waiting for data told apart; pictures and saves are left out."""
-
-    MEMORY = 0.95
-
-    def __init__(self) -> None:
-        self._wait = self._work = 0.0
-        self._weight = 0.0
-        self._all = 0.0
-
-    def waiting(self) -> _Lap:
-        return _Lap(self._waited)
-
-    def working(self) -> _Lap:
-        return _Lap(self._worked)
-
-    def _waited(self, seconds: float) -> None:
-        self._wait = self._wait * self.MEMORY + seconds * (1 - self.MEMORY)
-        self._all += seconds
-
-    def _worked(self, seconds: float) -> None:
-        self._work = self._work * self.MEMORY + seconds * (1 - self.MEMORY)
-        self._weight = self._weight * self.MEMORY + (1 - self.MEMORY)
-        self._all += seconds
-
-    @property
-    def seconds_per_step(self) -> float:
-        return max(1e-9, (self._wait + self._work) / self._weight) if self._weight else float("inf")
-
-    @property
-    def share_waiting(self) -> float:
-        return self._wait / max(1e-12, self._wait + self._work)
-
-    def seconds_left(self, step: int, steps: int) -> float:
-        return (steps - step) * self.seconds_per_step
-
-    def total(self, before: float) -> float:
-        spent, self._all = self._all, 0.0
-        return before + spent
-
-
-class _Lap:
-    """Times one stretch of work."""
-
-    def __init__(self, done) -> None:
-        self._done = done
-
-    def __enter__(self) -> None:
-        self._start = time.perf_counter()
-
-    def __exit__(self, *_: object) -> None:
-        self._done(time.perf_counter() - self._start)

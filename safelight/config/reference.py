@@ -1,0 +1,179 @@
+"""The reference of all settings, docs/config.md, written from the config tree itself.
+
+python -m safelight.config.reference            # writes docs/config.md
+python -m safelight.config.reference --check    # exits 1 if the file on disk differs
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from safelight.config import tree
+from safelight.config.flags import FLAGS
+from safelight.config.presets import ABOUT, PRESETS
+from safelight.config.resolve import describe, flatten, to_dict, types_of_fields
+from safelight.config.tree import Config
+
+PAGE = Path("docs/config.md")
+COMMAND = "python -m safelight.config.reference"
+UNSET = "unset"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One field of the tree, in words."""
+
+    key: str  # dotted
+    type: str
+    default: str
+    help: str
+
+
+def settings() -> list[Setting]:
+    """Every setting, in the order of the tree."""
+    helps = {f"{section}.{name}": text for section, (_, texts) in sections().items() for name, text in texts.items()}
+    defaults = flatten(to_dict(Config()))
+    return [
+        Setting(key, describe(hint), spell(defaults[key]), helps.get(key, ""))
+        for key, hint in types_of_fields().items()
+    ]
+
+
+def sections() -> dict[str, tuple[str, dict[str, str]]]:
+    """{"train": ("How long, how wide, on what.", {"steps": "Optimizer steps …", …}), …}."""
+    written = docstrings(Path(tree.__file__).read_text(encoding="utf-8"))
+    return {field.name: written[str(field.type)] for field in fields(Config)}
+
+
+def docstrings(source: str) -> dict[str, tuple[str, dict[str, str]]]:
+    """Of every class in a module: its docstring, and the string that follows each field.
+
+    Python drops the strings after fields, so they are read from the source.
+    """
+    classes = [node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)]
+    return {node.name: (ast.get_docstring(node) or "", dict(_after_fields(node))) for node in classes}
+
+
+def _after_fields(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
+    for line, following in zip(node.body, node.body[1:], strict=False):
+        match line, following:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                yield name, " ".join(text.split())
+
+
+def spell(value: Any) -> str:
+    """A value as it is written after --set or in YAML."""
+    if value is None:
+        return UNSET
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(spell, value))}]"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def page() -> str:
+    """The whole of docs/config.md."""
+    return "\n".join([*_head(), *_presets(), *_sections()])
+
+
+def _head() -> list[str]:
+    return [
+        "# Settings",
+        "",
+        f"<!-- Written by `{COMMAND}` from safelight/config/tree.py and presets.py. Do not edit by hand. -->",
+        "",
+        "A run is described by one tree of settings. A setting has a dotted key, such as `train.steps`.",
+        "Layers are put together in this order, and a later one wins:",
+        "",
+        "1. the defaults below",
+        "2. the preset: `--preset small`. Without `--preset` and `--config` it is `digits` for digits and `tiny` for"
+        " all other data",
+        "3. the file: `--config FILE`, YAML with sections",
+        "4. the flags: `--steps 500`",
+        "5. `--set train.steps=500`",
+        "",
+        "A list is written `[64, 128]` or `64,128`. A setting whose type ends in “or none” is unset by `none`.",
+        "The resolved settings of a run are in its `config.yaml`, which is itself a valid `--config`.",
+        "",
+        "```yaml",
+        "data:",
+        "  source: digits",
+        "  image_size: 16",
+        "model:",
+        "  widths: [32, 64]",
+        "  attention: [8]",
+        "train:",
+        "  steps: 3000",
+        "```",
+        "",
+    ]
+
+
+def _presets() -> list[str]:
+    blocks = [block for name in PRESETS for block in _preset(name)]
+    return ["## Presets", "", "A preset is a set of settings that differ from the defaults.", "", *blocks]
+
+
+def _preset(name: str) -> list[str]:
+    rows = [f"| `{key}` | {_code(spell(value))} |" for key, value in flatten(PRESETS[name]).items()]
+    return [
+        f"### Preset `{name}`",
+        "",
+        f"{ABOUT[name][:1].upper()}{ABOUT[name][1:]}.",
+        "",
+        "| setting | value |",
+        "|---|---|",
+        *rows,
+        "",
+    ]
+
+
+def _sections() -> Iterator[str]:
+    everything = settings()
+    flags = {key: name.replace("_", "-") for name, key in FLAGS.items()}
+    for section, (about, _) in sections().items():
+        yield from (f"## {section}", "", about, "", "| key | type | default | meaning |", "|---|---|---|---|")
+        for setting in everything:
+            if setting.key.startswith(f"{section}."):
+                yield _row(setting, flags.get(setting.key))
+        yield ""
+
+
+def _row(setting: Setting, flag: str | None) -> str:
+    short = {None: "", "data": " Flag: the argument `DATA`."}.get(flag, f" Flag: `--{flag}`.")
+    return f"| `{setting.key}` | {setting.type} | {_code(setting.default)} | {_cell(setting.help)}{short} |"
+
+
+def _code(text: str) -> str:
+    return text if text == UNSET else f"`{text}`"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Writes the page, or with --check says whether the one on disk is up to date."""
+    parser = argparse.ArgumentParser(prog=COMMAND, description="Write the reference of all settings.")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if the file differs")
+    parser.add_argument("file", nargs="?", type=Path, default=PAGE, help=f"the page ({PAGE})")
+    given = parser.parse_args(arguments)
+    if not given.check:
+        given.file.write_text(page(), encoding="utf-8")
+        return 0
+    found = given.file.read_text(encoding="utf-8") if given.file.is_file() else None
+    if found == page():
+        return 0
+    print(f"{given.file} {'is missing' if found is None else 'is out of date'}. Write it: {COMMAND}", file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

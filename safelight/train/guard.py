@@ -1,0 +1,48 @@
+"""What happens after an update was refused: count it, record it, and stop a run that cannot go on."""
+
+from __future__ import annotations
+
+from safelight.config import Config
+from safelight.errors import Stopped
+from safelight.record.store import Record
+from safelight.train.autopsy import describe_inputs, find_first_nonfinite
+from safelight.train.scaling import LOWEST
+from safelight.train.step import Stepper, StepView
+
+
+class Guard:
+    """Judges every step that was read back; the refusal itself happened on the device, inside the step."""
+
+    def __init__(self, config: Config, stepper: Stepper, record: Record) -> None:
+        self._config, self._stepper, self._record = config, stepper, record
+
+    def judge(self, view: StepView) -> str | None:
+        """Counts a refusal. Returns where the first non-finite value appeared once there were too many in a row."""
+        counters = self._stepper.state.counters
+        if not float(view.refused):
+            counters.refused_in_row = 0
+            return None
+        counters.refused += 1
+        overflow = self._is_overflow(view)
+        self._record.event(view.step, "refused", overflow=overflow, **describe_inputs(view.inputs))
+        if overflow:
+            return None
+        counters.refused_in_row += 1
+        if counters.refused_in_row < self._config.train.max_refused:
+            return None
+        where = find_first_nonfinite(self._stepper, view.inputs, view.step)
+        self._record.event(view.step, "stopped", first_nonfinite=where)
+        return where
+
+    def _is_overflow(self, view: StepView) -> bool:
+        """fp16 looking for its scale: the update is refused, the scale halved, and nothing is wrong."""
+        fp16 = self._config.train.precision == "fp16"
+        return fp16 and bool(view.loss.isfinite().all()) and float(view.scale) > LOWEST
+
+    def stopped(self, view: StepView, where: str) -> Stopped:
+        row = self._stepper.state.counters.refused_in_row
+        return Stopped(
+            f"Stopped at step {view.step}: {row} updates in a row were not finite. The first non-finite value appeared "
+            f"in {where}. The weights are those of before, and saved. The usual cures: a lower --lr (now "
+            f"{self._config.optimizer.lr:g}), --precision bf16 instead of fp16, a longer optimizer.warmup."
+        )

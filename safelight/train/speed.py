@@ -1,0 +1,42 @@
+"""How fast a run is: seconds per step over the recent past, waiting for data told apart."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+MEMORY = 0.95  # per step
+
+
+class Speedometer:
+    """Times only what it is wrapped around, so pictures and checkpoints are left out."""
+
+    def __init__(self) -> None:
+        self._waited = self._worked = self._weight = 0.0
+        self.seconds = 0.0  # in all
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        self._waited = self._faded(self._waited, time.perf_counter() - start)
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        self._worked = self._faded(self._worked, time.perf_counter() - start)
+        self._weight = self._weight * MEMORY + (1 - MEMORY)
+
+    def _faded(self, average: float, seconds: float) -> float:
+        self.seconds += seconds
+        return average * MEMORY + seconds * (1 - MEMORY)
+
+    @property
+    def seconds_per_step(self) -> float:
+        return max(1e-9, (self._waited + self._worked) / self._weight) if self._weight else float("inf")
+
+    @property
+    def share_waiting(self) -> float:
+        return self._waited / max(1e-12, self._waited + self._worked)

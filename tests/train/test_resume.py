@@ -1,0 +1,183 @@
+"""A run that was interrupted anywhere ends with the bytes it would have had."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from tiny import Crash, Quiet, fingerprints, tiny
+
+from safelight import session
+from safelight.errors import CheckpointError, RunBusy, UsageError
+from safelight.record.store import read_signal
+from safelight.train.checkpoint import steps
+from safelight.train.files import RunLock
+
+VARIANTS = {
+    "plain": {},
+    "accumulated": {"train__accumulate": 4},
+    "workers": {"data__workers": 4, "data__flip": True},
+    "dropout": {"model__dropout": 0.3},
+    "adaptive clipping": {"clipping__kind": "adaptive"},
+    "exponential": {"ema__kind": "exponential"},
+    "conditional": {"model__conditional": True},
+    "spectral norm": {"model__spectral_norm": True},
+    "bf16": {"train__precision": "bf16"},
+    "several epochs in a batch": {"train__batch_size": 2048, "train__steps": 6, "checkpoint__every": 2},
+}
+
+
+def train(folder: Path, crash_after: int | None = None, **settings: object) -> Path:
+    terminal = Quiet(crash_after=crash_after)
+    if crash_after is None:
+        session.train(tiny(**settings), run=folder, terminal=terminal)
+    else:
+        with pytest.raises(Crash):
+            session.train(tiny(**settings), run=folder, terminal=terminal)
+    return folder
+
+
+@pytest.mark.parametrize("settings", VARIANTS.values(), ids=VARIANTS.keys())
+def test_resumed_run_ends_with_the_same_bytes(settings: dict[str, object], tmp_path: Path) -> None:
+    whole = train(tmp_path / "whole", **settings)
+    broken = train(tmp_path / "broken", crash_after=5, **settings)
+    session.resume(broken, terminal=Quiet())
+    assert fingerprints(broken) == fingerprints(whole)
+
+
+def test_worker_count_changes_nothing(tmp_path: Path) -> None:
+    assert fingerprints(train(tmp_path / "a")) == fingerprints(train(tmp_path / "b", data__workers=4))
+
+
+def test_another_seed_changes_everything(tmp_path: Path) -> None:
+    """The negative control: equal hashes are not equal for want of looking."""
+    ours, theirs = fingerprints(train(tmp_path / "a")), fingerprints(train(tmp_path / "b", train__seed=1))
+    assert all(ours[name] != theirs[name] for name in ours)
+
+
+def test_forgotten_optimizer_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The negative control: a resume that loses one part of the state ends elsewhere."""
+    whole = train(tmp_path / "whole")
+    broken = train(tmp_path / "broken", crash_after=5)
+    monkeypatch.setattr("safelight.train.state.load_optimizer", lambda *_: None)
+    session.resume(broken, terminal=Quiet())
+    assert fingerprints(broken)["model.safetensors"] != fingerprints(whole)["model.safetensors"]
+
+
+def test_kill_before_the_first_checkpoint_starts_again_in_words(tmp_path: Path) -> None:
+    whole = train(tmp_path / "whole")
+    broken = train(tmp_path / "broken", crash_after=2)
+    terminal = Quiet()
+    session.resume(broken, terminal=terminal)
+    assert any("no checkpoint yet" in text for text in terminal.said)
+    assert fingerprints(broken) == fingerprints(whole)
+
+
+def test_damaged_newest_checkpoint_is_passed_over_in_words(tmp_path: Path) -> None:
+    whole = train(tmp_path / "whole")
+    broken = train(tmp_path / "broken", crash_after=10)
+    newest = broken / "checkpoints" / "step_00000008" / "model.safetensors"
+    content = bytearray(newest.read_bytes())
+    content[-5] ^= 1
+    newest.write_bytes(content)
+    terminal = Quiet()
+    session.resume(broken, terminal=terminal)
+    assert any("step_00000008" in text for text in terminal.said)
+    assert any("step_00000004 at step 4" in text for text in terminal.said)
+    assert fingerprints(broken) == fingerprints(whole)
+
+
+def test_nothing_verifies_is_never_step_0(tmp_path: Path) -> None:
+    broken = train(tmp_path / "broken", crash_after=10)
+    for manifest in (broken / "checkpoints").glob("*/manifest.json"):
+        manifest.write_text("{}")
+    with pytest.raises(CheckpointError):
+        session.resume(broken, terminal=Quiet())
+
+
+def test_record_has_every_step_once_after_resume(tmp_path: Path) -> None:
+    broken = train(tmp_path / "broken", crash_after=6)
+    session.resume(broken, terminal=Quiet())
+    readings = read_signal(broken / "record.sqlite", "loss/mean")
+    assert [step for step, _ in readings] == list(range(12))
+    whole = train(tmp_path / "whole")
+    assert readings == read_signal(whole / "record.sqlite", "loss/mean")
+
+
+def test_second_process_on_one_folder_is_refused(tmp_path: Path) -> None:
+    broken = train(tmp_path / "broken", crash_after=5)
+    with RunLock(broken), pytest.raises(RunBusy):
+        session.resume(broken, terminal=Quiet())
+
+
+def test_changed_meaning_is_refused_and_told(tmp_path: Path) -> None:
+    broken = train(tmp_path / "broken", crash_after=5)
+    terminal = Quiet()
+    with pytest.raises(UsageError, match=r"optimizer\.lr"):
+        session.resume(broken, settings={"optimizer.lr": 0.5}, terminal=terminal)
+    assert any("optimizer.lr from 0.001 to 0.5" in text for text in terminal.said)
+    session.resume(broken, settings={"optimizer.lr": 0.5}, force=True, terminal=Quiet())
+    assert session.read_config(session.open_run(broken)).optimizer.lr == 0.5
+
+
+@pytest.mark.parametrize("settings", [{"checkpoint.every": 3}, {"sample.every": 5}, {"data.workers": 2}])
+def test_harmless_changes_keep_the_bytes(settings: dict[str, object], tmp_path: Path) -> None:
+    whole = train(tmp_path / "whole")
+    broken = train(tmp_path / "broken", crash_after=5)
+    session.resume(broken, settings=settings, terminal=Quiet())
+    assert fingerprints(broken) == fingerprints(whole)
+
+
+def test_run_folder_can_be_moved(tmp_path: Path) -> None:
+    whole = train(tmp_path / "whole")
+    broken = train(tmp_path / "broken", crash_after=5)
+    moved = broken.rename(tmp_path / "elsewhere")
+    session.resume(moved, terminal=Quiet())
+    assert fingerprints(moved) == fingerprints(whole)
+
+
+def test_finished_run_says_so_and_touches_nothing(tmp_path: Path) -> None:
+    whole = train(tmp_path / "whole")
+    before = fingerprints(whole)
+    terminal = Quiet()
+    session.resume(whole, terminal=terminal)
+    assert any("nothing left to train" in text for text in terminal.said)
+    assert fingerprints(whole) == before
+
+
+def test_retention_keeps_the_last_the_best_and_every_kth(tmp_path: Path) -> None:
+    run = train(tmp_path / "run", checkpoint__every=2, checkpoint__keep_last=2, checkpoint__keep_every=6)
+    kept = steps(run / "checkpoints")
+    assert {6, 12, 10} <= set(kept)
+    assert 2 not in kept or session.open_run(run).status()
+
+
+def test_checkpoint_of_another_model_is_told_in_words(tmp_path: Path) -> None:
+    broken = train(tmp_path / "broken", crash_after=5)
+    with pytest.raises(CheckpointError, match="not of this model"):
+        session.resume(broken, settings={"model.layers": 2}, force=True, terminal=Quiet())
+
+
+def test_own_module_trains_and_resumes(tmp_path: Path) -> None:
+    def model() -> torch.nn.Module:
+        torch.manual_seed(0)
+        return Own()
+
+    session.train(tiny(), run=tmp_path / "whole", model=model(), terminal=Quiet())
+    with pytest.raises(Crash):
+        session.train(tiny(), run=tmp_path / "broken", model=model(), terminal=Quiet(crash_after=5))
+    session.resume(tmp_path / "broken", model=model(), terminal=Quiet())
+    assert fingerprints(tmp_path / "broken") == fingerprints(tmp_path / "whole")
+
+
+class Own(torch.nn.Module):
+    """Any module of (x, t)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = torch.nn.Conv2d(2, 1, 3, padding=1)
+
+    def forward(self, x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
+        level = (t.float() / 1000).view(-1, 1, 1, 1).expand(-1, 1, *x.shape[2:])
+        return self.net(torch.cat([x, level], 1))
