@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import functools
 import itertools
+import math
 import os
 import random
 from collections.abc import Callable, Iterator
@@ -123,9 +124,7 @@ class RecordingDisk(QuickDisk):
         return self._node(path.parent)
 
     def _node(self, path: Path) -> int:
-        return functools.reduce(
-            lambda node, name: self.names[node][name], path.relative_to(self.root).parts, 0
-        )
+        return functools.reduce(lambda node, name: self.names[node][name], path.relative_to(self.root).parts, 0)
 
     def make_directory(self, path: Path) -> None:
         super().make_directory(path)
@@ -184,56 +183,75 @@ class RecordingDisk(QuickDisk):
 
 
 Tree = tuple[tuple[str, Any], ...]  # sorted (name, bytes or Tree): what a disk holds
+Fate = dict[int, int]  # number of an operation -> what became of it
 KEEP, LOSE, TEAR = 0, 1, 2
-MOST_STATES = 20_000  # per moment; beyond, states are drawn
+HIDDEN = (".tmp-", ".trash-")  # folders that loading must not look into
+MOST_FATES = 10_000  # per moment; beyond, fates are drawn
 
 
 def power_losses(log: list[Op]) -> Iterator[tuple[Any, Tree, bool]]:
     """Every moment × every fate of what was not yet synced: (last mark, what the disk holds, all were tried).
 
     Names and data are independent, in any order and any subset, as POSIX allows: fsync of a file does not
-    make its name durable, and fsync of a directory does not make its files durable.
+    make its name durable, and fsync of a folder does not make its files durable. Inside folders that can only
+    have a hidden name, not every subset is tried: all kept, all lost, all torn and three draws.
     """
     seen: set[tuple[Any, Tree]] = set()
     for moment in range(len(log) + 1):
         past = log[:moment]
         mark = next((op.mark for op in reversed(past) if op.kind == "mark"), None)
-        loose = _not_durable(past)
-        choices = [(KEEP, LOSE, TEAR) if past[i].kind == "write" else (KEEP, LOSE) for i in loose]
-        fates, complete = _fates(choices)
+        fates, complete = _fates(past)
         for fate in fates:
-            tree = _replay(past, dict(zip(loose, fate, strict=True)))
+            tree = _replay(past, fate)
             if (mark, tree) not in seen:
                 seen.add((mark, tree))
                 yield mark, tree, complete
 
 
-def _not_durable(past: list[Op]) -> list[int]:
+def _durable(past: list[Op]) -> list[bool]:
+    """Whether an operation was made durable by a later sync of its file or folder."""
     synced: dict[tuple[str, int], int] = {}
     for i, op in enumerate(past):
         if op.kind in ("sync", "syncdir"):
             synced[op.kind, op.node] = i
-    return [
-        i
-        for i, op in enumerate(past)
-        if (op.is_data and i > synced.get(("sync", op.node), -1))
-        or (op.is_naming and i > synced.get(("syncdir", op.node), -1))
-    ]
+    return [i < synced.get(("sync" if op.is_data else "syncdir", op.node), -1) for i, op in enumerate(past)]
 
 
-def _fates(choices: list[tuple[int, ...]]) -> tuple[Iterator[tuple[int, ...]], bool]:
-    count = functools.reduce(lambda total, choice: total * len(choice), choices, 1)
-    if count <= MOST_STATES:
-        return itertools.product(*choices), True
-    draw = random.Random(len(choices))
-    corners = [tuple(fate for _ in choices) for fate in (KEEP, LOSE)]
-    single = [tuple(a if i == j else b for j in range(len(choices))) for i in range(len(choices))
-              for a, b in ((KEEP, LOSE), (LOSE, KEEP))]  # fmt: skip
-    mixed = [tuple(draw.choice(choice) for choice in choices) for _ in range(100)]
-    return iter(corners + single + mixed), False
+def _hidden_nodes(past: list[Op], durable: list[bool]) -> set[int]:
+    """Folders that have a hidden name (or none) whatever is lost, and the files inside."""
+    possible: dict[int, list[str]] = {0: ["root"]}
+    for op, certain in zip(past, durable, strict=True):
+        if op.is_naming:
+            names = [] if certain else possible.get(op.child, [])
+            possible[op.child] = names + [{"rename": op.to, "remove": ".trash-"}.get(op.kind, op.name)]
+    hidden = {node for node, names in possible.items() if all(name.startswith(HIDDEN) for name in names)}
+    return hidden | {op.child for op in past if op.kind == "create" and op.node in hidden}
 
 
-def _replay(past: list[Op], fate: dict[int, int]) -> Tree:
+def _fates(past: list[Op]) -> tuple[Iterator[Fate], bool]:
+    durable = _durable(past)
+    hidden = _hidden_nodes(past, durable)
+    loose = [i for i, op in enumerate(past) if (op.is_data or op.is_naming) and not durable[i]]
+    seen = [i for i in loose if past[i].node not in hidden]
+    unseen = [i for i in loose if past[i].node in hidden]
+    draw = random.Random(len(past))
+    choices = {i: (KEEP, LOSE, TEAR) if past[i].kind == "write" else (KEEP, LOSE) for i in loose}
+
+    def drawn(which: list[int]) -> Fate:
+        return {i: draw.choice(choices[i]) for i in which}
+
+    if math.prod(len(choices[i]) for i in seen) > MOST_FATES:
+        corners = [dict.fromkeys(loose, fate) for fate in (KEEP, LOSE)]
+        single = [dict.fromkeys(loose, rest) | {i: one} for i in loose for one, rest in ((KEEP, LOSE), (LOSE, KEEP))]
+        return iter(corners + single + [drawn(loose) for _ in range(50)]), False
+    inside = [dict.fromkeys(unseen, KEEP), dict.fromkeys(unseen, LOSE)]
+    inside += [{i: choices[i][-1] if past[i].kind == "write" else KEEP for i in unseen}]
+    inside += [drawn(unseen) for _ in range(3)]
+    every = (dict(zip(seen, fate, strict=True)) for fate in itertools.product(*(choices[i] for i in seen)))
+    return (fate | rest for fate in every for rest in (inside if unseen else [{}])), True
+
+
+def _replay(past: list[Op], fate: Fate) -> Tree:
     names: dict[int, dict[str, int]] = {0: {}}
     data: dict[int, bytearray] = {}
     for i, op in enumerate(past):
@@ -242,9 +260,7 @@ def _replay(past: list[Op], fate: dict[int, int]) -> Tree:
         here = names.setdefault(op.node, {})
         if op.kind in ("mkdir", "create"):
             here[op.name] = op.child
-            (names if op.kind == "mkdir" else data).setdefault(
-                op.child, {} if op.kind == "mkdir" else bytearray()
-            )  # type: ignore[arg-type]
+            (names if op.kind == "mkdir" else data).setdefault(op.child, {} if op.kind == "mkdir" else bytearray())  # type: ignore[arg-type]
         elif op.kind == "rename":
             if here.get(op.name) == op.child:
                 del here[op.name]
@@ -303,9 +319,7 @@ def flushed_after_sync(log: list[Op]) -> list[Op]:
     result = list(log)
     for op in [op for op in log if op.kind == "sync"]:
         result.remove(op)
-        result.insert(
-            next(i for i, other in enumerate(result) if other.is_data and other.node == op.node), op
-        )
+        result.insert(next(i for i, other in enumerate(result) if other.is_data and other.node == op.node), op)
     return result
 
 
@@ -324,9 +338,7 @@ def _manifest_moved(log: list[Op], past_rename: bool) -> list[Op]:
     save: list[Op] = []
     for i, op in enumerate(log):
         save.append(op)
-        into_place = (
-            op.kind == "syncdir" and log[i - 1].kind == "rename" and log[i - 1].to.startswith("step_")
-        )
+        into_place = op.kind == "syncdir" and log[i - 1].kind == "rename" and log[i - 1].to.startswith("step_")
         if into_place:
             names = {o.child: o.name for o in save if o.kind == "create"}
             files = {child for child, name in names.items() if name != "manifest.json"}

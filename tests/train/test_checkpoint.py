@@ -47,9 +47,7 @@ FLOATS = [0.1, 1 / 3, -0.0, 5e-324, 1.7976931348623157e308, NAN, math.inf, -math
 def test_every_float_of_the_state_comes_back(tmp_path: Path) -> None:
     draw = np.random.default_rng(0)
     many = draw.integers(0, 2**64, 2000, dtype=np.uint64).view(np.float64).tolist()
-    path = write(
-        tmp_path, snapshot(1, values=FLOATS + many, numpy=np.float64(0.1), big=2**200, none=None), disk=QUICK
-    )
+    path = write(tmp_path, snapshot(1, values=FLOATS + many, numpy=np.float64(0.1), big=2**200, none=None), disk=QUICK)
     state = load(path).state
     assert np.array_equal(np.array(state["values"]), np.array(FLOATS + many), equal_nan=True)
     assert math.copysign(1, state["values"][2]) == -1
@@ -244,9 +242,7 @@ def test_every_flip_and_cut_is_found_and_the_previous_one_loaded(tmp_path: Path)
         ([], 2, 0, None, []),
     ],
 )
-def test_retention(
-    tmp_path: Path, there: list[int], last: int, every: int, best: int | None, left: list[int]
-) -> None:
+def test_retention(tmp_path: Path, there: list[int], last: int, every: int, best: int | None, left: list[int]) -> None:
     save(tmp_path, *there)
     removed = retain(tmp_path, last=last, every=every, best=best, disk=QUICK)
     assert removed == [step for step in there if step not in left]

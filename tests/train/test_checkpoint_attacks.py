@@ -150,9 +150,7 @@ def refused_and_fallen_back(folder: Path, words: str) -> None:
 
 
 @pytest.mark.parametrize(("attack", "words"), FORGERIES.values(), ids=FORGERIES.keys())
-def test_forged_checkpoints_are_refused_in_words(
-    tmp_path: Path, attack: Callable[[Path], object], words: str
-) -> None:
+def test_forged_checkpoints_are_refused_in_words(tmp_path: Path, attack: Callable[[Path], object], words: str) -> None:
     save(tmp_path, 1, 2)
     attack(tmp_path / "step_00000002")
     refused_and_fallen_back(tmp_path, words)

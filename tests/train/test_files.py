@@ -149,9 +149,7 @@ with RunLock(Path(sys.argv[1])):
 
 
 def test_lock_names_its_holder_and_dies_with_it(tmp_path: Path) -> None:
-    holder = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE, text=True
-    )
+    holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     assert holder.stdout is not None
     with holder.stdout:
         assert holder.stdout.readline() == "locked\n"

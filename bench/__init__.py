@@ -1,0 +1,1 @@
+"""Measurements of speed and endurance; each module is a script: python -m bench.NAME."""
