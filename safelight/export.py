@@ -50,7 +50,7 @@ def _plain(model: nn.Module) -> Any:
 def _chosen(label: int | None, classes: int) -> int:
     if label is None:
         return classes  # “no label”
-    if not 0 <= label < classes:
+    if not 0 <= label <= classes:
         raise UsageError(f"--label is {label}, but the labels of this model go from 0 to {classes - 1}.")
     return label
 

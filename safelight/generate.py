@@ -60,6 +60,12 @@ def generate(
     return torch.cat(done)
 
 
+def columns_for(config: Config) -> int | None:
+    """A grid with one column per class, where there are few enough; else the grid's own choice."""
+    classes = config.data.classes or 0
+    return classes if config.model.conditional and 2 <= classes <= 16 else None
+
+
 def _denoiser(
     model: nn.Module, weights: Mapping[str, Tensor] | None, config: Config, request: Request, index: Tensor
 ) -> Denoiser:

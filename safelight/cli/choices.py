@@ -71,8 +71,10 @@ def choose_label(path: Path, word: str, loaded: LoadedModel) -> int:
     if not loaded.config.model.conditional:
         raise UsageError("--label needs a conditional model, but this one was trained without labels.")
     names: list[str] = open_run(path).status().get("data", {}).get("class_names", [])
+    if word == "none":
+        return classes  # the label that stands for none
     if word in names:
         return names.index(word)
     if word.isdigit() and int(word) < classes:
         return int(word)
-    raise UsageError(f"--label is {word!r}, but the labels go from 0 to {classes - 1}{nearest(word, names)}")
+    raise UsageError(f"--label is {word!r}, but the labels are none and 0 to {classes - 1}{nearest(word, names)}")

@@ -34,7 +34,7 @@ class Command:
     guidance: Number = None
     """Classifier-free guidance of conditional models; 1: none."""
     label: Number = None
-    """Class of conditional models, by number or name; without it, all in turn."""
+    """Class of conditional models, by number or name, or none; without it, all in turn."""
     step: Number = None
     """Checkpoint to use; without it, the newest."""
     ema: Annotated[str | None, arg(metavar="WIDTH", help_behavior_hint="")] = None
@@ -53,7 +53,7 @@ class Command:
         print(self.out)
 
     def _draw(self, loaded: LoadedModel, request: Request) -> None:
-        from safelight.generate import generate
+        from safelight.generate import columns_for, generate
         from safelight.pictures.grid import grid, save_images, save_png, to_uint8
         from safelight.terminal import Terminal
 
@@ -68,6 +68,6 @@ class Command:
 
             images = to_uint8(generate(loaded.model, loaded.config, request, on_step=tick))
         if self.out.suffix.lower() == ".png":
-            save_png(grid(images), self.out)
+            save_png(grid(images, columns=columns_for(loaded.config)), self.out)
         else:
             save_images(images, self.out)

@@ -137,6 +137,12 @@ def _bad_model(config: Config) -> Iterator[str]:
         if side not in sides:
             levels = ", ".join(map(str, sides))
             yield f"model.attention asks for {side} px, but the U-Net's levels are {levels} px wide."
+    for side, width in zip(sides, model.widths, strict=True):
+        if side in model.attention and width % model.head_width:
+            yield (
+                f"model.head_width is {model.head_width}, which does not divide the width {width} that has attention "
+                f"at {side} px. Use a divisor of {width}."
+            )
     if model.conditional and config.data.classes == 0:
         yield "model.conditional is true, but the data has no labels. Put the images of each class in a subfolder."
 

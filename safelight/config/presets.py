@@ -8,21 +8,21 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     # Handwritten digits at 8 px: about three minutes on two CPU cores.
     "digits": {
         "data": {"source": "digits", "image_size": 8},
-        "model": {"widths": (32, 64), "layers": 2, "attention": (), "norm_groups": 16},
+        "model": {"widths": (32, 64), "layers": 1, "attention": (4,), "norm_groups": 8, "conditional": True},
         "optimizer": {"lr": 2e-3},
         "train": {"steps": 1200, "batch_size": 128},
-        "sample": {"steps": 25},
+        "sample": {"count": 80, "steps": 25},
     },
     # Small pictures at 32 px: hours on a CPU, minutes on a GPU.
     "tiny": {
         "data": {"image_size": 32},
-        "model": {"widths": (64, 128, 192), "layers": 2, "attention": (8,)},
+        "model": {"widths": (64, 96, 128), "layers": 1, "attention": (8,)},
         "train": {"steps": 20_000, "batch_size": 64},
     },
     # Pictures at 64 px: one consumer GPU.
     "small": {
         "data": {"image_size": 64},
-        "model": {"widths": (96, 192, 288, 384), "layers": 2, "attention": (16, 8), "dropout": 0.1},
+        "model": {"widths": (64, 128, 256, 256), "layers": 2, "attention": (16, 8), "dropout": 0.1},
         "optimizer": {"lr": 5e-4},
         "train": {"steps": 100_000, "batch_size": 64, "precision": "bf16"},
     },
@@ -30,7 +30,7 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     "base": {
         "data": {"image_size": 128},
         "model": {
-            "widths": (128, 256, 384, 512, 512),
+            "widths": (128, 256, 256, 384, 512),
             "layers": 2,
             "attention": (16, 8),
             "dropout": 0.1,
@@ -43,7 +43,7 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
 
 ABOUT = {
     "digits": "handwritten digits at 8 px; minutes on a CPU (the default without DATA)",
-    "tiny": "32 px, 6 M parameters (the default with DATA)",
-    "small": "64 px, 30 M parameters, for one consumer GPU",
-    "base": "128 px, 110 M parameters, for a data-centre GPU",
+    "tiny": "32 px, 4 M parameters (the default with DATA)",
+    "small": "64 px, 27 M parameters, for one consumer GPU",
+    "base": "128 px, 98 M parameters, for a data-centre GPU",
 }

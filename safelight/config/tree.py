@@ -45,9 +45,9 @@ class Data:
 class Model:
     """The U-Net."""
 
-    widths: tuple[int, ...] = (64, 128, 192)
+    widths: tuple[int, ...] = (64, 96, 128)
     """Channels of each level; every level but the last halves the image."""
-    layers: int = 2
+    layers: int = 1
     """Residual blocks per level."""
     attention: tuple[int, ...] = (8,)
     """Feature-map sides, in pixels, that get self-attention."""

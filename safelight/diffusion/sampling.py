@@ -89,5 +89,14 @@ def guided(predict: Callable[[Tensor, Tensor, Tensor], Tensor], labels: Tensor, 
 @contextmanager
 def exact_float32(device: torch.device) -> Iterator[None]:
     """No autocast and no TF32: what is sampled is what the weights say."""
-    with torch.autocast(device.type, enabled=False), torch.backends.cudnn.flags(allow_tf32=False):
-        yield
+    cudnn, matmul = torch.backends.cudnn, torch.get_float32_matmul_precision()
+    # All flags by name: those left out would be set to their defaults, and that of `enabled` is False.
+    kept = cudnn.flags(
+        enabled=cudnn.enabled, benchmark=cudnn.benchmark, deterministic=cudnn.deterministic, allow_tf32=False
+    )
+    with torch.autocast(device.type, enabled=False), kept:
+        torch.set_float32_matmul_precision("highest")
+        try:
+            yield
+        finally:
+            torch.set_float32_matmul_precision(matmul)

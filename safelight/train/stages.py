@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from safelight.config import Config
-from safelight.generate import Request, generate
+from safelight.generate import Request, columns_for, generate
 from safelight.pictures.grid import grid, save_png, side_by_side, to_uint8
 from safelight.pictures.strip import strip
 from safelight.pictures.timelapse import timelapse
@@ -45,7 +45,7 @@ def draw_stage(state: State, config: Config, folder: RunFolder) -> Tensor:
         on_step=columns.see,
     )
     raw = generate(state.model, config, preview_request(config, min(COMPARED, config.sample.count)))
-    save_png(grid(to_uint8(images)), folder.picture(step))
+    save_png(grid(to_uint8(images), columns=columns_for(config)), folder.picture(step))
     save_png(
         side_by_side(to_uint8(raw), to_uint8(images[: len(raw)]), labels=("raw weights", "averaged weights")),
         folder.samples / "raw_and_averaged.png",

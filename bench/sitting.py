@@ -1,0 +1,158 @@
+"""One sitting of a run in a forked child, which marks in shared memory what it is doing when the blow comes."""
+
+from __future__ import annotations
+
+import functools
+import mmap
+import os
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import IntEnum
+from pathlib import Path
+from typing import Any
+
+import torch
+from diffusers.models.unets.unet_2d import UNet2DModel  # noqa: F401  4 s that no child has to pay again
+from rich.console import Console
+
+from safelight import session
+from safelight.config import Config
+from safelight.terminal import Terminal
+from safelight.train import checkpoint, feed, state
+from safelight.train.ema import Averages
+from safelight.train.trainer import Trainer
+
+torch.set_num_threads(1)  # before any operation: OpenMP's threads do not survive a fork
+
+
+class Phase(IntEnum):
+    """Where the main thread of a sitting is."""
+
+    STARTING = 0
+    LOADING = 1
+    BUILDING = 2
+    TRAINING = 3
+    CLOSING = 4
+
+
+class Marks:
+    """Three bytes that parent and child share, and that stay as they were when the child dies."""
+
+    def __init__(self) -> None:
+        self._bytes = mmap.mmap(-1, 3)
+        self._lock = threading.Lock()  # checkpoints and EMA snapshots are saved by two threads
+
+    def clear(self) -> None:
+        self._bytes[:] = bytes(3)
+
+    @property
+    def phase(self) -> Phase:
+        return Phase(self._bytes[0])
+
+    @property
+    def saves_begun(self) -> int:
+        return self._bytes[1]
+
+    @property
+    def saving(self) -> bool:
+        return self._bytes[1] > self._bytes[2]
+
+    @contextmanager
+    def during(self, phase: Phase) -> Iterator[None]:
+        self._bytes[0] = phase
+        try:
+            yield
+        finally:
+            self._bytes[0] = Phase.CLOSING if phase == Phase.TRAINING else Phase.STARTING
+
+    @contextmanager
+    def during_save(self) -> Iterator[None]:
+        with self._lock:
+            self._bytes[1] += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._bytes[2] += 1
+
+
+def within(work: Callable[..., Any], context: Callable[[], Any]) -> Callable[..., Any]:
+    @functools.wraps(work)
+    def marked(*args: Any, **named: Any) -> Any:
+        with context():
+            return work(*args, **named)
+
+    return marked
+
+
+def put_up_marks(marks: Marks) -> None:
+    """Patches this process, which is a child and does not live long."""
+    session.load_newest = within(session.load_newest, lambda: marks.during(Phase.LOADING))
+    session.build = within(session.build, lambda: marks.during(Phase.BUILDING))
+    Trainer._train = within(Trainer._train, lambda: marks.during(Phase.TRAINING))
+    checkpoint.commit = within(checkpoint.commit, marks.during_save)
+
+
+def break_seed() -> None:
+    """Noise from a generator that begins anew with every process, as in most trainers."""
+    generator = torch.Generator().manual_seed(0)
+    feed.draw_noise = lambda seed, step, start, stop, shape: torch.randn(stop - start, *shape, generator=generator)
+
+
+def break_optimizer() -> None:
+    """The moments are not restored."""
+    state.load_optimizer = lambda *_: None
+
+
+def break_ema() -> None:
+    """The averages begin anew."""
+    Averages.load = lambda *_: None
+
+
+BREAKS: dict[str, Callable[[], None]] = {"seed": break_seed, "optimizer": break_optimizer, "ema": break_ema}
+
+
+def start(run: Path, config: Config, *, workers: int, marks: Marks, broken: str | None, log: Path) -> int:
+    """Forks a child that trains `run`, or resumes it where there is one; returns its process id."""
+    marks.clear()
+    child = os.fork()
+    if child:
+        return child
+    code = 1
+    try:
+        with log.open("a") as words:
+            try:
+                put_up_marks(marks)
+                if broken is not None:
+                    BREAKS[broken]()
+                sit(run, config, workers, Terminal(Console(file=words, width=200)))
+                code = 0
+            except BaseException:
+                traceback.print_exc(file=words)
+    finally:
+        os._exit(code)  # not the parent's clean-up, which is the parent's to do
+
+
+def sit(run: Path, config: Config, workers: int, terminal: Terminal) -> None:
+    """What a person does who finds the run dead, with another number of loader workers each time."""
+    if (run / "config.yaml").exists():
+        session.resume(run, settings={"data.workers": workers}, terminal=terminal)
+    else:
+        settings = {"data.workers": workers}
+        session.train(session.resolve(base=config, settings=settings), run=run, terminal=terminal)
+
+
+def ended(child: int, seconds: float) -> int | None:
+    """Waits so long for the child to end; its wait status, or None if it lives."""
+    limit = time.perf_counter() + seconds
+    while True:
+        found, status = os.waitpid(child, os.WNOHANG)
+        if found:
+            return status
+        left = limit - time.perf_counter()
+        if left <= 0:
+            return None
+        time.sleep(min(left, 0.001))

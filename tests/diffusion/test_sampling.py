@@ -1,0 +1,235 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import get_args
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from safelight.config.tree import Diffusion, Prediction, Sampler, Schedule
+from safelight.diffusion.draws import sample_generators
+from safelight.diffusion.objective import per_sample, target_of
+from safelight.diffusion.sampling import exact_float32, guided, make_scheduler, sample
+from safelight.diffusion.schedule import NoiseSchedule, make_schedule
+
+SAMPLERS, PREDICTIONS = get_args(Sampler), get_args(Prediction)
+MEAN, STD = 0.1, 0.25  # 1 is 3.6 deviations away: the clamp touches almost nothing
+CPU = torch.device("cpu")
+EVERY = [
+    (sampler, prediction, zero)
+    for sampler in SAMPLERS
+    for prediction in PREDICTIONS
+    for zero in (False, True)
+    if not (zero and prediction == "epsilon")  # refused by config.check
+]
+
+
+def schedule(name: str = "cosine", *, zero: bool = False, timesteps: int = 1000) -> NoiseSchedule:
+    return make_schedule(Diffusion(schedule=name, zero_terminal_snr=zero, timesteps=timesteps))  # type: ignore[arg-type]
+
+
+def gaussian(prediction: Prediction, table: NoiseSchedule, mean: float = MEAN, std: float = STD) -> Callable:
+    """The best answer there is to images whose pixels are N(mean, std²)."""
+    signal, noise = table.signal.float(), table.noise.float()
+
+    def denoise(x: Tensor, t: Tensor) -> Tensor:
+        a, s = per_sample(signal[t], x), per_sample(noise[t], x)
+        off = (x - a * mean) / (a**2 * std**2 + s**2)
+        return target_of(prediction, mean + a * std**2 * off, s * off, a, s)
+
+    return denoise
+
+
+def draw(
+    sampler: Sampler, prediction: Prediction, table: NoiseSchedule, denoise: Callable, steps: int = 100, **how: object
+) -> Tensor:
+    generators = sample_generators(0, 0, 4)
+    noise = torch.stack([torch.randn(1, 64, 64, generator=g) for g in generators])
+    scheduler = make_scheduler(sampler, table, prediction)
+    return sample(denoise, noise, scheduler, steps=steps, generators=generators, **how)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("sampler", "prediction", "zero"), EVERY)
+def test_recovers_a_known_gaussian(sampler: Sampler, prediction: Prediction, zero: bool) -> None:
+    """16,384 pixels, 100 steps: the mean to 0.01, the deviation to 5 % (few steps make every sampler too narrow)."""
+    table = schedule(zero=zero)
+    images = draw(sampler, prediction, table, gaussian(prediction, table))
+    assert float(images.mean()) == pytest.approx(MEAN, abs=0.01)
+    assert float(images.std()) == pytest.approx(STD, rel=0.05)
+
+
+def test_all_steps_recover_it_closely() -> None:
+    table = schedule()
+    images = draw("ddim", "v_prediction", table, gaussian("v_prediction", table), steps=1000)
+    assert float(images.std()) == pytest.approx(STD, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("sampled_as", "trained_on"),
+    [(("epsilon", "cosine"), ("v_prediction", "cosine")), (("v_prediction", "linear"), ("v_prediction", "cosine"))],
+    ids=["another prediction", "another schedule"],
+)
+def test_a_mismatch_between_training_and_sampling_would_be_seen(sampled_as: tuple, trained_on: tuple) -> None:
+    """Negative control of the above: the diseases that `same by construction` prevents."""
+    denoise = gaussian(trained_on[0], schedule(trained_on[1]))
+    images = draw("ddim", sampled_as[0], schedule(sampled_as[1]), denoise)
+    assert abs(float(images.mean()) - MEAN) > 0.01 or abs(float(images.std()) / STD - 1) > 0.05
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+@pytest.mark.parametrize("name", get_args(Schedule))
+@pytest.mark.parametrize("zero", [False, True])
+def test_betas_are_those_of_training(sampler: Sampler, name: str, zero: bool) -> None:
+    table = schedule(name, zero=zero)
+    scheduler = make_scheduler(sampler, table, "v_prediction")
+    assert torch.equal(scheduler.betas, table.betas.float())
+    assert (scheduler.alphas_cumprod - table.alphas_cumprod).abs().max() < 1e-6
+    assert scheduler.config.prediction_type == "v_prediction"
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+@pytest.mark.parametrize(("timesteps", "steps"), [(1000, 50), (1000, 7), (1000, 1), (1000, 1000), (100, 30), (10, 10)])
+def test_starts_at_the_last_timestep_and_only_falls(sampler: Sampler, timesteps: int, steps: int) -> None:
+    table, seen = schedule(timesteps=timesteps), list[int]()
+    draw(
+        sampler,
+        "v_prediction",
+        table,
+        gaussian("v_prediction", table),
+        steps=min(steps, 50),
+        on_step=lambda t, x: seen.append(t),
+    )
+    assert seen[0] == timesteps - 1
+    assert all(late < early for early, late in zip(seen, seen[1:], strict=False))
+    assert min(seen) >= 0
+    assert len(seen) == min(steps, 50)
+
+
+def test_the_spacing_of_others_does_not_start_there() -> None:
+    """Negative control: diffusers' default begins at 981 of 999, from pure noise that it takes for a faint image."""
+    from diffusers import DDIMScheduler
+
+    theirs = DDIMScheduler(num_train_timesteps=1000)
+    theirs.set_timesteps(50)
+    assert int(theirs.timesteps[0]) < 999
+
+
+@pytest.mark.parametrize(("sampler", "prediction", "zero"), EVERY)
+def test_x0_is_clamped_at_every_step(sampler: Sampler, prediction: Prediction, zero: bool) -> None:
+    """A model whose every answer means an image of 3: unclamped, x would leave the range that training showed it."""
+    table, seen = schedule(zero=zero), list[float]()
+    denoise = gaussian(prediction, table, mean=3.0, std=0.01)
+    images = draw(sampler, prediction, table, denoise, steps=20, on_step=lambda t, x: seen.append(float(x.abs().max())))
+    assert images.isfinite().all()
+    assert images.min() >= -1
+    assert images.max() == 1
+    assert max(seen[-3:]) < 2.9, "x itself never comes near 3"
+
+
+@pytest.mark.parametrize(("sampler", "same"), [("ddim", True), ("dpm-solver++", True), ("ddpm", False)])
+def test_only_ddpm_draws_on_the_way(sampler: Sampler, same: bool) -> None:
+    table = schedule()
+    denoise, noise = gaussian("v_prediction", table), torch.randn(2, 1, 4, 4, generator=torch.Generator().manual_seed(0))
+
+    def once(seed: int) -> Tensor:
+        scheduler = make_scheduler(sampler, table, "v_prediction")
+        return sample(denoise, noise, scheduler, steps=10, generators=sample_generators(seed, 0, 2))
+
+    assert torch.equal(once(0), once(0))
+    assert torch.equal(once(0), once(1)) == same
+
+
+def test_sampling_moves_no_global_randomness() -> None:
+    table, before = schedule(), torch.random.get_rng_state()
+    draw("ddpm", "v_prediction", table, gaussian("v_prediction", table), steps=3)
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("scale", [0.0, 1.0, 2.0, 7.5])
+def test_guidance_goes_past_the_label_and_away_from_none(scale: float) -> None:
+    """Answer = label + 10·x, so the formula can be read off; 4 stands for “no label”."""
+    asked = list[Tensor]()
+
+    def predict(x: Tensor, t: Tensor, labels: Tensor) -> Tensor:
+        asked.append(labels)
+        return labels.view(-1, 1) + 10 * x
+
+    labels, x = torch.tensor([0, 3]), torch.ones(2, 1)
+    answer = guided(predict, labels, null=4, scale=scale)(x, torch.zeros(2).long())
+    wanted = 10 * x + 4 + scale * (labels.view(-1, 1) - 4)
+    assert torch.allclose(answer, wanted)
+    assert len(asked) == (1 if scale == 1 else 2), "without guidance the model is asked once"
+    assert torch.equal(asked[0], labels)
+
+
+def test_guidance_of_one_is_the_label_to_the_bit() -> None:
+    generator = torch.Generator().manual_seed(0)
+    table = torch.randn(5, 16, generator=generator)
+    answer = guided(lambda x, t, labels: table[labels], torch.tensor([1, 2]), null=4, scale=1.0)
+    assert torch.equal(answer(torch.zeros(2, 16), torch.zeros(2).long()), table[1:3])
+
+
+def _linear_denoiser() -> tuple[Callable, list[torch.dtype]]:
+    generator = torch.Generator().manual_seed(0)
+    layer, kinds = nn.Linear(64, 64), list[torch.dtype]()
+    with torch.no_grad():
+        layer.weight.copy_(torch.randn(64, 64, generator=generator) / 8)
+
+    def denoise(x: Tensor, t: Tensor) -> Tensor:
+        answer = layer(x)
+        kinds.append(answer.dtype)
+        return answer
+
+    return denoise, kinds
+
+
+def test_fp32_even_inside_autocast() -> None:
+    table = schedule()
+    denoise, kinds = _linear_denoiser()
+    plain = draw("ddim", "v_prediction", table, denoise, steps=5)
+    with torch.autocast("cpu", torch.bfloat16):
+        inside = draw("ddim", "v_prediction", table, denoise, steps=5)
+    assert set(kinds) == {torch.float32}
+    assert torch.equal(inside, plain)
+
+
+def test_autocast_would_change_the_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Negative control of the above: without exact_float32 the same call answers in bf16."""
+    from contextlib import nullcontext
+
+    from safelight.diffusion import sampling
+
+    table = schedule()
+    denoise, kinds = _linear_denoiser()
+    plain = draw("ddim", "v_prediction", table, denoise, steps=5)
+    monkeypatch.setattr(sampling, "exact_float32", lambda device: nullcontext())
+    with torch.autocast("cpu", torch.bfloat16):
+        inside = draw("ddim", "v_prediction", table, denoise, steps=5)
+    assert torch.bfloat16 in kinds
+    assert not torch.equal(inside, plain)
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_exact_float32_changes_tf32_and_nothing_else(enabled: bool) -> None:
+    """`cudnn.flags(allow_tf32=False)` alone would also turn cuDNN off."""
+    cudnn = torch.backends.cudnn
+
+    def state() -> tuple:
+        return cudnn.enabled, cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32, torch.get_float32_matmul_precision()
+
+    torch.set_float32_matmul_precision("high")
+    try:
+        with cudnn.flags(enabled=enabled, benchmark=True, deterministic=True, allow_tf32=True):
+            before = state()
+            with exact_float32(CPU):
+                assert state() == (enabled, True, True, False, "highest")
+            assert state() == before == (enabled, True, True, True, "high")
+    finally:
+        torch.set_float32_matmul_precision("highest")
+
+
+def test_no_gradient_is_kept() -> None:
+    table = schedule()
+    denoise, _ = _linear_denoiser()
+    assert not draw("ddim", "v_prediction", table, denoise, steps=2).requires_grad
