@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -50,18 +50,23 @@ def draw(
     return sample(denoise, noise, scheduler, steps=steps, generators=generators, **how)  # type: ignore[arg-type]
 
 
+# Few steps make every sampler too narrow. Measured at 100 steps: 0.972, 0.942 and 0.999 of the true deviation.
+WITHIN = {"ddim": 0.04, "ddpm": 0.08, "dpm-solver++": 0.01}
+
+
 @pytest.mark.parametrize(("sampler", "prediction", "zero"), EVERY)
 def test_recovers_a_known_gaussian(sampler: Sampler, prediction: Prediction, zero: bool) -> None:
-    """16,384 pixels, 100 steps: the mean to 0.01, the deviation to 5 % (few steps make every sampler too narrow)."""
     table = schedule(zero=zero)
     images = draw(sampler, prediction, table, gaussian(prediction, table))
     assert float(images.mean()) == pytest.approx(MEAN, abs=0.01)
-    assert float(images.std()) == pytest.approx(STD, rel=0.05)
+    assert float(images.std()) == pytest.approx(STD, rel=WITHIN[sampler])
 
 
-def test_all_steps_recover_it_closely() -> None:
+@pytest.mark.parametrize("sampler", ["ddim", "ddpm"])
+def test_all_steps_recover_it_closely(sampler: Sampler) -> None:
     table = schedule()
-    images = draw("ddim", "v_prediction", table, gaussian("v_prediction", table), steps=1000)
+    images = draw(sampler, "v_prediction", table, gaussian("v_prediction", table), steps=1000)
+    assert float(images.mean()) == pytest.approx(MEAN, abs=0.01)
     assert float(images.std()) == pytest.approx(STD, rel=0.01)
 
 
@@ -74,7 +79,7 @@ def test_a_mismatch_between_training_and_sampling_would_be_seen(sampled_as: tupl
     """Negative control of the above: the diseases that `same by construction` prevents."""
     denoise = gaussian(trained_on[0], schedule(trained_on[1]))
     images = draw("ddim", sampled_as[0], schedule(sampled_as[1]), denoise)
-    assert abs(float(images.mean()) - MEAN) > 0.01 or abs(float(images.std()) / STD - 1) > 0.05
+    assert abs(float(images.mean()) - MEAN) > 0.01 or abs(float(images.std()) / STD - 1) > WITHIN["ddim"]
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
@@ -115,16 +120,32 @@ def test_the_spacing_of_others_does_not_start_there() -> None:
     assert int(theirs.timesteps[0]) < 999
 
 
+def last_step(scheduler: Any, prediction: Prediction, table: NoiseSchedule) -> Tensor:
+    """Where the scheduler ends up when the model says that the image is 3 everywhere: the x0 it took that for."""
+    scheduler.set_timesteps(10)
+    x, t = torch.full((1, 1, 4, 4), 0.5), scheduler.timesteps[-1]
+    if scheduler.config.get("algorithm_type"):
+        scheduler.set_begin_index(9)
+    answer = gaussian(prediction, table, mean=3.0, std=1e-4)(x, t.expand(1))
+    return scheduler.step(answer, t, x).prev_sample
+
+
 @pytest.mark.parametrize(("sampler", "prediction", "zero"), EVERY)
-def test_x0_is_clamped_at_every_step(sampler: Sampler, prediction: Prediction, zero: bool) -> None:
-    """A model whose every answer means an image of 3: unclamped, x would leave the range that training showed it."""
-    table, seen = schedule(zero=zero), list[float]()
-    denoise = gaussian(prediction, table, mean=3.0, std=0.01)
-    images = draw(sampler, prediction, table, denoise, steps=20, on_step=lambda t, x: seen.append(float(x.abs().max())))
+def test_x0_is_clamped(sampler: Sampler, prediction: Prediction, zero: bool) -> None:
+    table = schedule(zero=zero)
+    scheduler = make_scheduler(sampler, table, prediction)
+    assert torch.allclose(last_step(scheduler, prediction, table), torch.ones(1), atol=1e-5)
+    scheduler.register_to_config(clip_sample=False, thresholding=False)
+    assert torch.allclose(last_step(scheduler, prediction, table), torch.full((1,), 3.0), atol=0.01), "control"
+
+
+@pytest.mark.parametrize(("sampler", "prediction", "zero"), EVERY)
+def test_a_model_out_of_bounds_still_ends_in_range(sampler: Sampler, prediction: Prediction, zero: bool) -> None:
+    table = schedule(zero=zero)
+    images = draw(sampler, prediction, table, gaussian(prediction, table, mean=3.0, std=0.01), steps=20)
     assert images.isfinite().all()
     assert images.min() >= -1
     assert images.max() == 1
-    assert max(seen[-3:]) < 2.9, "x itself never comes near 3"
 
 
 @pytest.mark.parametrize(("sampler", "same"), [("ddim", True), ("dpm-solver++", True), ("ddpm", False)])
