@@ -12,7 +12,6 @@ import signal
 import sys
 import tempfile
 import time
-from collections import Counter
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -20,7 +19,7 @@ import numpy as np
 from PIL import Image
 
 from bench.measure import write_table
-from bench.sitting import BREAKS, Marks, Phase, ended, start
+from bench.sitting import BREAKS, NETWORKS, Marks, Phase, ended, start
 from safelight.config import Config
 from safelight.config.resolve import resolve
 from safelight.run import RunFolder
@@ -102,7 +101,7 @@ class Outcome:
     equal: int = 0
     sittings: int = 0
     left_behind: int = 0  # kills after which an unfinished checkpoint lay on the disk
-    phases: Counter[str] = field(default_factory=Counter)
+    phases: dict[str, int] = field(default_factory=dict)  # where the blows fell
     reference: dict[str, str] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
     seconds: float = 0.0
@@ -115,8 +114,8 @@ class Outcome:
 class Torture:
     """Runs in a folder that are killed, resumed, and compared with one that was left alone."""
 
-    def __init__(self, folder: Path, *, seed: int, workers: list[int], broken: str | None = None) -> None:
-        self.folder, self.seed, self.workers, self.broken = folder, seed, workers, broken
+    def __init__(self, folder: Path, *, network: str, seed: int, workers: list[int], broken: str | None) -> None:
+        self.folder, self.network, self.seed, self.workers, self.broken = folder, network, seed, workers, broken
         self.marks, self.outcome = Marks(), Outcome()
         self.config = configure(folder / "images")
         if not (folder / "images").exists():
@@ -192,7 +191,8 @@ class Torture:
     def _start(self, run: Path, workers: int) -> int:
         self.outcome.sittings += 1
         log = run.with_suffix(".log")
-        return start(run, self.config, workers=workers, marks=self.marks, broken=self.broken, log=log)
+        model = NETWORKS[self.network]
+        return start(run, self.config, model, workers=workers, marks=self.marks, broken=self.broken, log=log)
 
     def _end(self, child: int) -> bool:
         os.kill(child, signal.SIGKILL)
@@ -210,7 +210,8 @@ class Torture:
         self.outcome.kills += 1
         folder = run / "checkpoints"
         self.outcome.left_behind += any(folder.glob(".tmp-*"))
-        self.outcome.phases[describe(self.marks, saved=bool(steps_on_disk(folder)))] += 1
+        where = describe(self.marks, saved=bool(steps_on_disk(folder)))
+        self.outcome.phases[where] = self.outcome.phases.get(where, 0) + 1
 
 
 def describe(marks: Marks, *, saved: bool) -> str:
@@ -244,6 +245,7 @@ def torture(
     kills: int,
     *,
     folder: Path,
+    network: str = "unet",
     seed: int = 0,
     workers: tuple[int, ...] = (0, 4),
     broken: str | None = None,
@@ -251,7 +253,8 @@ def torture(
 ) -> Outcome:
     """So many kills over as many runs as it takes. The process must not have computed anything with torch before."""
     # A broken seed draws from one generator: two loader threads would draw in any order.
-    return Torture(folder, seed=seed, workers=[0] if broken else [*workers], broken=broken).go(kills, only=only)
+    drawn = [0] if broken else [*workers]
+    return Torture(folder, network=network, seed=seed, workers=drawn, broken=broken).go(kills, only=only)
 
 
 def main() -> int:
@@ -259,6 +262,7 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=200, help="kills in all; 0: only the controls")
     parser.add_argument("--seed", type=int, default=0, help="of the moments to strike")
     parser.add_argument("--only", type=int, help="replay one run of this seed")
+    parser.add_argument("--network", choices=NETWORKS, default="unet", help="a U-Net, or a few layers to save time")
     parser.add_argument("--workers", type=int, nargs="+", default=[0, 4], help="loader workers, drawn per sitting")
     parser.add_argument("--break", dest="broken", nargs="*", choices=BREAKS, default=[*BREAKS], help="the controls")
     parser.add_argument("--break-kills", type=int, default=3, help="kills of each control")
@@ -278,12 +282,11 @@ def main() -> int:
 
 
 def strike_all(options: argparse.Namespace, folder: Path) -> dict[str, Outcome]:
-    seed, outcomes = options.seed, {}
+    named, outcomes = {"folder": folder, "network": options.network, "seed": options.seed}, {}
     if options.kills:
-        workers = tuple(options.workers)
-        outcomes[WHOLE] = torture(options.kills, folder=folder, seed=seed, workers=workers, only=options.only)
+        outcomes[WHOLE] = torture(options.kills, workers=tuple(options.workers), only=options.only, **named)
     for name in options.broken:
-        outcomes[name] = torture(options.break_kills, folder=folder, seed=seed, broken=name)
+        outcomes[name] = torture(options.break_kills, broken=name, **named)
     return outcomes
 
 
@@ -312,7 +315,7 @@ def report(outcomes: dict[str, Outcome]) -> None:
 
 
 def describe_blows(outcome: Outcome) -> str:
-    share = ", ".join(f"{phase} {count}" for phase, count in outcome.phases.most_common())
+    share = ", ".join(f"{phase} {count}" for phase, count in sorted(outcome.phases.items(), key=lambda pair: -pair[1]))
     return (
         f"Where the {outcome.kills} blows fell: {share}. After {outcome.left_behind} of them an unfinished checkpoint "
         f"lay on the disk. {outcome.seconds / max(1, outcome.kills):.2f} s per kill."

@@ -17,9 +17,12 @@ from typing import Any
 import torch
 from diffusers.models.unets.unet_2d import UNet2DModel  # noqa: F401  4 s that no child has to pay again
 from rich.console import Console
+from torch import Tensor, nn
+from torch.nn import functional
 
 from safelight import session
 from safelight.config import Config
+from safelight.config.resolve import resolve
 from safelight.terminal import Terminal
 from safelight.train import checkpoint, feed, state
 from safelight.train.ema import Averages
@@ -115,7 +118,34 @@ def break_ema() -> None:
 BREAKS: dict[str, Callable[[], None]] = {"seed": break_seed, "optimizer": break_optimizer, "ema": break_ema}
 
 
-def start(run: Path, config: Config, *, workers: int, marks: Marks, broken: str | None, log: Path) -> int:
+class FewLayers(nn.Module):
+    """The least that takes (x, t, label) and has dropout: a step takes 3 ms instead of 20."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)  # here and now, in the child
+        self.into, self.out = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 3, 3, padding=1)
+        self.time, self.label = nn.Linear(1, 8), nn.Embedding(3, 8)
+        self.norm, self.dropout = nn.GroupNorm(2, 8), nn.Dropout(0.1)
+
+    def forward(self, x: Tensor, t: Tensor, label: Tensor) -> Tensor:
+        known = self.time(t[:, None] / 1000) + self.label(label)
+        return self.out(self.dropout(functional.silu(self.norm(self.into(x) + known[:, :, None, None]))))
+
+
+NETWORKS: dict[str, Callable[[], nn.Module | None]] = {"unet": lambda: None, "few-layers": FewLayers}
+
+
+def start(
+    run: Path,
+    config: Config,
+    model: Callable[[], nn.Module | None],
+    *,
+    workers: int,
+    marks: Marks,
+    broken: str | None,
+    log: Path,
+) -> int:
     """Forks a child that trains `run`, or resumes it where there is one; returns its process id."""
     marks.clear()
     child = os.fork()
@@ -128,7 +158,7 @@ def start(run: Path, config: Config, *, workers: int, marks: Marks, broken: str 
                 put_up_marks(marks)
                 if broken is not None:
                     BREAKS[broken]()
-                sit(run, config, workers, Terminal(Console(file=words, width=200)))
+                sit(run, config, model(), workers, Terminal(Console(file=words, width=200)))
                 code = 0
             except BaseException:
                 traceback.print_exc(file=words)
@@ -136,13 +166,13 @@ def start(run: Path, config: Config, *, workers: int, marks: Marks, broken: str 
         os._exit(code)  # not the parent's clean-up, which is the parent's to do
 
 
-def sit(run: Path, config: Config, workers: int, terminal: Terminal) -> None:
+def sit(run: Path, config: Config, model: nn.Module | None, workers: int, terminal: Terminal) -> None:
     """What a person does who finds the run dead, with another number of loader workers each time."""
+    settings = {"data.workers": workers}
     if (run / "config.yaml").exists():
-        session.resume(run, settings={"data.workers": workers}, terminal=terminal)
+        session.resume(run, settings=settings, model=model, terminal=terminal)
     else:
-        settings = {"data.workers": workers}
-        session.train(session.resolve(base=config, settings=settings), run=run, terminal=terminal)
+        session.train(resolve(base=config, settings=settings), run=run, model=model, terminal=terminal)
 
 
 def ended(child: int, seconds: float) -> int | None:

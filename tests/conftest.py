@@ -14,6 +14,8 @@ TINY = {
     "settings": {
         "model.widths": (16,),
         "model.norm_groups": 8,
+        "model.attention": (),
+        "model.conditional": False,
         "model.layers": 1,
         "sample.steps": 3,
         "sample.count": 4,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from safelight.config.check import NARROWEST, WIDEST
 from safelight.config.resolve import convert, nearest
 from safelight.config.tree import Sampler
 from safelight.errors import UsageError
@@ -36,8 +37,8 @@ def _number(flag: str, word: str, *, at_least: int) -> int:
 
 def _width(word: str) -> float:
     width = convert("--ema", word, float)
-    if not 0 < width < 0.28:
-        raise UsageError(f"--ema is {width}, but a relative width lies between 0 and 0.28.")
+    if not NARROWEST <= width <= WIDEST:
+        raise UsageError(f"--ema is {width}, but a relative width lies between {NARROWEST} and {WIDEST}.")
     return width
 
 

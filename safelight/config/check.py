@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from dataclasses import asdict, fields
 
 from safelight.config.tree import Config
 from safelight.errors import UsageError
+
+# Relative widths of a power-function average: from the last few steps to nearly the plain mean of the run (0.2887).
+NARROWEST, WIDEST = 0.001, 0.28
 
 # Random initialisation that is left in the averaged weights at the end of a run: told about, and refused.
 TOLD_INITIAL_SHARE, REFUSED_INITIAL_SHARE = 0.02, 0.5
@@ -52,6 +57,7 @@ SHARES = [
     "clipping.decay",
     "ema.decay",
 ]
+BELOW_ONE = ["optimizer.beta1", "optimizer.beta2"]
 
 
 def check(config: Config) -> list[str]:
@@ -85,10 +91,12 @@ def _problems(config: Config) -> Iterator[str]:
         )
     if initial_share(config) > REFUSED_INITIAL_SHARE:
         yield _too_long(config)
-    if config.ema.kind == "power" and not 0 < config.ema.width < 0.28:
-        yield f"ema.width is {config.ema.width}; a relative width lies between 0 and 0.28. The default is 0.1."
-    if not all(0 < width < 0.28 for width in config.ema.profiles) or len(set(config.ema.profiles)) < 2:
-        yield f"ema.profiles are {config.ema.profiles}; they must be two different widths between 0 and 0.28."
+    allowed = f"between {NARROWEST} and {WIDEST}"
+    if config.ema.kind == "power" and not NARROWEST <= config.ema.width <= WIDEST:
+        yield f"ema.width is {config.ema.width}; a relative width lies {allowed}. The default is 0.1."
+    widths = config.ema.profiles
+    if not all(NARROWEST <= width <= WIDEST for width in widths) or widths[0] == widths[1]:
+        yield f"ema.profiles are {widths}; they must be two different widths {allowed}."
 
 
 def _out_of_range(config: Config) -> Iterator[str]:
@@ -98,12 +106,19 @@ def _out_of_range(config: Config) -> Iterator[str]:
             yield f"{key} is {value}, but it must be greater than 0."
     for key in NOT_NEGATIVE:
         value = _value(config, key)
-        if value is not None and value < 0:
+        if value is not None and not value >= 0:
             yield f"{key} is {value}, but it must not be negative."
     for key in SHARES:
         value = _value(config, key)
         if value is not None and not 0 <= value <= 1:
             yield f"{key} is {value}, but it must lie between 0 and 1."
+    for key in BELOW_ONE:
+        if _value(config, key) == 1:
+            yield f"{key} is 1, but it must be below 1: an average that forgets nothing would never move."
+    for section in fields(config):
+        for name, value in asdict(getattr(config, section.name)).items():
+            if isinstance(value, float) and not math.isfinite(value):
+                yield f"{section.name}.{name} is {value}, but it must be a finite number."
     if config.data.channels not in (None, 1, 3):
         yield f"data.channels is {config.data.channels}, but it must be 1 (grey) or 3 (colour)."
     if not 0 <= config.data.background <= 255:
@@ -127,7 +142,8 @@ def _bad_model(config: Config) -> Iterator[str]:
         )
     for width in model.widths:
         if width % model.norm_groups:
-            divisors = [d for d in range(1, width + 1) if all(w % d == 0 for w in model.widths)]
+            common = math.gcd(*model.widths)
+            divisors = [d for d in range(1, min(common, 512) + 1) if common % d == 0]
             yield (
                 f"model.norm_groups is {model.norm_groups}, which does not divide the width {width}. "
                 f"Use one of {', '.join(map(str, divisors))}."

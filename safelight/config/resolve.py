@@ -5,8 +5,9 @@ from __future__ import annotations
 import difflib
 import functools
 import math
+import reprlib
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -48,6 +49,11 @@ def apply(config: Config, settings: Mapping[str, Any], origin: str | None) -> Co
 def _set(config: Config, key: str, value: Any, where: str) -> Config:
     section_name, _, name = key.partition(".")
     known = types_of_fields()
+    inside = [name for name in known if name.startswith(f"{key}.")]
+    if inside:
+        raise UsageError(
+            f"{key} is {_shown(value)}{where}, but it is a section: set what is in it, such as {inside[0]}."
+        )
     if key not in known:
         raise UsageError(f"There is no setting {key!r}{where}{nearest(key, known)}")
     value = convert(key, value, known[key], where)
@@ -71,13 +77,15 @@ def convert(key: str, value: Any, hint: Any, where: str = "") -> Any:
     for option in _options(hint):
         try:
             return _fitted(value, option)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             continue
     raise UsageError(f"{key} is {_shown(value)}{where}, but it must be {describe(hint)}{_near_word(value, hint)}")
 
 
 def _options(hint: Any) -> tuple[Any, ...]:
-    return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    """The kinds a value may be of; none first, since as a word it would also be a string."""
+    kinds = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    return tuple(sorted(kinds, key=lambda kind: kind is not type(None)))
 
 
 def _fitted(value: Any, hint: Any) -> Any:
@@ -94,7 +102,9 @@ def _fitted(value: Any, hint: Any) -> Any:
         return _fitted_tuple(value, get_args(hint))
     if isinstance(value, str) and hint is not str:
         value = _read_word(value)
-    if hint is float and isinstance(value, int | float) and type(value) is not bool and math.isfinite(value):
+    if hint is float and isinstance(value, int | float) and type(value) is not bool:
+        if not math.isfinite(value):
+            raise ValueError
         return float(value)
     if hint is int and type(value) is float and value.is_integer():
         return int(value)
@@ -145,7 +155,7 @@ def describe(hint: Any) -> str:
 
 def _near_word(value: Any, hint: Any) -> str:
     words = [w for option in _options(hint) if get_origin(option) is Literal for w in get_args(option)]
-    return nearest(str(value), words)
+    return nearest(value if isinstance(value, str) else _shown(value), words)
 
 
 def nearest(word: str, known: Any) -> str:
@@ -157,7 +167,10 @@ def nearest(word: str, known: Any) -> str:
 
 
 def _shown(value: Any) -> str:
-    text = repr(value)
+    """Short, and short on the way there: a few anchors in YAML make a value with billions of parts."""
+    brief = reprlib.Repr()
+    brief.maxstring = brief.maxother = brief.maxlong = 60
+    text = brief.repr(value)
     return text if len(text) <= 60 else text[:57] + "…"
 
 
@@ -171,7 +184,7 @@ def _pairs(tree: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for name, value in tree.items():
         if name in sections and isinstance(value, Mapping):
             yield from ((f"{name}.{key}", v) for key, v in value.items())
-        else:
+        elif name not in sections or value is not None:  # a section whose lines are all comments is None
             yield str(name), value
 
 
@@ -180,10 +193,13 @@ class _UniqueKeys(yaml.SafeLoader):
 
 
 def _construct_unique(loader: yaml.SafeLoader, node: yaml.MappingNode) -> dict[Any, Any]:
-    keys = [loader.construct_object(key) for key, _ in node.value]
-    for key in keys:
-        if keys.count(key) > 1:
-            raise yaml.MarkedYAMLError(problem=f"the key {key!r} stands twice", problem_mark=node.start_mark)
+    seen = set()
+    for each, _ in node.value:
+        key = loader.construct_object(each, deep=True)
+        if isinstance(key, Hashable):  # others are refused below
+            if key in seen:
+                raise yaml.MarkedYAMLError(problem=f"the key {key!r} stands twice", problem_mark=node.start_mark)
+            seen.add(key)
     return yaml.SafeLoader.construct_mapping(loader, node, deep=True)
 
 
@@ -193,9 +209,11 @@ _UniqueKeys.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _con
 def read_yaml(file: Path) -> Mapping[str, Any]:
     """A config file as plain data; nothing in it is executed."""
     try:
-        if file.stat().st_size > LARGEST_FILE:
-            raise UsageError(f"{file} has {file.stat().st_size:,} bytes; a config has at most {LARGEST_FILE:,}.")
-        tree = _UniqueKeys(file.read_text("utf-8-sig")).get_single_data()
+        with open(file, "rb") as opened:
+            content = opened.read(LARGEST_FILE + 1)  # /dev/zero has no size and no end
+        if len(content) > LARGEST_FILE:
+            raise UsageError(f"{file} has more than {LARGEST_FILE:,} bytes, which no config has.")
+        tree = _UniqueKeys(content.decode("utf-8-sig")).get_single_data()
     except OSError as error:
         raise UsageError(f"The config {file} cannot be read: {error.strerror}.") from error
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:

@@ -48,8 +48,9 @@ class Averages:
     @torch.no_grad()
     def update(self, step: int) -> None:
         """After the optimizer's update number `step` (from 1). The shadows never alias the live weights."""
+        live = [p.float() for p in self._parameters]  # no copy of fp32 weights
         for track, shadow in self.shadows.items():
-            torch._foreach_lerp_(shadow, self._parameters, 1 - self.decay(track, step))
+            torch._foreach_lerp_(shadow, live, 1 - self.decay(track, step))
 
     def decay(self, track: str, step: int) -> float:
         if track == MAIN and self.settings.kind == "exponential":

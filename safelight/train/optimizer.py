@@ -17,7 +17,7 @@ SHARE_OF_RUN, LONGEST_WARMUP = 0.08, 5000
 def warmup_steps(settings: Optimizer, steps: int) -> int:
     if settings.warmup is not None:
         return settings.warmup
-    return min(LONGEST_WARMUP, math.ceil(steps * SHARE_OF_RUN))
+    return min(LONGEST_WARMUP, math.ceil(steps * SHARE_OF_RUN), steps - 1)  # the last step is the floor's
 
 
 def learning_rate(settings: Optimizer, step: int, steps: int) -> float:

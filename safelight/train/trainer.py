@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from safelight.config import Config
-from safelight.errors import Interrupted
+from safelight.errors import CheckpointError, Interrupted
 from safelight.model.memory import is_out_of_memory
 from safelight.record.store import Record
 from safelight.run import RunFolder
@@ -114,8 +114,7 @@ class Trainer:
                 self._leave(interrupts)
             if counters.step % checkpoint_interval(self.config) == 0 and counters.step < self.config.train.steps:
                 self._save(wait=False)
-        self._save(wait=True)
-        attempt("The timelapse", lambda: draw_timelapse(self.folder), self.screen.say)
+        self._finish()
         self.folder.report(status="finished", step=counters.step)
 
     def _step(self, step: int) -> StepView:
@@ -186,22 +185,34 @@ class Trainer:
 
     def _save(self, *, wait: bool) -> None:
         counters = self.state.counters
+        if wait:
+            self.writer.wait()
+        elif self.writer.busy:
+            self.record.event(counters.step, "checkpoint_skipped", reason="the one before is still being written")
+            return
         raw, averaged = self.parts.probe.losses(self.state)
         self.record.add(counters.step - 1, {PROBE_RAW.name: raw, PROBE_EMA.name: averaged})
         if averaged < counters.best_loss:
             counters.best_step, counters.best_loss = counters.step, averaged
         counters.seconds = self._seconds_before + self._speed.seconds
         best = counters.best_step if self.config.checkpoint.keep_best else None
-        if wait:
-            self.writer.wait()
-        if not self.writer.submit(self.state.snapshot(environment()), best):
-            self.record.event(counters.step, "checkpoint_skipped", reason="the one before is still being written")
+        self.writer.submit(self.state.snapshot(environment()), best)
         if wait:
             self.writer.wait()
 
-    def _leave(self, interrupts: Interrupts) -> None:
+    def _finish(self) -> None:
         self._save(wait=True)
         attempt("The timelapse", lambda: draw_timelapse(self.folder), self.screen.say)
+        step = self.state.counters.step
+        if self.writer.last_saved != step:
+            self.folder.report(status="unsaved", step=step)
+            raise CheckpointError(
+                f"Training reached step {step}, but it could not be saved. Free space in {self.folder.checkpoints} and "
+                f"carry on from the last checkpoint that was: safelight resume {self.folder.path}"
+            )
+
+    def _leave(self, interrupts: Interrupts) -> None:
+        self._finish()
         step = self.state.counters.step
         self.folder.report(status="interrupted", step=step)
         raise Interrupted(

@@ -94,21 +94,15 @@ def test_betas_are_those_of_training(sampler: Sampler, name: str, zero: bool) ->
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
-@pytest.mark.parametrize(("timesteps", "steps"), [(1000, 50), (1000, 7), (1000, 1), (1000, 1000), (100, 30), (10, 10)])
+@pytest.mark.parametrize(("timesteps", "steps"), [(1000, 50), (1000, 7), (1000, 1), (100, 30), (10, 10)])
 def test_starts_at_the_last_timestep_and_only_falls(sampler: Sampler, timesteps: int, steps: int) -> None:
     table, seen = schedule(timesteps=timesteps), list[int]()
-    draw(
-        sampler,
-        "v_prediction",
-        table,
-        gaussian("v_prediction", table),
-        steps=min(steps, 50),
-        on_step=lambda t, x: seen.append(t),
-    )
+    denoise = gaussian("v_prediction", table)
+    draw(sampler, "v_prediction", table, denoise, steps=steps, on_step=lambda t, x: seen.append(t))
     assert seen[0] == timesteps - 1
     assert all(late < early for early, late in zip(seen, seen[1:], strict=False))
     assert min(seen) >= 0
-    assert len(seen) == min(steps, 50)
+    assert len(seen) == steps
 
 
 def test_the_spacing_of_others_does_not_start_there() -> None:

@@ -186,7 +186,7 @@ Tree = tuple[tuple[str, Any], ...]  # sorted (name, bytes or Tree): what a disk 
 Fate = dict[int, int]  # number of an operation -> what became of it
 KEEP, LOSE, TEAR = 0, 1, 2
 HIDDEN = (".tmp-", ".trash-")  # folders that loading must not look into
-MOST_FATES = 10_000  # per moment; beyond, fates are drawn
+MOST_FATES = 1_000  # per moment; beyond, fates are drawn
 
 
 def power_losses(log: list[Op]) -> Iterator[tuple[Any, Tree, bool]]:
@@ -223,7 +223,7 @@ def _hidden_nodes(past: list[Op], durable: list[bool]) -> set[int]:
     for op, certain in zip(past, durable, strict=True):
         if op.is_naming:
             names = [] if certain else possible.get(op.child, [])
-            possible[op.child] = names + [{"rename": op.to, "remove": ".trash-"}.get(op.kind, op.name)]
+            possible[op.child] = [*names, {"rename": op.to, "remove": ".trash-"}.get(op.kind, op.name)]
     hidden = {node for node, names in possible.items() if all(name.startswith(HIDDEN) for name in names)}
     return hidden | {op.child for op in past if op.kind == "create" and op.node in hidden}
 

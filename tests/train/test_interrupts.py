@@ -13,6 +13,7 @@ import pytest
 from tiny import TINY, Quiet, fingerprints, tiny
 
 from safelight import session
+from safelight.errors import CheckpointError
 from safelight.run import RunFolder
 from safelight.train.checkpoint import steps
 
@@ -106,3 +107,22 @@ def test_full_disk_costs_checkpoints_but_not_the_run(tmp_path: Path, monkeypatch
     whole = tmp_path / "whole"
     session.train(tiny(checkpoint__every=2), run=whole, terminal=Quiet())
     assert fingerprints(good) == fingerprints(whole)
+
+
+def test_full_disk_at_the_end_is_an_error_that_says_how_to_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from safelight.train.files import Disk
+
+    def full(self: Disk, descriptor: int, content: memoryview) -> int:
+        raise OSError(28, os.strerror(28))
+
+    run = tmp_path / "run"
+    terminal = Quiet(on_step=lambda step: monkeypatch.setattr(Disk, "write", full) if step == 9 else None)
+    with pytest.raises(CheckpointError, match="safelight resume"):
+        session.train(tiny(), run=run, terminal=terminal)
+    assert max(steps(run / "checkpoints")) in (4, 8)  # that of step 8 may still have been on its way
+    monkeypatch.undo()
+    session.resume(run, terminal=Quiet())
+    session.train(tiny(), run=tmp_path / "whole", terminal=Quiet())
+    assert fingerprints(run) == fingerprints(tmp_path / "whole")

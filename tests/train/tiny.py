@@ -15,6 +15,8 @@ from safelight.train.trainer import Progress
 TINY = {
     "model.widths": "16",
     "model.norm_groups": 8,
+    "model.attention": "",
+    "model.conditional": False,
     "model.layers": 1,
     "train.steps": 12,
     "train.batch_size": 8,
