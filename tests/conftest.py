@@ -17,6 +17,8 @@ TINY = {
         "model.attention": (),
         "model.conditional": False,
         "model.layers": 1,
+        "model.attention": (),
+        "model.conditional": False,
         "sample.steps": 3,
         "sample.count": 4,
         "ema.snapshots": 2,

@@ -74,7 +74,8 @@ def _value(config: Config, key: str) -> float | None:
 
 def _problems(config: Config) -> Iterator[str]:
     yield from _out_of_range(config)
-    yield from _bad_model(config)
+    if config.model.init is None:  # else the U-Net is what it is, whatever the other settings of the model say
+        yield from _bad_model(config)
     yield from _bad_training(config)
     diffusion = config.diffusion
     if diffusion.zero_terminal_snr and diffusion.prediction == "epsilon":

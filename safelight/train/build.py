@@ -30,6 +30,7 @@ from safelight.train.clipping import Clipper
 from safelight.train.ema import Averages
 from safelight.train.engine import Engine
 from safelight.train.feed import Feed
+from safelight.train.inheritance import check_inheritance
 from safelight.train.optimizer import make_optimizer
 from safelight.train.probe import Probe
 from safelight.train.scaling import LossScale
@@ -73,7 +74,7 @@ def build_model(config: Config, architecture: dict[str, Any] | None = None) -> n
         model = unet_from_description(architecture)
     elif config.model.init is not None:
         model = load_pipeline_unet(Path(config.model.init))
-        _check_init(model, config)
+        check_inheritance(model, config)
     else:
         size = config.data.image_size
         model = build_unet(config.model, image_size=size, channels=channels, classes=classes, seed=config.train.seed)
@@ -82,22 +83,6 @@ def build_model(config: Config, architecture: dict[str, Any] | None = None) -> n
     if config.model.gradient_checkpointing:
         checkpoint_blocks(model)
     return model
-
-
-def _check_init(model: nn.Module, config: Config) -> None:
-    settings: Any = model.config
-    if settings.in_channels != config.data.channels:
-        raise UsageError(
-            f"The model in {config.model.init} takes {settings.in_channels} channels, but the images have "
-            f"{config.data.channels}. Set data.channels={settings.in_channels}."
-        )
-    labels = settings.num_class_embeds
-    if bool(labels) != config.model.conditional or (labels and labels != (config.data.classes or 0) + 1):
-        raise UsageError(
-            f"The model in {config.model.init} knows {labels or 0} labels, but model.conditional is "
-            f"{str(config.model.conditional).lower()} and the data has {config.data.classes} classes (one label more "
-            "is needed for “no label”)."
-        )
 
 
 def build(config: Config, images: Images, say: Callable[[str], None], model: nn.Module | None = None) -> Parts:

@@ -43,9 +43,7 @@ def walk(settings: Ema, steps: int, at: tuple[int, ...] = ()) -> tuple[Averages,
         model.move(step)
         averages.update(step)
         if step in at:
-            kept[step] = {
-                profile_name(width): averages.profile(width)["weight"].clone() for width in settings.profiles
-            }
+            kept[step] = {profile_name(width): averages.profile(width)["weight"].clone() for width in settings.profiles}
     return averages, kept
 
 
