@@ -14,8 +14,6 @@ TINY = {
     "settings": {
         "model.widths": (16,),
         "model.norm_groups": 8,
-        "model.attention": (),
-        "model.conditional": False,
         "model.layers": 1,
         "model.attention": (),
         "model.conditional": False,

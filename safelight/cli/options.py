@@ -1,16 +1,19 @@
-"""The flags that several commands share, and how they become settings."""
+"""The flags that several commands share, and how they become settings.
+
+Imports what `--help` does not need only where it is used.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import Positional, UseAppendAction, arg
 
-from safelight.config import Config
-from safelight.config.flags import FLAGS, default_preset
-from safelight.config.resolve import resolve
 from safelight.errors import UsageError
+
+if TYPE_CHECKING:
+    from safelight.config import Config
 
 # Words, not numbers: `resolve` types them, so that a flag, --set and YAML are told wrong in the same way.
 Number = Annotated[str | None, arg(metavar="N", help_behavior_hint="")]
@@ -35,12 +38,17 @@ def read_settings(words: tuple[str, ...]) -> dict[str, str]:
 
 def settings_from(command: object) -> dict[str, Any]:
     """The settings that a command's flags stand for; --set comes last and so wins."""
+    from safelight.config.flags import FLAGS
+
     flags = {key: value for name, key in FLAGS.items() if (value := getattr(command, name, None)) is not None}
     return flags | read_settings(getattr(command, "set", ()))
 
 
 def config_from(command: Any) -> Config:
     """default < preset < file < flags."""
+    from safelight.config.flags import default_preset
+    from safelight.config.resolve import resolve
+
     settings = settings_from(command)
     preset = command.preset or default_preset(settings, command.config)
     return resolve(preset=preset, file=command.config, settings=settings)

@@ -153,7 +153,10 @@ def _bad_model(config: Config) -> Iterator[str]:
     for side in model.attention:
         if side not in sides:
             levels = ", ".join(map(str, sides))
-            yield f"model.attention asks for {side} px, but the U-Net's levels are {levels} px wide."
+            yield (
+                f"model.attention asks for {side} px, but the U-Net's levels are {levels} px wide. "
+                f"Use some of these, such as model.attention={sides[-1]}."
+            )
     for side, width in zip(sides, model.widths, strict=True):
         if side in model.attention and width % model.head_width:
             yield (

@@ -18,7 +18,7 @@ from safelight.config.presets import PRESETS
 from safelight.config.tree import Config
 from safelight.errors import UsageError
 
-LARGEST_FILE = 1 << 20
+LARGEST_FILE = 1 << 16  # twenty full configs; PyYAML needs a second for as much
 
 
 def resolve(

@@ -8,7 +8,7 @@ event(step, time, kind, facts)
 from __future__ import annotations
 
 import json
-import math
+import os
 import queue
 import sqlite3
 import threading
@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 
@@ -76,7 +77,7 @@ class Record:
         try:
             database = open_database(self._path)
             forget_from(database, self._from_step)
-        except sqlite3.Error as error:
+        except Exception as error:  # also a damaged row: without this thread the queue would fill, and `close` hang
             self._say(f"The record {self._path} cannot be opened ({error}); the run goes on without it.")
             database = None
         while (statements := self._queue.get()) is not None:
@@ -91,7 +92,7 @@ class Record:
                 database.execute("BEGIN")
                 for statement, values in statements:
                     database.execute(statement, values)
-        except sqlite3.Error as error:
+        except Exception as error:
             self._say(f"The record could not be written ({error}); {len(statements)} rows are lost, the run goes on.")
 
 
@@ -107,10 +108,11 @@ def open_database(path: Path) -> sqlite3.Connection:
 def summarise(signal: str, pairs: list[tuple[int, float]]) -> Row:
     """One window as a row; a non-finite number is counted and kept, never dropped."""
     steps = np.array([step for step, _ in pairs], dtype=np.int64)
-    numbers = np.array([number for _, number in pairs], dtype=np.float32)
+    with np.errstate(over="ignore"):  # beyond float32: counted with the infinite ones
+        numbers = np.array([number for _, number in pairs], dtype=np.float32)
     finite = numbers[np.isfinite(numbers)].astype(np.float64)
     low, high, mean = (float(finite.min()), float(finite.max()), float(finite.mean())) if len(finite) else (None,) * 3
-    latest = pairs[-1][1] if math.isfinite(pairs[-1][1]) else None
+    latest = float(numbers[-1]) if np.isfinite(numbers[-1]) else None
     places = None if (np.diff(steps) == 1).all() else steps.tobytes()
     count = len(numbers)
     span = int(steps[0]), int(steps[-1])
@@ -125,7 +127,7 @@ def forget_from(database: sqlite3.Connection, step: int) -> None:
     with database:
         database.execute("BEGIN")
         database.execute("DELETE FROM reading WHERE last >= ?", (step,))
-        database.execute("DELETE FROM event WHERE step > ?", (step,))
+        database.execute("DELETE FROM event WHERE step >= ?", (step,))
         for signal, first, last, steps, numbers in straddling:
             pairs = [(s, n) for s, n in unpack(first, last, steps, numbers) if s < step]
             database.execute(f"INSERT OR REPLACE INTO reading VALUES ({', '.join('?' * 11)})", summarise(signal, pairs))
@@ -136,9 +138,14 @@ def unpack(first: int, last: int, steps: bytes | None, numbers: bytes) -> list[t
     return list(zip(places, np.frombuffer(numbers, np.float32).tolist(), strict=True))
 
 
+def open_reader(path: Path) -> sqlite3.Connection:
+    """Read only; a run goes on writing meanwhile."""
+    return sqlite3.connect(f"file:{quote(os.fsencode(path))}?mode=ro", uri=True)
+
+
 def read_signal(path: Path, signal: str) -> list[tuple[int, float]]:
     """All readings of one signal, in order, as (step, number)."""
-    database = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+    database = open_reader(path)
     try:
         rows = database.execute(
             "SELECT first, last, steps, numbers FROM reading WHERE signal = ? ORDER BY first", (signal,)
@@ -150,7 +157,7 @@ def read_signal(path: Path, signal: str) -> list[tuple[int, float]]:
 
 def read_events(path: Path, kind: str | None = None) -> list[tuple[int, str, dict[str, Any]]]:
     """(step, kind, facts) of every event, or of one kind."""
-    database = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+    database = open_reader(path)
     try:
         rows = database.execute("SELECT step, kind, facts FROM event ORDER BY id").fetchall()
     finally:

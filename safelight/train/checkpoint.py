@@ -18,6 +18,7 @@ from safelight.errors import CheckpointError
 from safelight.train import manifest, retention, tensorfile
 from safelight.train.files import DISK, TEMPORARY, Disk, Unreadable, make_directories, write_durably
 from safelight.train.manifest import Entry
+from safelight.train.retention import KEEP_ALL as KEEP_ALL
 from safelight.train.retention import clean as clean
 from safelight.train.retention import retain as retain
 from safelight.train.retention import steps as steps
@@ -227,8 +228,9 @@ class Writer:
         removed: list[int] = []
         with contextlib.suppress(Exception):  # the second attempt reports what is wrong with the disk
             clean(self._folder, disk=self._disk)
+            last = self._last if self._last >= KEEP_ALL else 2
             removed = retain(
-                self._folder, last=2, every=self._every, best=best, good=manifest.is_whole, disk=self._disk
+                self._folder, last=last, every=self._every, best=best, good=manifest.is_whole, disk=self._disk
             )
         pause = min(2.0**self._failed_in_row, _LONGEST_PAUSE) if self._failed_in_row else 0.0
         room = f" Removed steps {removed} to make room." if removed else ""

@@ -79,7 +79,7 @@ def _wanted_schedule(file: Path, theirs: dict[str, Any], timesteps: int, ours: D
         table = scheduler.alphas_cumprod.double()
     except (TypeError, ValueError, NotImplementedError, AttributeError) as error:
         raise UsageError(f"{file} describes no noise schedule that can be read: {error}") from error
-    candidates = [(ours.schedule, ours.zero_terminal_snr)]
+    candidates: list[tuple[Schedule, bool]] = [(ours.schedule, ours.zero_terminal_snr)]
     candidates += [(name, zero) for zero in (False, True) for name in get_args(Schedule)]
     for name, zero in candidates:
         known = make_schedule(Diffusion(schedule=name, timesteps=timesteps, zero_terminal_snr=zero)).alphas_cumprod

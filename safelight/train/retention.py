@@ -11,6 +11,7 @@ from pathlib import Path
 from safelight.train import manifest
 from safelight.train.files import DISK, TEMPORARY, Disk, remove_tree
 
+KEEP_ALL = 1 << 30  # as `last`: the past is kept whole, and nothing is deleted to make room either
 _TRASH, _CORRUPT, _REPLACED = ".trash-", ".corrupt-", ".replaced-"
 _STEP = re.compile(r"step_([0-9]+)", re.ASCII)
 _REPLACED_STEP = re.compile(r"\.replaced-step_([0-9]+)-[0-9a-f]+", re.ASCII)

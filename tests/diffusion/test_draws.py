@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import hashlib
+from itertools import pairwise
 
 import pytest
 import torch
@@ -97,7 +98,7 @@ def test_timesteps_depend_on_seed_and_step_only() -> None:
 @pytest.mark.parametrize("cuts", [(0, 16), (0, 8, 16), (0, 4, 8, 12, 16), (0, 1, 15, 16)])
 def test_noise_of_a_row_does_not_know_its_batch(cuts: tuple[int, ...]) -> None:
     whole = draw_noise(5, 9, 0, 16, (1, 3, 3))
-    pieces = [draw_noise(5, 9, start, stop, (1, 3, 3)) for start, stop in zip(cuts, cuts[1:], strict=False)]
+    pieces = [draw_noise(5, 9, start, stop, (1, 3, 3)) for start, stop in pairwise(cuts)]
     assert torch.equal(torch.cat(pieces), whole)
     assert torch.equal(draw_noise(5, 9, 0, 64, (1, 3, 3))[:16], whole)
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any, get_args
 
 import pytest
@@ -100,7 +101,7 @@ def test_starts_at_the_last_timestep_and_only_falls(sampler: Sampler, timesteps:
     denoise = gaussian("v_prediction", table)
     draw(sampler, "v_prediction", table, denoise, steps=steps, on_step=lambda t, x: seen.append(t))
     assert seen[0] == timesteps - 1
-    assert all(late < early for early, late in zip(seen, seen[1:], strict=False))
+    assert all(late < early for early, late in pairwise(seen))
     assert min(seen) >= 0
     assert len(seen) == steps
 
@@ -145,7 +146,10 @@ def test_a_model_out_of_bounds_still_ends_in_range(sampler: Sampler, prediction:
 @pytest.mark.parametrize(("sampler", "same"), [("ddim", True), ("dpm-solver++", True), ("ddpm", False)])
 def test_only_ddpm_draws_on_the_way(sampler: Sampler, same: bool) -> None:
     table = schedule()
-    denoise, noise = gaussian("v_prediction", table), torch.randn(2, 1, 4, 4, generator=torch.Generator().manual_seed(0))
+    denoise, noise = (
+        gaussian("v_prediction", table),
+        torch.randn(2, 1, 4, 4, generator=torch.Generator().manual_seed(0)),
+    )
 
     def once(seed: int) -> Tensor:
         scheduler = make_scheduler(sampler, table, "v_prediction")
@@ -231,7 +235,13 @@ def test_exact_float32_changes_tf32_and_nothing_else(enabled: bool) -> None:
     cudnn = torch.backends.cudnn
 
     def state() -> tuple:
-        return cudnn.enabled, cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32, torch.get_float32_matmul_precision()
+        return (
+            cudnn.enabled,
+            cudnn.benchmark,
+            cudnn.deterministic,
+            cudnn.allow_tf32,
+            torch.get_float32_matmul_precision(),
+        )
 
     torch.set_float32_matmul_precision("high")
     try:

@@ -37,6 +37,7 @@ class FaultyDisk(QuickDisk):
 
     def __init__(self, at: int, fault: str) -> None:
         self.at, self.fault, self.calls, self.dead, self.broken = at, fault, 0, False, False
+        self.names: list[str] = []
 
     @property
     def reached(self) -> bool:
@@ -44,6 +45,7 @@ class FaultyDisk(QuickDisk):
 
     def answer(self, name: str, real: Callable[..., Any], *arguments: Any) -> Any:
         self.calls += 1
+        self.names.append(name)
         here = self.calls == self.at
         if name == "close":
             real(*arguments)  # the kernel closes whatever happens; the fault comes on top
@@ -70,6 +72,16 @@ ERRORS = {
     "EIO from now on": (errno.EIO, True),
 }
 FAULTS = ["exit", "exit, torn", *ERRORS, "short write", "lying write"]
+NEVER = 10**9
+
+
+def places(fault: str, action: Callable[[FaultyDisk], object]) -> list[int]:
+    """The numbers of all calls of an action at which this fault makes a difference, and one beyond the last."""
+    disk = FaultyDisk(NEVER, fault)
+    action(disk)
+    only_writes = fault in ("exit, torn", "short write", "lying write")
+    chosen = [i + 1 for i, name in enumerate(disk.names) if name == "write" or not only_writes]
+    return [*chosen, disk.calls + 1]
 
 
 def _nothing(*_: Any) -> None:
@@ -194,7 +206,7 @@ def power_losses(log: list[Op]) -> Iterator[tuple[Any, Tree, bool]]:
 
     Names and data are independent, in any order and any subset, as POSIX allows: fsync of a file does not
     make its name durable, and fsync of a folder does not make its files durable. Inside folders that can only
-    have a hidden name, not every subset is tried: all kept, all lost, all torn and three draws.
+    have a hidden name, not every subset is tried: all kept, all lost, all torn and one draw.
     """
     seen: set[tuple[Any, Tree]] = set()
     for moment in range(len(log) + 1):
@@ -246,7 +258,7 @@ def _fates(past: list[Op]) -> tuple[Iterator[Fate], bool]:
         return iter(corners + single + [drawn(loose) for _ in range(50)]), False
     inside = [dict.fromkeys(unseen, KEEP), dict.fromkeys(unseen, LOSE)]
     inside += [{i: choices[i][-1] if past[i].kind == "write" else KEEP for i in unseen}]
-    inside += [drawn(unseen) for _ in range(3)]
+    inside += [drawn(unseen)]
     every = (dict(zip(seen, fate, strict=True)) for fate in itertools.product(*(choices[i] for i in seen)))
     return (fate | rest for fate in every for rest in (inside if unseen else [{}])), True
 

@@ -24,6 +24,7 @@ from faulty_disk import (
     committed_first,
     flushed_after_sync,
     manifest_first,
+    places,
     power_losses,
     put_on_disk,
     without_directory_syncs,
@@ -33,7 +34,7 @@ from faulty_disk import (
 from moments import QUICK, assert_equal
 
 from safelight.errors import CheckpointError
-from safelight.train import checkpoint, retention
+from safelight.train import checkpoint, manifest, retention
 from safelight.train.checkpoint import Snapshot, clean, load_newest, retain, write
 from safelight.train.files import Disk
 from safelight.train.snapshot import prepare
@@ -64,8 +65,8 @@ def save_again(folder: Path, disk: Disk) -> None:
 
 
 SAVES: dict[str, tuple[Callable[[Path, Disk], None], Saved, int]] = {
-    "next step": (save_next, (3, 0), 60),
-    "same step": (save_again, (2, 1), 40),
+    "next step": (save_next, (3, 0), 65),
+    "same step": (save_again, (2, 1), 44),
 }
 
 
@@ -90,27 +91,25 @@ def newest(folder: Path) -> Saved:
 def test_a_fault_at_every_call_leaves_the_previous_or_the_new_one(
     tmp_path: Path, two: Path, which: str, fault: str
 ) -> None:
-    action, new, least = SAVES[which]
-    at = 0
-    while True:
-        at += 1
+    action, new, calls = SAVES[which]
+    numbers = places(fault, lambda disk: action(shutil.copytree(two, tmp_path / "all"), disk))
+    assert len(numbers) > (calls if fault == "exit" else 6)
+    for at in numbers:
         folder, disk, returned = tmp_path / str(at), FaultyDisk(at, fault), True
         shutil.copytree(two, folder)
         try:
             action(folder, disk)
         except (Died, OSError, CheckpointError):
             returned = False
+        assert disk.reached == (at != numbers[-1])
         found = newest(folder)
         assert found == new if returned else found in ((2, 0), new)
-        if not disk.reached:
-            break
         clean(folder, disk=QUICK)
         assert newest(folder) == found
         write(folder, moment(4), disk=QUICK)
         assert newest(folder) == (4, 0)
         assert not list(folder.glob(".*"))
     assert returned
-    assert at > least
 
 
 def test_a_lying_disk_is_found_by_reading_back(two: Path, tmp_path: Path) -> None:
@@ -167,7 +166,9 @@ def test_kill_at_any_moment_loses_nothing_that_was_reported(tmp_path: Path) -> N
             reported = pipe.read()
         last = int.from_bytes(reported[-4:], "little") or last
         if last:
-            assert newest(tmp_path / "run")[0] in (last, last + 1)
+            found = newest(tmp_path / "run")[0]  # a save may have ended just before it could be reported
+            assert found >= last
+            last = found
     assert last > 10
 
 
@@ -189,9 +190,12 @@ def as_we_do(folder: Path, disk: RecordingDisk) -> None:
     retain(folder, last=1, every=0, best=None, disk=disk)
     write(folder, moment(2, version=1), disk=disk)
     disk.mark((2, 1))
-    write(folder, moment(3), disk=disk)
-    disk.mark((3, 0))
-    retain(folder, last=1, every=0, best=None, disk=disk)
+
+
+def simply(folder: Path, disk: RecordingDisk) -> None:
+    for step in (1, 2):
+        write(folder, moment(step), disk=disk)
+        disk.mark((step, 0))
 
 
 def old_deleted_first(folder: Path, disk: RecordingDisk) -> None:
@@ -204,13 +208,9 @@ def old_deleted_first(folder: Path, disk: RecordingDisk) -> None:
 
 def judge(folder: Path, saved: Saved | None) -> str:
     """One word on what a restart finds after the power came back."""
-    said: list[str] = []
-    try:
-        loaded = load_newest(folder, said.append, disk=QUICK)
-    except CheckpointError:
-        return "nothing loadable"
-    if said:
+    if not all(manifest.is_whole(path, QUICK) for path in retention.candidates(folder)):
         return "damaged in sight"
+    loaded = load_newest(folder, pytest.fail, disk=QUICK)
     found = (loaded.step, loaded.state["version"]) if loaded else None
     if saved is not None and (found is None or found < saved):
         return "work lost"
@@ -228,38 +228,35 @@ def outcomes(log: list[Op], folder: Path, enough: set[str]) -> tuple[Counter[str
         place = folder / str(verdicts.total())
         put_on_disk(tree, place)
         verdicts[judge(place / "checkpoints", mark)] += 1
+        if not enough and verdicts.total() % 10 == 0:
+            go_on(place / "checkpoints")
         shutil.rmtree(place)
         if enough and enough <= verdicts.keys():
             break
     return verdicts, complete
 
 
+def go_on(folder: Path) -> None:
+    """A restart cleans up, saves, and leaves no trace of the power loss."""
+    clean(folder, disk=QUICK)
+    write(folder, moment(9), disk=QUICK)
+    assert newest(folder) == (9, 0)
+    assert not list(folder.glob(".*"))
+
+
 def test_power_loss_at_any_moment_loses_nothing(tmp_path: Path) -> None:
     verdicts, complete = outcomes(record(tmp_path / "run", as_we_do), tmp_path / "disks", set())
     assert verdicts.keys() == {"good"}
     assert complete
-    assert verdicts["good"] > 500
-
-
-def test_a_restart_after_power_loss_cleans_up_and_goes_on(tmp_path: Path) -> None:
-    log = record(tmp_path / "run", as_we_do)
-    for number, (_, tree, _) in enumerate(power_losses(log)):
-        if number % 10 == 0:
-            place = tmp_path / str(number)
-            put_on_disk(tree, place)
-            clean(place / "checkpoints", disk=QUICK)
-            write(place / "checkpoints", moment(9), disk=QUICK)
-            assert newest(place / "checkpoints") == (9, 0)
-            assert not list((place / "checkpoints").glob(".*"))
-            shutil.rmtree(place)
+    assert verdicts["good"] > 250
 
 
 SICK: dict[str, tuple[Callable[[Path, RecordingDisk], None], Callable[[list[Op]], list[Op]], set[str]]] = {
-    "fsync of files removed": (as_we_do, without_file_syncs, {"damaged in sight"}),
-    "fsync of folders removed": (as_we_do, without_directory_syncs, {"work lost", "damaged in sight"}),
-    "flush after fsync": (as_we_do, flushed_after_sync, {"damaged in sight"}),
+    "fsync of files removed": (simply, without_file_syncs, {"damaged in sight"}),
+    "fsync of folders removed": (simply, without_directory_syncs, {"work lost", "damaged in sight"}),
+    "flush after fsync": (simply, flushed_after_sync, {"damaged in sight"}),
     "old deleted first": (old_deleted_first, list, {"work lost"}),
-    "manifest and name before the files": (as_we_do, committed_first, {"damaged in sight"}),
+    "manifest and name before the files": (simply, committed_first, {"damaged in sight"}),
     "deletion not synced": (as_we_do, without_sync_of_deletion, {"damaged in sight"}),
 }
 
@@ -271,6 +268,6 @@ def test_power_loss_test_can_fail(tmp_path: Path, script: Any, change: Any, symp
 
 
 def test_near_miss_manifest_before_its_files_but_all_before_the_rename(tmp_path: Path) -> None:
-    verdicts, complete = outcomes(manifest_first(record(tmp_path / "run", as_we_do)), tmp_path / "disks", set())
+    verdicts, complete = outcomes(manifest_first(record(tmp_path / "run", simply)), tmp_path / "disks", set())
     assert verdicts.keys() == {"good"}
     assert complete

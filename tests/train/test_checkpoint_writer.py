@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import threading
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 from faulty_disk import FaultyDisk, QuickDisk
 from moments import NAN, QUICK, assert_equal, newest, poisoned, save, snapshot
 
-from safelight.train.checkpoint import Writer, steps
+from safelight.train.checkpoint import KEEP_ALL, Writer, steps
 from safelight.train.files import Disk
 
 
@@ -123,6 +124,15 @@ def test_writer_spares_what_was_asked_to_be_kept(tmp_path: Path) -> None:
     assert steps(tmp_path) == [10, 20, 25, 30]
 
 
+def test_writer_that_keeps_all_deletes_nothing_to_make_room(tmp_path: Path) -> None:
+    save(tmp_path, 1, 2, 3, 4)
+    saving, _ = writer(tmp_path, Full(), last=KEEP_ALL)
+    saving.submit(snapshot(5), None)
+    saving.wait()
+    assert saving.failures == 1
+    assert steps(tmp_path) == [1, 2, 3, 4]
+
+
 def test_writer_counts_only_verified_ones_when_it_makes_room(tmp_path: Path) -> None:
     save(tmp_path, 1, 2, 3, 4)
     file = tmp_path / "step_00000004" / "model.safetensors"
@@ -192,17 +202,17 @@ def test_writer_says_that_a_future_was_given_up(tmp_path: Path) -> None:
 
 
 def test_writer_with_one_fault_at_every_call_saves_all_the_same(tmp_path: Path) -> None:
-    at = 0
-    while True:
+    two = tmp_path / "two"
+    save(two, 1, 2)
+    at, reached = 0, True
+    while reached:
         at += 1
-        folder = tmp_path / str(at)
-        save(folder, 1, 2)
-        disk = FaultyDisk(at, "EIO once")
+        folder, disk = tmp_path / str(at), FaultyDisk(at, "EIO once")
+        shutil.copytree(two, folder)
         saving, _ = writer(folder, disk)
         saving.submit(snapshot(3), None)
         saving.wait()
         assert (saving.failures, saving.last_saved) == (0, 3)
         assert_equal(newest(folder), snapshot(3))
-        if not disk.reached:
-            break
+        reached = disk.reached
     assert at > 60
