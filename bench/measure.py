@@ -60,7 +60,8 @@ class Alternation(Terminal):
     def show(self, progress: Progress) -> None:
         if progress.step < self._due:
             return
-        assert progress.step == self._due, f"the screen is shown every {progress.step - self._due + self._block} steps"
+        # A GPU is asked for news only once per window of steps.
+        assert progress.step == self._due, f"step {progress.step} came after {self._due}: make --block a multiple of 16"
         self._due += self._block
         self._pause()
 

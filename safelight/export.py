@@ -37,14 +37,21 @@ def export_pipeline(model: nn.Module, config: Config, out: Path, label: int | No
         raise UsageError(f"{out} cannot be written: {error.strerror}. Choose another folder with -o.") from error
 
 
+@torch.no_grad()
 def _plain(model: nn.Module) -> Any:
-    """A copy whose spectral norms are folded into its weights."""
-    model = copy.deepcopy(model).cpu()
-    for module in model.modules():
-        if parametrize.is_parametrized(module):
-            for name in list(module.parametrizations):  # type: ignore[arg-type]
-                parametrize.remove_parametrizations(module, name, leave_parametrized=True)
-    return model
+    """A copy, on the CPU, whose spectral norms are folded into its weights."""
+    from diffusers import UNet2DModel
+
+    # Trap: a copied parametrized layer shares its class with the original, and `remove_parametrizations` takes the
+    # weight out of that class: both would be broken. So the folded weights go into a new model.
+    copied: Any = copy.deepcopy(model).eval()  # in training, reading a weight would move its power iteration
+    weights = {name: value for name, value in copied.state_dict().items() if ".parametrizations." not in name}
+    for path, layer in copied.named_modules():
+        if parametrize.is_parametrized(layer):
+            weights |= {f"{path}.{name}": getattr(layer, name) for name in layer.parametrizations}
+    plain: Any = UNet2DModel.from_config(copied.config)
+    plain.load_state_dict(weights)
+    return plain
 
 
 def _chosen(label: int | None, classes: int) -> int:

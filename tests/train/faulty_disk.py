@@ -206,7 +206,7 @@ def power_losses(log: list[Op]) -> Iterator[tuple[Any, Tree, bool]]:
 
     Names and data are independent, in any order and any subset, as POSIX allows: fsync of a file does not
     make its name durable, and fsync of a folder does not make its files durable. Inside folders that can only
-    have a hidden name, not every subset is tried: all kept, all lost, all torn and one draw.
+    have a hidden name, not every subset is tried: all kept, all lost, all torn and two draws.
     """
     seen: set[tuple[Any, Tree]] = set()
     for moment in range(len(log) + 1):
@@ -258,7 +258,7 @@ def _fates(past: list[Op]) -> tuple[Iterator[Fate], bool]:
         return iter(corners + single + [drawn(loose) for _ in range(50)]), False
     inside = [dict.fromkeys(unseen, KEEP), dict.fromkeys(unseen, LOSE)]
     inside += [{i: choices[i][-1] if past[i].kind == "write" else KEEP for i in unseen}]
-    inside += [drawn(unseen)]
+    inside += [drawn(unseen), drawn(unseen)]
     every = (dict(zip(seen, fate, strict=True)) for fate in itertools.product(*(choices[i] for i in seen)))
     return (fate | rest for fate in every for rest in (inside if unseen else [{}])), True
 

@@ -17,6 +17,7 @@ import pytest
 import torch
 from faulty_disk import (
     FAULTS,
+    HIDDEN,
     Died,
     FaultyDisk,
     Op,
@@ -190,6 +191,9 @@ def as_we_do(folder: Path, disk: RecordingDisk) -> None:
     retain(folder, last=1, every=0, best=None, disk=disk)
     write(folder, moment(2, version=1), disk=disk)
     disk.mark((2, 1))
+    write(folder, moment(3), disk=disk)
+    disk.mark((3, 0))
+    retain(folder, last=1, every=0, best=None, disk=disk)
 
 
 def simply(folder: Path, disk: RecordingDisk) -> None:
@@ -220,15 +224,22 @@ def judge(folder: Path, saved: Saved | None) -> str:
 
 
 def outcomes(log: list[Op], folder: Path, enough: set[str]) -> tuple[Counter[str], bool]:
-    """How often each verdict fell, over all different disks or until `enough` were seen; and whether all were."""
+    """How often each verdict fell, over all disks or until `enough` were seen; and whether all were tried.
+
+    Of disks that differ only inside hidden folders, the first and then every fifth is put to the test.
+    """
     folder.mkdir()
-    verdicts, complete = Counter[str](), True
-    for mark, tree, all_tried in power_losses(log):
+    verdicts, complete, known = Counter[str](), True, set[tuple[Any, Tree]]()
+    for number, (mark, tree, all_tried) in enumerate(power_losses(log)):
         complete = complete and all_tried
-        place = folder / str(verdicts.total())
+        key = (mark, tuple(item for item in dict(tree).get("checkpoints", ()) if not item[0].startswith(HIDDEN)))
+        if key in known and number % 5:
+            continue
+        known.add(key)
+        place = folder / str(number)
         put_on_disk(tree, place)
         verdicts[judge(place / "checkpoints", mark)] += 1
-        if not enough and verdicts.total() % 10 == 0:
+        if not enough and number % 10 == 0:
             go_on(place / "checkpoints")
         shutil.rmtree(place)
         if enough and enough <= verdicts.keys():
@@ -248,7 +259,7 @@ def test_power_loss_at_any_moment_loses_nothing(tmp_path: Path) -> None:
     verdicts, complete = outcomes(record(tmp_path / "run", as_we_do), tmp_path / "disks", set())
     assert verdicts.keys() == {"good"}
     assert complete
-    assert verdicts["good"] > 250
+    assert verdicts["good"] > 150
 
 
 SICK: dict[str, tuple[Callable[[Path, RecordingDisk], None], Callable[[list[Op]], list[Op]], set[str]]] = {
