@@ -61,9 +61,10 @@ class RunFolder:
 
     def status(self) -> dict[str, Any]:
         try:
-            return json.loads(self.status_file.read_bytes())
+            found = json.loads(self.status_file.read_bytes())
         except (OSError, ValueError):
             return {}
+        return found if isinstance(found, dict) else {}
 
     def report(self, **facts: Any) -> None:
         """Merges facts into run.json. A full disk costs the heartbeat, never the run."""
@@ -79,7 +80,7 @@ class RunFolder:
 def open_run(path: Path) -> RunFolder:
     """An existing run; a path that is none is told in words."""
     folder = RunFolder(path)
-    if not path.is_dir():
+    if not os.path.isdir(path):  # unlike Path.is_dir, it does not raise where the name is too long
         raise UsageError(f"{path} is no folder. Name a run folder, such as runs/latest.")
     if not folder.config.is_file():
         raise UsageError(
@@ -91,7 +92,7 @@ def open_run(path: Path) -> RunFolder:
 def create_run(path: Path) -> RunFolder:
     """A new folder; one that already holds a run is never written over."""
     folder = RunFolder(path)
-    if folder.config.exists():
+    if os.path.lexists(folder.config):
         raise UsageError(
             f"{path} already holds a run. Carry it on with `safelight resume {path}`, or choose another --run."
         )

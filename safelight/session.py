@@ -24,9 +24,11 @@ from safelight.run import RunFolder, create_run, free_name, open_run, point_late
 from safelight.terminal import Terminal
 from safelight.train.build import Parts, build, build_model, environment, fit_to_data
 from safelight.train.checkpoint import Loaded, clean, load, load_newest, steps
+from safelight.train.engine import choose_device
 from safelight.train.files import RunLock, write_atomically
 from safelight.train.profiles import rebuild
 from safelight.train.stages import attempt, draw_timelapse
+from safelight.train.state import check_shapes
 from safelight.train.trainer import Trainer
 from safelight.train.trial import seconds_per_step
 
@@ -63,6 +65,7 @@ def train(
     terminal = terminal or Terminal()
     for warning in check(config):
         terminal.say(f"Warning: {warning}")
+    choose_device(config.train.device)  # before the images are read and a folder is made
     images = _open_images(config, terminal)
     config = fit_to_data(config, images)
     path = run or free_name(Path("runs"), Path(config.data.source).stem or "run")
@@ -168,12 +171,18 @@ def _write_config(folder: RunFolder, config: Config, images: Images, parts: Part
 
 def read_config(folder: RunFolder) -> Config:
     try:
-        return resolve(file=folder.config)
+        config = resolve(file=folder.config)
     except UsageError as error:
         version = folder.status().get("versions", {}).get("safelight", "an unknown version")
         if version == __version__:
             raise
         raise UsageError(f"{error} This run was made by safelight {version}; this is {__version__}.") from error
+    if config.data.channels is None or config.data.classes is None:
+        raise UsageError(
+            f"{folder.config} does not say data.channels and data.classes, which every run writes down: it was cut "
+            "or changed. Put it back from a copy."
+        )
+    return config
 
 
 def _check_changes(old: Config, new: Config, force: bool, terminal: Terminal) -> None:
@@ -224,14 +233,13 @@ def load_model(
     say: Any = print,
 ) -> LoadedModel:
     """The model of a run with its averaged weights (or raw ones, or an average of another width)."""
-    from safelight.train.engine import choose_device
-
     folder = open_run(path)
     config = read_config(folder)
     loaded = _choose_checkpoint(folder, step, say)
     chosen = choose_device(device)
     if model is None:
         model = build_model(config, folder.architecture())
+    check_shapes(model.state_dict(), loaded)
     model.load_state_dict(loaded.tensors["model"])
     if not raw:
         weights = (

@@ -63,6 +63,8 @@ def _run(verb: str, rest: list[str]) -> int:
         return _fail("Interrupted.", 130)
     except BrokenPipeError:
         return 141
+    except OSError as error:  # a full disk, a name too long: what no command expected
+        return _fail(f"{error.filename or 'A file'} cannot be used: {error.strerror or error}.", 1)
     except MemoryError:
         return _fail("Out of memory. `safelight estimate` tells what fits.", 4)
     return 0

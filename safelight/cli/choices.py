@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,20 @@ def choose_model(path: Path, *, step: str | None, ema: str | None, raw: bool, de
         ema_width=None if ema is None else _width(ema),
         say=Terminal().say,
     )
+
+
+def make_room(folder: Path) -> None:
+    """The folder that something will be written into."""
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+
+
+@contextmanager
+def writing(out: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(f"{out} cannot be written: {error.strerror}. Choose another place with -o.") from error
 
 
 def _number(flag: str, word: str, *, at_least: int) -> int:

@@ -45,14 +45,19 @@ class Command:
     """auto, cpu, cuda, cuda:1 or mps."""
 
     def run_command(self) -> None:
-        from safelight.cli.choices import choose_model, choose_request
+        from safelight.cli.choices import choose_model, choose_request, make_room
 
+        make_room(self.out.parent if self._is_page() else self.out)  # before the work, not after it
         loaded = choose_model(self.run, step=self.step, ema=self.ema, raw=self.raw, device=self.device)
         request = choose_request(self, loaded)
         self._draw(loaded, request)
         print(self.out)
 
+    def _is_page(self) -> bool:
+        return self.out.suffix.lower() == ".png"
+
     def _draw(self, loaded: LoadedModel, request: Request) -> None:
+        from safelight.cli.choices import writing
         from safelight.generate import columns_for, generate
         from safelight.pictures.grid import grid, save_images, save_png, to_uint8
         from safelight.terminal import Terminal
@@ -67,7 +72,8 @@ class Command:
                 advance(done, total)
 
             images = to_uint8(generate(loaded.model, loaded.config, request, on_step=tick))
-        if self.out.suffix.lower() == ".png":
-            save_png(grid(images, columns=columns_for(loaded.config)), self.out)
-        else:
-            save_images(images, self.out)
+        with writing(self.out):
+            if self._is_page():
+                save_png(grid(images, columns=columns_for(loaded.config)), self.out)
+            else:
+                save_images(images, self.out)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 import numpy as np
@@ -13,6 +14,7 @@ from safelight.config.tree import Ema
 MAIN = "main"  # the average that samples are drawn from
 
 
+@functools.cache
 def power_exponent(width: float) -> float:
     """γ of the power-function average with this relative width (Karras et al. 2024, eq. 126 and 127)."""
     roots = np.roots([1, 7, 16 - width**-2, 12 - width**-2])
@@ -29,6 +31,13 @@ def exponential_decay(decay: float, step: int) -> float:
     return min(decay, 1 - (1 + step) ** -0.75)
 
 
+def tracks(settings: Ema) -> list[str]:
+    """The averages that are kept: the main one, and the snapshot profiles that differ from it."""
+    profiles = [profile_name(width) for width in settings.profiles] if settings.snapshots else []
+    main = profile_name(settings.width) if settings.kind == "power" else None
+    return [MAIN, *(name for name in profiles if name != main)]
+
+
 class Averages:
     """The main average and the snapshot profiles; a function of the step and the weights it was shown."""
 
@@ -37,13 +46,7 @@ class Averages:
         named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
         self.names = [name for name, _ in named]
         self._parameters: list[Tensor] = [p for _, p in named]
-        self.shadows = {track: [p.detach().float().clone() for p in self._parameters] for track in self._tracks()}
-
-    def _tracks(self) -> list[str]:
-        profiles = [profile_name(w) for w in self.settings.profiles] if self.settings.snapshots else []
-        if self.settings.kind == "power":
-            profiles = [name for name in profiles if name != profile_name(self.settings.width)]
-        return [MAIN, *profiles]
+        self.shadows = {track: [p.detach().float().clone() for p in self._parameters] for track in tracks(settings)}
 
     @torch.no_grad()
     def update(self, step: int) -> None:

@@ -70,7 +70,7 @@ class State:
     @torch.no_grad()
     def restore(self, loaded: Loaded) -> None:
         """The exact inverse of `snapshot`."""
-        _check_shapes(self.model.state_dict(), loaded)
+        check_shapes(self.model.state_dict(), loaded)
         self.model.load_state_dict(loaded.tensors["model"])
         self.averages.load(MAIN, loaded.tensors["ema"])
         for track in self.averages.shadows:
@@ -89,7 +89,7 @@ def _cloned(group: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: value.detach().to("cpu", copy=True).contiguous() for name, value in group.items()}
 
 
-def _check_shapes(expected: dict[str, Tensor], loaded: Loaded) -> None:
+def check_shapes(expected: dict[str, Tensor], loaded: Loaded) -> None:
     found = loaded.tensors["model"]
     missing, surplus = expected.keys() - found.keys(), found.keys() - expected.keys()
     wrong = [n for n in expected.keys() & found.keys() if expected[n].shape != found[n].shape]
