@@ -271,7 +271,7 @@ def main() -> None:
     write_table(
         "peers",
         "Speed beside other trainers",
-        ["trainer", "network", "parameters", "MFLOP per image, forward", "images/s", "safelight is faster by"],
+        ["trainer", "network", "parameters", "MFLOP per image, forward", "images/s", "safelight against it"],
         rows,
         [
             f"{IMAGES:,} colour PNGs of {SIDE} px in a folder, mirrored at random, batch {options.batch}, fp32, EMA "

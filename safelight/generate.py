@@ -13,7 +13,7 @@ from torch.func import functional_call
 
 from safelight.config.tree import Config, Sampler
 from safelight.diffusion.draws import sample_generators
-from safelight.diffusion.sampling import Denoiser, guided, make_scheduler, sample
+from safelight.diffusion.sampling import Denoiser, clamped, guided, make_scheduler, sample
 from safelight.diffusion.schedule import make_schedule
 from safelight.model.unet import predict
 
@@ -39,10 +39,9 @@ def generate(
     *,
     weights: Mapping[str, Tensor] | None = None,
     on_step: Callable[[int, Tensor], None] | None = None,
-    on_images: Callable[[int], None] | None = None,
 ) -> Tensor:
     """[count, channels, side, side] in [-1, 1], on the host. `weights` stand in for the model's own parameters
-    during the call only; `on_images` is told how many are done."""
+    during the call only; `on_step` is shown every batch at every timestep."""
     scheduler = make_scheduler(request.sampler, make_schedule(config.diffusion), config.diffusion.prediction)
     device = next(model.parameters()).device
     done = []
@@ -55,8 +54,6 @@ def generate(
             denoise = _denoiser(model, weights, config, request, torch.arange(start, stop, device=device))
             images = sample(denoise, noise, scheduler, steps=request.steps, generators=generators, on_step=on_step)
             done.append(images.cpu())
-            if on_images is not None:
-                on_images(stop)
     return torch.cat(done)
 
 
@@ -78,7 +75,10 @@ def _denoiser(
         return answer
     classes = config.data.classes or 0
     labels = index % classes if request.label is None else torch.full_like(index, request.label)
-    return guided(answer, labels, null=classes, scale=request.guidance)
+    denoise = guided(answer, labels, null=classes, scale=request.guidance)
+    if request.guidance == 1:
+        return denoise  # exactly what a diffusers pipeline would compute
+    return clamped(denoise, make_schedule(config.diffusion), config.diffusion.prediction)
 
 
 class WithWeights(nn.Module):

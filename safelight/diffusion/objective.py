@@ -42,6 +42,11 @@ def to_x0(prediction: Prediction, answer: Tensor, x_t: Tensor, a: Tensor, s: Ten
     assert_never(prediction)
 
 
+def from_x0(prediction: Prediction, x0: Tensor, x_t: Tensor, a: Tensor, s: Tensor) -> Tensor:
+    """The answer that stands for a clean image: the inverse of `to_x0`."""
+    return target_of(prediction, x0, to_noise("sample", x0, x_t, a, s), a, s)
+
+
 def to_noise(prediction: Prediction, answer: Tensor, x_t: Tensor, a: Tensor, s: Tensor) -> Tensor:
     """The noise that an answer stands for. For sample it needs s > 0."""
     match prediction:

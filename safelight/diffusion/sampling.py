@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from safelight.config.tree import Prediction, Sampler
+from safelight.diffusion.objective import from_x0, per_sample, to_x0
 from safelight.diffusion.schedule import NoiseSchedule
 
 Denoiser = Callable[[Tensor, Tensor], Tensor]  # (x_t, t [batch]) -> the model's answer
@@ -84,6 +85,21 @@ def guided(predict: Callable[[Tensor, Tensor, Tensor], Tensor], labels: Tensor, 
         return plain + scale * (labelled - plain)
 
     return denoise
+
+
+def clamped(denoise: Denoiser, schedule: NoiseSchedule, prediction: Prediction) -> Denoiser:
+    """Answers whose clean image stays in [-1, 1], and whose noise agrees with it.
+
+    Schedulers clamp the image but keep the noise of the unclamped one. Guidance leaves [-1, 1] so far that this
+    pushes samples away from their class.
+    """
+
+    def answer(x: Tensor, t: Tensor) -> Tensor:
+        a, s = (per_sample(table.to(x)[t], x) for table in (schedule.signal, schedule.noise))
+        image = to_x0(prediction, denoise(x, t), x, a, s)
+        return from_x0(prediction, image.clamp(-1, 1), x, a, s)
+
+    return answer
 
 
 @contextmanager

@@ -234,8 +234,9 @@ class RunLock:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._descriptor is not None:
+        if self._descriptor is not None and self.guarded:
             os.ftruncate(self._descriptor, 0)  # the file stays: removing it would let two processes lock two files
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)  # also where a forked child still has a copy
         self._close()
 
     def _close(self) -> None:

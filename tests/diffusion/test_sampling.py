@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from safelight.config.tree import Diffusion, Prediction, Sampler, Schedule
 from safelight.diffusion.draws import sample_generators
-from safelight.diffusion.objective import per_sample, target_of
-from safelight.diffusion.sampling import exact_float32, guided, make_scheduler, sample
+from safelight.diffusion.objective import per_sample, target_of, to_noise, to_x0
+from safelight.diffusion.sampling import clamped, exact_float32, guided, make_scheduler, sample
 from safelight.diffusion.schedule import NoiseSchedule, make_schedule
 
 SAMPLERS, PREDICTIONS = get_args(Sampler), get_args(Prediction)
@@ -258,3 +258,16 @@ def test_no_gradient_is_kept() -> None:
     table = schedule()
     denoise, _ = _linear_denoiser()
     assert not draw("ddim", "v_prediction", table, denoise, steps=2).requires_grad
+
+
+@pytest.mark.parametrize("prediction", ["epsilon", "sample", "v_prediction"])
+def test_clamped_answer_stands_for_a_clamped_image_with_the_noise_that_agrees(prediction: Prediction) -> None:
+    table = schedule()
+    x, t = torch.randn(3, 1, 4, 4, generator=torch.Generator().manual_seed(0)), torch.tensor([10, 400, 900])
+    far = torch.randn(3, 1, 4, 4, generator=torch.Generator().manual_seed(1)) * 5
+    answer = clamped(lambda x, t: far, table, prediction)(x, t)
+    a, s = (per_sample(each[t].float(), x) for each in (table.signal, table.noise))
+    image, noise = to_x0(prediction, answer, x, a, s), to_noise(prediction, answer, x, a, s)
+    assert image.abs().max() <= 1 + 1e-4
+    torch.testing.assert_close(a * image + s * noise, x, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(image, to_x0(prediction, far, x, a, s).clamp(-1, 1), atol=1e-3, rtol=1e-3)

@@ -15,10 +15,8 @@ from faulty_disk import QuickDisk
 from moments import NAN, QUICK, assert_equal, newest, poisoned, save, snapshot
 
 from safelight.errors import CheckpointError
-from safelight.train import manifest
 from safelight.train.checkpoint import Snapshot, clean, load, load_newest, retain, steps, write
 from safelight.train.files import Unreadable
-from safelight.train.manifest import Entry
 
 # Saving and loading
 
@@ -301,7 +299,3 @@ def test_one_that_was_being_replaced_is_still_found(tmp_path: Path) -> None:
     shutil.copytree(tmp_path / "step_00000002", tmp_path / ".replaced-step_00000002-ab12")
     clean(tmp_path)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["step_00000001", "step_00000002"]
-
-
-def test_entries_are_plain_values() -> None:
-    assert manifest.entries({"files": [{"name": "a", "size": 1, "sha256": "b"}]}) == [Entry("a", 1, "b")]

@@ -22,6 +22,7 @@ from faulty_disk import (
     FaultyDisk,
     Op,
     RecordingDisk,
+    Tree,
     committed_first,
     flushed_after_sync,
     manifest_first,

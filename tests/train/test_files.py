@@ -172,18 +172,31 @@ def test_lock_excludes_the_same_process_and_can_be_taken_again(tmp_path: Path) -
         pass
 
 
-def test_a_forked_child_does_not_keep_the_lock(tmp_path: Path) -> None:
-    reading, writing = os.pipe()
-    with RunLock(tmp_path):
-        child = os.fork()
-        if child == 0:
-            os.close(writing)
-            os.read(reading, 1)  # until the parent closes its end
+def test_a_forked_child_does_not_keep_the_lock_of_a_dead_parent(tmp_path: Path) -> None:
+    ready, is_ready = os.pipe()
+    go, is_go = os.pipe()
+    parent = os.fork()
+    if parent == 0:
+        lock = RunLock(tmp_path).__enter__()
+        if os.fork() == 0:
+            os.close(is_go)
+            os.write(is_ready, b"x")
+            os.read(go, 1)  # until the test closes its end
             os._exit(0)
-        with pytest.raises(RunBusy), RunLock(tmp_path):
-            pass
+        os.read(ready, 1)
+        os._exit(0 if lock.guarded else 1)  # no __exit__: as if it was killed
+    assert os.waitpid(parent, 0)[1] == 0
     with RunLock(tmp_path) as lock:
         assert lock.guarded
-    os.close(writing)
-    os.close(reading)
-    os.waitpid(child, 0)
+    for end in (ready, is_ready, go, is_go):
+        os.close(end)
+
+
+def test_leaving_frees_the_lock_whoever_still_has_a_copy(tmp_path: Path) -> None:
+    with RunLock(tmp_path) as lock:
+        assert lock._descriptor is not None
+        copy = os.dup(lock._descriptor)
+        with pytest.raises(RunBusy), RunLock(tmp_path):
+            pass
+    with RunLock(tmp_path):
+        os.close(copy)

@@ -1,0 +1,406 @@
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from PIL import Image
+
+from safelight import __version__
+from safelight.cli import main
+
+TINY = [
+    "--steps=2",
+    "--batch-size=8",
+    "--set=model.widths=16",
+    "--set=model.norm_groups=8",
+    "--set=model.layers=1",
+    "--set=model.attention=",
+    "--set=model.conditional=false",
+    "--set=sample.steps=2",
+    "--set=sample.count=4",
+    "--set=ema.snapshots=0",
+]
+CUDA = pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has CUDA")
+
+
+def ask(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    """(exit code, stdout, stderr) of a command, in this process."""
+    capsys.readouterr()
+    try:
+        code = main(arguments)
+    except SystemExit as ended:  # the parser of flags ends so
+        code = int(ended.code or 0)
+    told = capsys.readouterr()
+    return code, told.out, told.err
+
+
+def refused(capsys: pytest.CaptureFixture[str], code: int, words: list[str], *arguments: str) -> str:
+    """A message of one screen on stderr that says all the words, the exit code, and no traceback."""
+    found, out, err = ask(capsys, *arguments)
+    assert found == code, err
+    assert "Traceback" not in err
+    assert out == ""
+    flat = " ".join(err.split())
+    assert all(word in flat for word in words), err
+    assert len(err.splitlines()) <= 24
+    return err
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder to stand in, with an empty folder and a file of words."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "words.txt").write_text("precious")
+    return tmp_path
+
+
+LONG = "a" * 300
+WORDS = [
+    # commands and flags
+    (2, ["trian"], ["There is no command 'trian'", "Did you mean 'train'?"]),
+    (2, ["--steps", "5"], ["There is no command '--steps'"]),
+    (2, ["train", "--stpes", "5"], ["Unrecognized options: --stpes", "--steps"]),
+    (2, ["train", "--steps"], ["Missing value for argument '--steps'"]),
+    (2, ["train", "one", "two"], ["Unrecognized options: two"]),
+    (2, ["resume"], ["RUN"]),
+    (2, ["sample"], ["RUN"]),
+    (2, ["export"], ["RUN"]),
+    # values
+    (2, ["train", "--steps", "many"], ["train.steps is 'many'", "whole number"]),
+    (2, ["train", "--steps", "1.5"], ["train.steps is '1.5'", "whole number"]),
+    (2, ["train", "--steps", "-5"], ["train.steps is -5", "greater than 0"]),
+    (2, ["train", "--steps", "0"], ["train.steps is 0", "greater than 0"]),
+    (2, ["train", "--steps", ""], ["train.steps is ''", "whole number"]),
+    (2, ["train", "--lr", "nan"], ["optimizer.lr is 'nan'", "a number"]),
+    (2, ["train", "--lr", "inf"], ["optimizer.lr is 'inf'", "a number"]),
+    (2, ["train", "--lr", "1e999"], ["optimizer.lr is '1e999'", "a number"]),
+    (2, ["train", "--lr", "-1e-4"], ["optimizer.lr is -0.0001", "greater than 0"]),
+    (2, ["train", "--lr", "1" + "0" * 400], ["optimizer.lr is '1000", "a number"]),
+    (2, ["train", "--batch-size", "30", "--accumulate", "4"], ["train.batch_size is 30", "Use 28 or 32"]),
+    (2, ["train", "--seed", "-1"], ["train.seed is -1", "not be negative"]),
+    (2, ["train", "--precision", "fp8"], ["train.precision is 'fp8'", "one of fp32, bf16, fp16"]),
+    (2, ["train", "--set", "train.steps"], ["--set takes KEY=VALUE", "train.steps=500"]),
+    (2, ["train", "--set", "train.stepps=5"], ["no setting 'train.stepps'", "Did you mean 'train.steps'?"]),
+    (2, ["train", "--set", "optimizer.beta1=1"], ["optimizer.beta1 is 1", "below 1"]),
+    (2, ["train", "--set", "optimizer.weight_decay=nan"], ["optimizer.weight_decay is 'nan'", "a number"]),
+    (2, ["train", "--image-size", "7"], ["data.image_size is 7", "multiple of 2", "Use 6 or 8"]),
+    (2, ["train", "--preset", "digit"], ["--preset is 'digit'", "Did you mean 'digits'?"]),
+    (2, ["train", "--config", "nothing.yaml"], ["nothing.yaml cannot be read", "No such file"]),
+    (2, ["train", "--config", "empty"], ["empty cannot be read", "Is a directory"]),
+    (2, ["train", "--config", "words.txt"], ["words.txt holds a str"]),
+    (2, ["train", "--config", LONG], ["cannot be read", "too long"]),
+    # data
+    (3, ["train", "nothing-here"], ["'nothing-here'", "no file or folder", "Give a known set"]),
+    (3, ["train", "digit"], ["Did you mean 'digits'?"]),
+    (3, ["train", "empty"], ["empty should hold images", "is empty", "Put images into it"]),
+    (3, ["train", "words.txt"], ["words.txt is no idx file", "Give an idx file"]),
+    (3, ["train", LONG], ["no file or folder"]),
+    # places
+    (2, ["train", "--run", "words.txt", *TINY], ["words.txt cannot be made", "Not a directory", "another --run"]),
+    (2, ["train", "--run", "words.txt/x", *TINY], ["cannot be made", "Not a directory", "another --run"]),
+    (2, ["train", "--run", "/proc/x", *TINY], ["/proc/x cannot be made", "another --run"]),
+    (2, ["train", "--run", LONG, *TINY], ["cannot be made", "too long"]),
+    (2, ["train", "--init", "empty", *TINY], ["empty holds no diffusers model"]),
+    # runs
+    (2, ["resume", "nothing-here"], ["nothing-here is no folder", "runs/latest"]),
+    (2, ["resume", "empty"], ["empty has no config.yaml", "safelight train --run empty"]),
+    (2, ["resume", "words.txt"], ["words.txt is no folder"]),
+    (2, ["resume", LONG], ["is no folder"]),
+    (2, ["sample", "empty"], ["empty has no config.yaml"]),
+    (2, ["export", "empty"], ["empty has no config.yaml"]),
+    # devices
+    pytest.param(2, ["train", "--device", "cuda"], ["train.device is 'cuda'", "no CUDA", "auto, cpu"], marks=CUDA),
+    pytest.param(2, ["train", "--device", "cuda:7"], ["train.device is 'cuda:7'"], marks=CUDA),
+    (2, ["train", "--device", "tpu"], ["train.device is 'tpu'", "no device", "auto"]),
+    (2, ["train", "--device", ""], ["train.device is ''"]),
+]
+
+
+@pytest.mark.parametrize(
+    ("code", "arguments", "words"), WORDS, ids=lambda v: " ".join(v)[:60] if isinstance(v, list) else ""
+)
+def test_refused_in_words(
+    here: Path, capsys: pytest.CaptureFixture[str], code: int, arguments: list[str], words: list[str]
+) -> None:
+    refused(capsys, code, words, *arguments)
+    assert (here / "words.txt").read_text() == "precious"
+    assert list((here / "empty").iterdir()) == []
+
+
+# {run} has no labels, {labelled} has ten
+OF_A_RUN = [
+    (2, ["train", "--run", "{run}", *TINY], ["already holds a run", "safelight resume", "another --run"]),
+    (2, ["sample", "{run}", "-n", "0"], ["--count is 0", "at least 1"]),
+    (2, ["sample", "{run}", "-n", "many"], ["--count is 'many'", "whole number"]),
+    (2, ["sample", "{run}", "--seed", "-1"], ["--seed is -1", "at least 0"]),
+    (2, ["sample", "{run}", "--sampler", "ddmi"], ["--sampler is 'ddmi'", "ddim, ddpm, dpm-solver++"]),
+    (2, ["sample", "{run}", "--sample-steps", "5000"], ["--sample-steps is 5000", "1000 timesteps"]),
+    (2, ["sample", "{run}", "--sample-steps", "0"], ["--sample-steps is 0", "at least 1"]),
+    (2, ["sample", "{run}", "--step", "77"], ["no checkpoint of step 77", "It has:", "6."]),
+    (2, ["sample", "{run}", "--step", "-1"], ["--step is -1"]),
+    (2, ["sample", "{run}", "--ema", "0.5"], ["--ema is 0.5", "between 0.001 and 0.28"]),
+    (2, ["sample", "{run}", "--ema", "nan"], ["--ema is 'nan'"]),
+    (2, ["sample", "{run}", "--ema", "0.1", "--raw"], ["--raw and --ema exclude each other"]),
+    (2, ["sample", "{run}", "--label", "1"], ["--label needs a conditional model"]),
+    (2, ["sample", "{run}", "--guidance", "2"], ["--guidance is 2", "without labels", "leave --guidance out"]),
+    (2, ["sample", "{run}", "--guidance", "nan"], ["--guidance is 'nan'", "a number"]),
+    (2, ["sample", "{labelled}", "--label", "11"], ["--label is '11'", "from 0 to 9"]),
+    (2, ["sample", "{labelled}", "--label", "-1"], ["--label is '-1'", "from 0 to 9"]),
+    (2, ["sample", "{labelled}", "--label", "cat"], ["--label is 'cat'", "from 0 to 9"]),
+    (2, ["sample", "{run}", "-n", "1", "-o", "words.txt"], ["words.txt cannot be written", "another place with -o"]),
+    (2, ["sample", "{run}", "-n", "1", "-o", "words.txt/x.png"], ["cannot be written", "another place with -o"]),
+    (2, ["sample", "{run}", "-n", "1", "-o", "/proc/x.png"], ["/proc/x.png cannot be written"]),
+    (2, ["sample", "{run}", "-n", "1", "-o", f"{LONG}.png"], ["cannot be written", "too long"]),
+    pytest.param(2, ["sample", "{run}", "--device", "cuda"], ["no CUDA"], marks=CUDA),
+    (2, ["export", "{run}", "--label", "1"], ["--label needs a conditional model"]),
+    (2, ["export", "{run}", "-o", "words.txt"], ["words.txt", "-o"]),
+    (2, ["export", "{run}", "--step", "5.5"], ["--step is '5.5'", "whole number"]),
+    (
+        2,
+        ["resume", "{run}", "--steps", "9"],
+        ["Changed: train.steps from 6 to 9", "change what this run means", "--force"],
+    ),
+    (2, ["resume", "{run}", "--set", "train.seed=1"], ["train.seed from 0 to 1", "--force"]),
+    (2, ["resume", "{run}", "--set", "train.sede=1"], ["Did you mean 'train.seed'?"]),
+    pytest.param(2, ["resume", "{run}", "--device", "cuda"], ["no CUDA"], marks=CUDA),
+]
+
+
+def tree(folder: Path) -> dict[str, str]:
+    return {
+        str(p.relative_to(folder)): hashlib.sha256(p.read_bytes()).hexdigest()
+        for p in sorted(folder.rglob("*"))
+        if p.is_file()
+    }
+
+
+@pytest.mark.parametrize(
+    ("code", "arguments", "words"), OF_A_RUN, ids=lambda v: " ".join(v)[:60] if isinstance(v, list) else ""
+)
+def test_refused_of_a_run(
+    here: Path,
+    capsys: pytest.CaptureFixture[str],
+    trained_run: Path,
+    conditional_run: Path,
+    code: int,
+    arguments: list[str],
+    words: list[str],
+) -> None:
+    before = tree(trained_run)
+    filled = [word.format(run=trained_run, labelled=conditional_run) for word in arguments]
+    refused(capsys, code, words, *filled)
+    assert tree(trained_run) == before, "nothing of the run is touched"
+    assert (here / "words.txt").read_text() == "precious"
+
+
+@pytest.fixture
+def copied(here: Path, trained_run: Path) -> Path:
+    """A run that may be damaged."""
+    return Path(shutil.copytree(trained_run, here / "run"))
+
+
+def test_the_healthy_run_samples_exports_and_resumes(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Negative control of everything below."""
+    assert ask(capsys, "sample", str(copied), "-n", "2", "-o", "out.png")[:2] == (0, "out.png\n")
+    assert ask(capsys, "sample", str(copied), "-n", "2", "-o", "images", "--ema", "0.2")[:2] == (0, "images\n")
+    assert ask(capsys, "export", str(copied), "-o", "pipeline")[:2] == (0, "pipeline\n")
+    assert ask(capsys, "resume", str(copied))[:2] == (0, f"{copied}\n")
+    assert Image.open("out.png").width > 8
+    assert len(list(Path("images").glob("*.png"))) == 2
+    assert Path("pipeline/model_index.json").is_file()
+
+
+class Bomb:
+    """Leaves a file behind if it is ever unpickled."""
+
+    def __reduce__(self) -> tuple:
+        return os.mkdir, ("unpickled",)
+
+
+def _plant_pickle(checkpoint: Path, *, honest_manifest: bool) -> None:
+    target = checkpoint / "model.safetensors"
+    target.write_bytes(pickle.dumps(Bomb()))
+    if honest_manifest:  # whoever can write the file can also write its hash
+        manifest = json.loads((checkpoint / "manifest.json").read_text())
+        for entry in manifest["files"]:
+            if entry["name"] == target.name:
+                entry |= {"size": target.stat().st_size, "sha256": hashlib.sha256(target.read_bytes()).hexdigest()}
+        (checkpoint / "manifest.json").write_text(json.dumps(manifest))
+
+
+@pytest.mark.parametrize("honest_manifest", [False, True])
+@pytest.mark.parametrize("verb", ["sample", "export", "resume"])
+def test_a_pickle_called_safetensors_is_never_opened(
+    copied: Path, capsys: pytest.CaptureFixture[str], verb: str, honest_manifest: bool
+) -> None:
+    checkpoints = sorted((copied / "checkpoints").glob("step_*"))
+    assert checkpoints
+    for checkpoint in checkpoints:
+        _plant_pickle(checkpoint, honest_manifest=honest_manifest)
+    refused(capsys, 1, ["No checkpoint in", "model.safetensors", "Restore one from a backup"], verb, str(copied))
+    assert not Path("unpickled").exists()
+
+
+def test_one_damaged_checkpoint_is_passed_over(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    checkpoints = sorted((copied / "checkpoints").glob("step_*"))
+    assert len(checkpoints) == 2
+    _plant_pickle(checkpoints[-1], honest_manifest=True)
+    code, _, err = ask(capsys, "sample", str(copied), "-n", "1", "-o", "out.png")
+    assert code == 0
+    assert f"{checkpoints[-1].name} cannot be used" in err
+    assert not Path("unpickled").exists()
+
+
+def test_the_bomb_is_live(here: Path) -> None:
+    """Negative control: unpickling it does leave a trace."""
+    pickle.loads(pickle.dumps(Bomb()))
+    assert (here / "unpickled").is_dir()
+
+
+def change_config(run: Path, change) -> None:
+    settings = yaml.safe_load((run / "config.yaml").read_text())
+    change(settings)
+    (run / "config.yaml").write_text(yaml.safe_dump(settings))
+
+
+@pytest.mark.parametrize("verb", ["sample", "export", "resume"])
+def test_a_config_of_another_version_names_both(copied: Path, capsys: pytest.CaptureFixture[str], verb: str) -> None:
+    change_config(copied, lambda settings: settings["train"].update(stepps=5))
+    status = json.loads((copied / "run.json").read_text())
+    (copied / "run.json").write_text(json.dumps(status | {"versions": {"safelight": "9.9"}}))
+    words = [
+        "no setting 'train.stepps'",
+        "Did you mean 'train.steps'?",
+        "made by safelight 9.9",
+        f"this is {__version__}",
+    ]
+    refused(capsys, 2, words, verb, str(copied))
+
+
+DAMAGE = [
+    ("config.yaml", b"", 2, ["does not say data.channels"]),
+    ("config.yaml", b"train: {steps: 6", 2, ["not valid YAML"]),
+    ("config.yaml", b"train: {steps: many}", 2, ["train.steps is 'many'"]),
+    ("config.yaml", b"\0" * 100, 2, ["not valid YAML"]),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "code", "words"), DAMAGE)
+@pytest.mark.parametrize("verb", ["sample", "export", "resume"])
+def test_a_damaged_run_is_told(
+    copied: Path, capsys: pytest.CaptureFixture[str], verb: str, name: str, content: bytes, code: int, words: list[str]
+) -> None:
+    (copied / name).write_bytes(content)
+    refused(capsys, code, words, verb, str(copied))
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"no json", b"5"])
+@pytest.mark.parametrize("verb", ["sample", "resume"])
+def test_a_damaged_status_costs_nothing(
+    copied: Path, capsys: pytest.CaptureFixture[str], verb: str, content: bytes
+) -> None:
+    (copied / "run.json").write_bytes(content)
+    assert ask(capsys, verb, str(copied), *(["-n", "1"] if verb == "sample" else []))[0] == 0
+
+
+@pytest.mark.parametrize("verb", ["sample", "export", "resume"])
+def test_a_checkpoint_of_another_model_is_told(copied: Path, capsys: pytest.CaptureFixture[str], verb: str) -> None:
+    change_config(copied, lambda settings: settings["model"].update(widths=[24]))
+    refused(capsys, 1, ["is not of this model", "have another shape"], verb, str(copied))
+
+
+@pytest.mark.parametrize(
+    ("verb", "words"), [("sample", ["no checkpoint yet", "safelight resume"]), ("export", ["no checkpoint yet"])]
+)
+def test_a_run_without_checkpoints(
+    copied: Path, capsys: pytest.CaptureFixture[str], verb: str, words: list[str]
+) -> None:
+    shutil.rmtree(copied / "checkpoints")
+    refused(capsys, 1, words, verb, str(copied))
+
+
+def test_other_images_than_before_are_told(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _folder_of_images(Path("images"), 9)
+    words = ["not those that", "9 now", "--force"]
+    refused(capsys, 2, words, "resume", str(copied), "--set", "data.source=images")
+
+
+def _folder_of_images(folder: Path, count: int) -> None:
+    folder.mkdir()
+    random = np.random.default_rng(0)
+    for index in range(count):
+        Image.fromarray(random.integers(0, 255, (8, 8), np.uint8)).save(folder / f"{index}.png")
+
+
+def test_fewer_images_than_a_batch_train_all_the_same(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Others wait for ever for a batch that never fills."""
+    _folder_of_images(here / "images", 3)
+    code, out, err = ask(capsys, "train", "images", "--run", "run", *TINY, "--image-size", "8")
+    assert code == 0, err
+    assert out == "run\n"
+    assert json.loads((here / "run/run.json").read_text())["status"] == "finished"
+
+
+def test_images_that_cannot_be_read_are_told_and_nothing_is_made(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _folder_of_images(here / "images", 3)
+    for name in ("a.png", "b.png"):
+        (here / "images" / name).write_bytes(b"no image")
+    refused(capsys, 3, ["2 of 5 files", "a.png", "data.max_bad"], "train", "images", "--run", "run", *TINY)
+    assert not (here / "run").exists()
+
+
+@pytest.mark.parametrize("arguments", [["nothing-here"], ["empty"], ["--device", "tpu"], ["--lr", "nan"]], ids=" ".join)
+def test_a_refusal_leaves_no_run_folder(here: Path, capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
+    assert ask(capsys, "train", *arguments)[0] in (2, 3)
+    assert not (here / "runs").exists()
+
+
+def test_a_run_that_another_process_holds_is_refused(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    hold = (
+        "import sys, time; from pathlib import Path; from safelight.train.files import RunLock\n"
+        "with RunLock(Path(sys.argv[1])):\n    print('held', flush=True); time.sleep(120)"
+    )
+    holder = subprocess.Popen([sys.executable, "-c", hold, str(copied)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        refused(capsys, 2, [str(holder.pid)], "resume", str(copied))
+    finally:
+        holder.kill()
+        holder.communicate()
+
+
+def test_an_unexpected_error_of_the_disk_ends_in_words(
+    copied: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device", "run/x")
+
+    monkeypatch.setattr("safelight.session.resume", full)
+    refused(capsys, 1, ["run/x cannot be used: No space left on device"], "resume", str(copied))
+
+
+def test_a_mistake_of_ours_is_not_dressed_up(
+    copied: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Near miss: a bug keeps its traceback, or nobody could mend it."""
+
+    def broken(*_: object, **__: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("safelight.session.resume", broken)
+    with pytest.raises(ZeroDivisionError):
+        ask(capsys, "resume", str(copied))

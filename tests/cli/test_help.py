@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import importlib
+import statistics
+import subprocess
+import sys
+import time
+from dataclasses import fields
+
+import pytest
+
+from safelight import __version__
+from safelight.cli import VERBS, main
+
+HEAVY = ("torch", "numpy", "diffusers", "accelerate", "safetensors", "PIL", "sklearn", "scipy", "yaml", "psutil")
+HELP = [["--help"], *([verb, "--help"] for verb in VERBS)]
+
+PROBE = """
+import sys
+from safelight.cli import main
+try:
+    code = main(sys.argv[1:])
+except SystemExit as ended:
+    code = ended.code
+print(code, *sorted(name for name in sys.modules if "." not in name), file=sys.stderr)
+"""
+
+
+def probe(*arguments: str, script: str = PROBE) -> tuple[int, str, set[str]]:
+    """(exit code, stdout, modules that were imported) of a fresh process."""
+    done = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True, timeout=120)
+    code, *modules = done.stderr.splitlines()[-1].split()
+    return int(code), done.stdout, set(modules)
+
+
+@pytest.mark.parametrize("arguments", HELP, ids=" ".join)
+def test_help_answers_without_the_heavy_libraries(arguments: list[str]) -> None:
+    code, out, modules = probe(*arguments)
+    assert code == 0
+    assert "usage: safelight" in out
+    assert modules.isdisjoint(HEAVY), f"{sorted(modules.intersection(HEAVY))} are imported only to print the help"
+
+
+def test_the_probe_sees_imports() -> None:
+    """Negative control."""
+    assert {"torch", "numpy"} <= probe("--help", script="import torch\n" + PROBE)[2]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["trian"], ["train", "--stpes", "5"], ["train", "--steps", "x"], ["train", "--set", "a=1"]],
+    ids=" ".join,
+)
+def test_a_wrong_word_is_told_before_torch_is_imported(arguments: list[str]) -> None:
+    code, out, modules = probe(*arguments)
+    assert code == 2
+    assert out == ""
+    assert modules.isdisjoint({"torch", "numpy", "diffusers"})
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_the_help_of_a_verb_names_every_flag(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([verb, "--help"])
+    assert ended.value.code == 0
+    told = capsys.readouterr().out
+    command = importlib.import_module(f"safelight.cli.{verb}").Command
+    positional = {"run": "RUN", "data": "DATA"}
+    for field in fields(command):
+        flag = f"--{field.name.replace('_', '-')}"
+        assert flag in told or positional.get(field.name, "?") in told, f"{verb} --help does not name {flag}"
+
+
+def test_the_list_of_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    told = capsys.readouterr().out
+    assert all(verb in told and about in told for verb, about in VERBS.items())
+    assert len(told.splitlines()) <= 24, "one screen"
+    assert main([]) == 2
+    assert main(["help"]) == 0
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"safelight {__version__}\n"
+
+
+def test_python_m_safelight_is_the_same() -> None:
+    done = subprocess.run([sys.executable, "-m", "safelight", "trian"], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "Did you mean 'train'?" in done.stderr
+
+
+def test_how_long_the_help_takes() -> None:
+    """Told, not asserted: a shared machine would make it a coin toss. bench/ has the figures (at most 15x)."""
+    commands = {
+        "python -c pass": ["-c", "pass"],
+        "safelight --help": ["-m", "safelight", "--help"],
+        "safelight train --help": ["-m", "safelight", "train", "--help"],
+    }
+    seconds: dict[str, list[float]] = {name: [] for name in commands}
+    for _ in range(3):
+        for name, words in commands.items():
+            start = time.perf_counter()
+            subprocess.run([sys.executable, *words], stdout=subprocess.DEVNULL, check=True)
+            seconds[name].append(time.perf_counter() - start)
+    bare = statistics.median(seconds["python -c pass"])
+    for name, each in seconds.items():
+        print(f"{name}: {statistics.median(each):.3f} s, {statistics.median(each) / bare:.1f}x")
+    assert all(len(each) == 3 for each in seconds.values())

@@ -1,0 +1,60 @@
+"""The examples run as their first lines say, with settings that take seconds."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+LONGEST = 280  # seconds, on a machine that is shared
+
+
+def run(folder: Path, *words: str) -> str:
+    """Runs Python in a folder and returns its last line."""
+    surroundings = os.environ | {"OMP_NUM_THREADS": "1", "NO_COLOR": "1"}
+    done = subprocess.run(
+        [sys.executable, *words], cwd=folder, env=surroundings, capture_output=True, text=True, timeout=LONGEST
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout.splitlines()[-1]
+
+
+def test_own_module_trains_and_carries_on(tmp_path: Path) -> None:
+    words = (str(EXAMPLES / "own_module.py"), "--steps", "2", "--count", "2", "--run", "run")
+    picture = run(tmp_path, *words)
+    assert picture == os.path.join("run", "samples", "step_00000002.png")
+    with Image.open(tmp_path / picture) as image:
+        assert image.width > 100
+    checkpoint = tmp_path / "run" / "checkpoints" / "step_00000002" / "model.safetensors"
+    before = checkpoint.read_bytes()
+    assert run(tmp_path, *words) == picture
+    assert checkpoint.read_bytes() == before
+
+
+def test_notebook_style_leaves_a_model_that_diffusers_loads(tmp_path: Path) -> None:
+    words = ("--steps", "2", "--count", "2", "--run", "run")
+    grid = run(tmp_path, str(EXAMPLES / "notebook_style.py"), *words)
+    with Image.open(tmp_path / grid) as image:
+        assert image.width > 100
+    assert run(tmp_path, "-m", "safelight", "export", "run", "-o", "pipeline") == "pipeline"
+    words = ("--count", "2", "--steps", "2", "--out", "images")
+    assert run(tmp_path, str(EXAMPLES / "diffusers_load.py"), "pipeline", *words) == "images"
+    names = sorted(path.name for path in (tmp_path / "images").iterdir())
+    assert names == ["000000.png", "000001.png"]
+    with Image.open(tmp_path / "images" / names[0]) as image:
+        assert (image.size, image.mode) == ((8, 8), "L")
+
+
+def test_an_example_that_fails_would_be_noticed(tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match="something went wrong"):
+        run(tmp_path, "-c", "raise SystemExit('something went wrong')")
+
+
+def test_examples_are_all_tested() -> None:
+    text = Path(__file__).read_text(encoding="utf-8")
+    assert [path.name for path in EXAMPLES.glob("*.py") if f'"{path.name}"' not in text] == []

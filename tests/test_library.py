@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+import safelight
+from safelight.config.flags import FLAGS
+from safelight.errors import UsageError
+from safelight.library import settings_of
+
+ORDERS = [
+    "import safelight",
+    "import safelight.train.ema",
+    "from safelight.train import ema",
+    "import safelight.train.ema as ema",
+    "import safelight.export, safelight.generate, safelight.session",
+    "from safelight import Config, Run, open, resume, train",
+]
+
+
+@pytest.mark.parametrize("words", ORDERS)
+def test_the_verbs_are_callable_whatever_was_imported_before(words: str) -> None:
+    """`safelight.train` is a function and a package; twice, because the first call imports the package."""
+    script = f"""
+{words}
+import safelight
+from safelight.errors import UsageError
+for _ in range(2):
+    for verb in (safelight.train, safelight.resume):
+        try:
+            verb("nothing-here", stepps=5)
+        except UsageError as error:
+            assert "steps" in str(error)
+        else:
+            raise SystemExit(verb)
+    assert callable(safelight.open) and safelight.Config() and safelight.Run
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_importing_safelight_is_light() -> None:
+    script = "import sys, safelight; sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script]).returncode == 0
+
+
+def test_everything_promised_is_there() -> None:
+    assert all(getattr(safelight, name) for name in safelight.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'trian'"):
+        safelight.trian  # noqa: B018
+
+
+def test_flags_are_those_of_the_command_line() -> None:
+    assert settings_of({name: 1 for name in FLAGS}) == {key: 1 for key in FLAGS.values()}
+    with pytest.raises(
+        UsageError, match=r"no argument 'stepps'\. Did you mean 'steps'\? Other settings go into settings="
+    ):
+        settings_of({"stepps": 5})
+
+
+def test_a_run_can_be_opened_and_drawn_from(trained_run: Path) -> None:
+    run = safelight.open(trained_run)
+    assert (run.path, run.step, run.config.train.steps) == (trained_run, 6, 6)
+    images = run.sample(3, seed=1, steps=2)
+    assert images.shape == (3, 1, 8, 8)
+    assert torch.equal(images, safelight.open(str(trained_run)).sample(3, seed=1, steps=2))
+
+
+def test_a_model_of_ones_own_is_trained(train_tiny: Callable[..., Path], tmp_path: Path) -> None:
+    """Any nn.Module of (x, t); to resume and to sample it has to be given again, since a run holds no code."""
+
+    class Denoiser(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Conv2d(1, 1, 3, padding=1)
+
+        def forward(self, x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
+            return self.layer(x) * t.view(-1, 1, 1, 1) / 1000
+
+    settings = {"sample.steps": 2, "sample.count": 4, "model.conditional": False, "ema.snapshots": 0}
+    model = Denoiser()
+    before = model.layer.weight.detach().clone()
+    run = safelight.train("digits", run=tmp_path / "run", model=model, steps=3, batch_size=8, settings=settings)
+    assert run.step == 3
+    assert not torch.equal(model.layer.weight, before)
+    assert safelight.resume(tmp_path / "run", model=Denoiser()).step == 3
