@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from safelight.config import Config
 from safelight.data.sources import KNOWN, Images
-from safelight.model.memory import Memory, available_memory, largest_batch, trace_memory
+from safelight.model.memory import Memory, available_memory, largest_batch, traced
 from safelight.terminal import duration
-from safelight.train.build import build, build_model, fit_to_data
-from safelight.train.ema import tracks
+from safelight.train.build import Parts, build, fit_to_data
 from safelight.train.engine import choose_device
+from safelight.train.feed import Inputs
 from safelight.train.stages import stage_steps
 from safelight.train.trial import seconds_per_step
 
@@ -69,27 +72,17 @@ def estimate(config: Config, *, timed: bool = True) -> Estimate:
     """Reads no data: the images are made up in the size and number of channels that the config says."""
     micro_batches = 1 if config.train.accumulate == "auto" else config.train.accumulate
     micro_batch = config.train.batch_size // micro_batches
-    images = stand_ins(config, micro_batch)
-    config = fit_to_data(config, images)
-
-    def trace(count: int) -> Memory:
-        return trace_memory(config, lambda: build_model(config), micro_batch=count, ema_copies=len(tracks(config.ema)))
-
-    memory = trace(micro_batch)
-    parameters = memory.parameters // BYTES
+    memory = trace_step(config, micro_batch)
     available = available_memory(choose_device(config.train.device))
-    seconds = None
-    if timed and memory.peak < available:
-        once = replace(config, train=replace(config.train, accumulate=micro_batches))
-        seconds = seconds_per_step(build(once, images, lambda _: None))
-    checkpoint = parameters * BYTES * (1 + 2 + len(tracks(config.ema)))  # weights, two moments, averages
-    profiles = config.ema.snapshots * len(config.ema.profiles) * parameters * BYTES
+    seconds = time_step(config, micro_batches) if timed and memory.peak < available else None
+    checkpoint = memory.parameters * (1 + 2) + memory.ema  # weights, two moments, averages
+    profiles = config.ema.snapshots * len(config.ema.profiles) * memory.parameters
     return Estimate(
-        parameters=parameters,
+        parameters=memory.parameters // BYTES,
         memory=memory,
         micro_batch=micro_batch,
         available=available,
-        largest_micro_batch=largest_batch(available, trace),
+        largest_micro_batch=largest_batch(available, lambda count: trace_step(config, count)),
         checkpoint=checkpoint,
         disk=checkpoint * (config.checkpoint.keep_last + BEST + 1) + profiles,  # one more while the next is written
         seconds_per_step=seconds,
@@ -98,15 +91,55 @@ def estimate(config: Config, *, timed: bool = True) -> Estimate:
     )
 
 
-def stand_ins(config: Config, count: int) -> Images:
-    """Grey noise in the shape of the data."""
+def trace_step(config: Config, micro_batch: int) -> Memory:
+    """The very step of training, on tensors without content. The second one is counted: it has moments."""
+    train = replace(config.train, batch_size=micro_batch, accumulate=1, device="cpu")
+    config = replace(config, train=train, model=replace(config.model, compile=False))
+    with traced() as live:
+        parts = parts_for(config)
+        state, inputs = parts.state, [empty_inputs(parts.config, micro_batch)]
+        parts.stepper.take(inputs, 0)
+        before = live.now
+        held = parts.stepper.forward(inputs[0], 1)
+        activations = live.now - before
+        del held
+        live.peak = live.now
+        parts.stepper.take(inputs, 1)
+        parameters = total(state.model.parameters())
+        optimizer = total(value for entry in state.optimizer.state.values() for value in entry.values())
+        ema = total(value for shadow in state.averages.shadows.values() for value in shadow)
+        return Memory(parameters, parameters, optimizer, ema, activations, live.peak)
+
+
+def empty_inputs(config: Config, count: int) -> Inputs:
+    side, channels = config.data.image_size, config.data.channels or 3
+    x0, t = torch.empty(count, channels, side, side), torch.zeros(count, dtype=torch.long)
+    labels = torch.zeros(count, dtype=torch.long) if config.model.conditional else None
+    return Inputs(0, np.zeros(count, np.int64), x0, torch.empty_like(x0), t, labels)
+
+
+def total(tensors: Iterable[Tensor]) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+def time_step(config: Config, micro_batches: int) -> float:
+    return seconds_per_step(parts_for(replace(config, train=replace(config.train, accumulate=micro_batches))))
+
+
+def parts_for(config: Config) -> Parts:
+    images = stand_ins(config)
+    return build(fit_to_data(config, images), images, lambda _: None)
+
+
+def stand_ins(config: Config) -> Images:
+    """One black image in the shape of the data."""
     grey = config.data.source in KNOWN or "idx" in config.data.source
     channels = config.data.channels or (1 if grey else 3)
     classes = config.data.classes or (10 if config.model.conditional else 0)
     side = config.data.image_size
     return Images(
-        pixels=np.zeros((max(1, count), side, side, channels), np.uint8),
-        labels=np.zeros(max(1, count), np.int64) if classes else None,
+        pixels=np.zeros((1, side, side, channels), np.uint8),
+        labels=np.zeros(1, np.int64) if classes else None,
         class_names=tuple(map(str, range(classes))),
         names=None,
         rejected=(),

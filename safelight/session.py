@@ -27,7 +27,6 @@ from safelight.train.checkpoint import Loaded, clean, load, load_newest, steps
 from safelight.train.engine import choose_device
 from safelight.train.files import RunLock, write_atomically
 from safelight.train.profiles import rebuild
-from safelight.train.stages import attempt, draw_timelapse
 from safelight.train.state import check_shapes
 from safelight.train.trainer import Trainer
 from safelight.train.trial import seconds_per_step
@@ -110,11 +109,8 @@ def resume(
         if difference(old, parts.config):
             _write_config(folder, parts.config, images, parts)
         if parts.state.counters.step >= config.train.steps:
-            terminal.say(
-                "The run has reached its last step: there is nothing left to train. For more: --steps N --force"
-            )
-            attempt("The timelapse", lambda: draw_timelapse(folder), terminal.say)
-            folder.report(status="finished", step=parts.state.counters.step)
+            terminal.say("The run has reached its last step: nothing is left to train. For more: --steps N --force")
+            Trainer(parts, folder, terminal).run()  # no step, but a snapshot or timelapse that a kill prevented
             return Run(folder.path, parts.config, parts.state.counters.step)
         return _go(parts, images, folder, terminal)
 

@@ -315,6 +315,21 @@ def test_every_python_block_compiles_and_imports_what_exists(page: Path) -> None
                 assert [alias.name for alias in node.names if not hasattr(module, alias.name)] == []
 
 
+# The layout
+
+
+def parts() -> list[str]:
+    """Packages and modules of safelight as CONTRIBUTING names them: `train/`, `keys.py`."""
+    folders = [f"{path.parent.name}/" for path in (ROOT / "safelight").glob("*/__init__.py")]
+    return folders + [path.name for path in (ROOT / "safelight").glob("*.py") if not path.name.startswith("_")]
+
+
+def test_every_part_of_the_package_is_in_the_layout() -> None:
+    text = section((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"), "Layout and the layer rule")
+    assert {"train/", "keys.py"} < set(parts())
+    assert missing((f"`{part}`" for part in [*parts(), "utils/"]), text) == ["`utils/`"]
+
+
 # Links
 
 

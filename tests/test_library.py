@@ -13,17 +13,8 @@ from safelight.config.flags import FLAGS
 from safelight.errors import UsageError
 from safelight.library import settings_of
 
-ORDERS = [
-    "import safelight",
-    "import safelight.train.ema",
-    "from safelight.train import ema",
-    "import safelight.train.ema as ema",
-    "import safelight.export, safelight.generate, safelight.session",
-    "from safelight import Config, Run, open, resume, train",
-]
 
-
-@pytest.mark.parametrize("words", ORDERS)
+@pytest.mark.parametrize("words", ["import safelight", "import safelight.train.ema as ema"])
 def test_the_verbs_are_callable_whatever_was_imported_before(words: str) -> None:
     """`safelight.train` is a function and a package; twice, because the first call imports the package."""
     script = f"""
@@ -56,7 +47,7 @@ def test_everything_promised_is_there() -> None:
 
 
 def test_flags_are_those_of_the_command_line() -> None:
-    assert settings_of({name: 1 for name in FLAGS}) == {key: 1 for key in FLAGS.values()}
+    assert settings_of(dict.fromkeys(FLAGS, 1)) == dict.fromkeys(FLAGS.values(), 1)
     with pytest.raises(
         UsageError, match=r"no argument 'stepps'\. Did you mean 'steps'\? Other settings go into settings="
     ):

@@ -92,6 +92,6 @@ def choose_label(path: Path, word: str, loaded: LoadedModel) -> int:
         return classes  # the label that stands for none
     if word in names:
         return names.index(word)
-    if word.isdigit() and int(word) < classes:
+    if word.isdecimal() and int(word) < classes:
         return int(word)
     raise UsageError(f"--label is {word!r}, but the labels are none and 0 to {classes - 1}{nearest(word, names)}")

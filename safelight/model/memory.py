@@ -1,16 +1,148 @@
-"""What a training step needs in memory (placeholder: the whole module is being written and will replace this file)."""
+"""Memory: how many bytes a computation keeps alive, what a device has left, and what to do when it runs out."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
 
+import psutil
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from safelight.errors import OutOfMemory
+from safelight.model.tracing import LiveBytes
+
+CGROUPS = Path("/sys/fs/cgroup")
+MEMBERSHIP = Path("/proc/self/cgroup")
+# Limit, use, and the line of memory.stat with file cache that is given up when memory is needed.
+CGROUP_2 = ("memory.max", "memory.current", "inactive_file")
+CGROUP_1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+
+WORDS = ("can't allocate memory", "out of memory", "not enough memory", "alloc_failed")
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes of one optimizer step."""
+
+    parameters: int
+    gradients: int
+    optimizer: int
+    ema: int
+    activations: int  # kept from the forward pass for the backward pass
+    peak: int  # of everything together
+
+
+@contextmanager
+def traced(device: torch.device | None = None) -> Iterator[LiveBytes]:
+    """Inside, tensors have shapes but no content: nothing is computed or allocated, everything is counted.
+
+    `device`: where it would really run; unset: the best there is. Only a CPU's kernels and heap are known well
+    enough to be counted too; a GPU's workspaces come on top.
+    """
+    on_cpu = device.type == "cpu" if device is not None else not torch.accelerator.is_available()
+    with FakeTensorMode(allow_non_fake_inputs=True), LiveBytes(on_cpu=on_cpu) as live:
+        yield live
+    gc.collect()
+
+
+def largest_batch(budget: int, trace: Callable[[int], Memory]) -> int:
+    """The most images at a time whose step stays within the budget, 0 if not even one does.
+
+    Memory is a straight line in their number, but for the bends that the heap puts into it: the line's answer
+    is traced too, and the line drawn anew through it until it agrees. What is returned was traced and fits.
+    """
+    base = trace(1).peak
+    if base > budget:
+        return 0
+    fits, too_many = 1, None
+    slope = (trace(5).peak - base) / 4
+    for _ in range(6):
+        guess = 1 + int((budget - base) / max(slope, 1.0))
+        if too_many is not None:
+            guess = min(guess, too_many - 1)
+        if guess <= fits:
+            break
+        peak = trace(guess).peak
+        slope = (peak - base) / (guess - 1)
+        if peak <= budget:
+            fits = guess
+        else:
+            too_many = guess
+    return fits
+
+
+def available_memory(device: torch.device) -> int:
+    """Bytes that a run could still take."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    if device.type == "mps":
+        return torch.mps.recommended_max_memory() - torch.mps.driver_allocated_memory()
+    return max(0, min([psutil.virtual_memory().available, *_left_in_groups(CGROUPS, MEMBERSHIP)]))
+
+
+def _left_in_groups(root: Path, membership: Path) -> Iterator[int]:
+    """What a container leaves, which the machine's own figures do not show."""
+    try:
+        lines = membership.read_text().splitlines()
+    except OSError:  # not Linux
+        return
+    for line in lines:  # 0::/path in version 2, 4:memory:/path in version 1
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            yield from _left_up_from(root, path, CGROUP_2)
+        elif "memory" in controllers.split(","):
+            yield from _left_up_from(root / "memory", path, CGROUP_1)
+
+
+def _left_up_from(root: Path, path: str, files: tuple[str, str, str]) -> Iterator[int]:
+    """Of the group and of all groups around it: each may have a limit. Inside a container only the root is there."""
+    group = PurePosixPath(path.lstrip("/"))
+    for place in (root / group, *(root / parent for parent in group.parents)):
+        try:
+            limit, used = (int((place / name).read_text()) for name in files[:2])
+            cache = dict(line.split() for line in (place / "memory.stat").read_text().splitlines())
+            yield limit - used + int(cache.get(files[2], 0))
+        except (OSError, ValueError):  # not there, or "max": no limit
+            continue
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+    """Running out has a type of its own on CUDA only."""
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or (
+        isinstance(error, RuntimeError) and any(word in str(error).lower() for word in WORDS)
+    )
 
 
 def find_accumulation(attempt: Callable[[int], None], batch_size: int) -> int:
-    attempt(batch_size)
-    return 1
+    """The smallest number of equal micro-batches for which `attempt(size)` does not run out of memory.
+
+    Trap: on a CPU, Linux promises more memory than it has and kills the process that uses it. Only a single
+    allocation larger than all of the machine's memory is refused, so ask `largest_batch` before.
+    """
+    for count in (n for n in range(1, batch_size + 1) if batch_size % n == 0):
+        if _fits(attempt, batch_size // count):
+            return count
+    raise OutOfMemory(
+        "Not even one image at a time fits into memory. Use a smaller data.image_size, narrower model.widths, "
+        "--set model.gradient_checkpointing=true, or --precision bf16."
+    )
+
+
+def _fits(attempt: Callable[[int], None], size: int) -> bool:
+    try:
+        attempt(size)
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+    else:
+        return True
+    gc.collect()  # outside the handler: the traceback would keep the failed pass alive
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+    elif torch.backends.mps.is_available():
+        torch.mps.empty_cache()
+    return False

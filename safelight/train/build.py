@@ -90,7 +90,9 @@ def build(config: Config, images: Images, say: Callable[[str], None], model: nn.
     if config.train.threads is not None:
         torch.set_num_threads(config.train.threads)
     engine = Engine(config.train.device, config.train.precision)
-    model = cast(nn.Module, (build_model(config) if model is None else model).to(engine.device))
+    model = build_model(config) if model is None else model
+    if any(p.device != engine.device for p in model.parameters()):  # tensors of a traced step cannot be moved
+        model = cast(nn.Module, model.to(engine.device))
     if config.model.channels_last:
         model = cast(nn.Module, model.to(memory_format=torch.channels_last))  # pyright: ignore[reportCallIssue]
     network = cast(nn.Module, torch.compile(model)) if config.model.compile else model

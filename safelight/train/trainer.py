@@ -18,6 +18,7 @@ from safelight.train.ema import snapshot_steps
 from safelight.train.guard import Guard
 from safelight.train.interrupts import Interrupts
 from safelight.train.profiles import snapshot_profiles
+from safelight.train.retention import KEEP_ALL
 from safelight.train.speed import Speedometer
 from safelight.train.stages import attempt, draw_stage, draw_timelapse, stage_steps
 from safelight.train.step import StepView
@@ -35,7 +36,6 @@ from safelight.vocabulary import (
 )
 
 HEARTBEAT_SECONDS = 2.0
-ALL = 1 << 30  # of the EMA snapshots are kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Trainer:
         self.config, self.state = parts.config, parts.state
         keep = self.config.checkpoint
         self.writer = Writer(folder.checkpoints, last=keep.keep_last, every=keep.keep_every, say=screen.say)
-        self.profile_writer = Writer(folder.snapshots, last=ALL, every=0, say=screen.say)
+        self.profile_writer = Writer(folder.snapshots, last=KEEP_ALL, every=0, say=screen.say)
         self.record = Record(folder.record, from_step=self.state.counters.step, say=screen.say)
         self._stages = stage_steps(self.config)
         self._snapshots = set(snapshot_steps(self.config.ema.snapshots, self.config.train.steps))
@@ -100,6 +100,8 @@ class Trainer:
     def _train(self, interrupts: Interrupts) -> None:
         counters = self.state.counters
         self.folder.report(status="training", step=counters.step, steps=self.config.train.steps)
+        if counters.step in self._snapshots:
+            self._keep_profiles()  # a kill may have come between the checkpoint and the snapshot of one step
         while counters.step < self.config.train.steps:
             view = self._step(counters.step)
             counters.step += 1
@@ -185,6 +187,7 @@ class Trainer:
 
     def _save(self, *, wait: bool) -> None:
         counters = self.state.counters
+        self.record.flush()  # what lies before a checkpoint is never trained again, so it must not be lost
         if wait:
             self.writer.wait()
         elif self.writer.busy:
@@ -201,10 +204,11 @@ class Trainer:
             self.writer.wait()
 
     def _finish(self) -> None:
-        self._save(wait=True)
+        if self.state.counters.step not in steps_on_disk(self.folder.checkpoints):
+            self._save(wait=True)
         attempt("The timelapse", lambda: draw_timelapse(self.folder), self.screen.say)
         step = self.state.counters.step
-        if self.writer.last_saved != step:
+        if step not in steps_on_disk(self.folder.checkpoints):
             self.folder.report(status="unsaved", step=step)
             raise CheckpointError(
                 f"Training reached step {step}, but it could not be saved. Free space in {self.folder.checkpoints} and "

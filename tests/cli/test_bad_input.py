@@ -17,6 +17,7 @@ from PIL import Image
 
 from safelight import __version__
 from safelight.cli import main
+from safelight.train import manifest
 
 TINY = [
     "--steps=2",
@@ -155,9 +156,10 @@ OF_A_RUN = [
     (2, ["sample", "{run}", "--label", "1"], ["--label needs a conditional model"]),
     (2, ["sample", "{run}", "--guidance", "2"], ["--guidance is 2", "without labels", "leave --guidance out"]),
     (2, ["sample", "{run}", "--guidance", "nan"], ["--guidance is 'nan'", "a number"]),
-    (2, ["sample", "{labelled}", "--label", "11"], ["--label is '11'", "from 0 to 9"]),
-    (2, ["sample", "{labelled}", "--label", "-1"], ["--label is '-1'", "from 0 to 9"]),
-    (2, ["sample", "{labelled}", "--label", "cat"], ["--label is 'cat'", "from 0 to 9"]),
+    (2, ["sample", "{labelled}", "--label", "11"], ["--label is '11'", "none and 0 to 9"]),
+    (2, ["sample", "{labelled}", "--label", "-1"], ["--label is '-1'", "none and 0 to 9"]),
+    (2, ["sample", "{labelled}", "--label", "²"], ["--label is '²'"]),
+    (2, ["sample", "{labelled}", "--label", "cat"], ["--label is 'cat'", "none and 0 to 9"]),
     (2, ["sample", "{run}", "-n", "1", "-o", "words.txt"], ["words.txt cannot be written", "another place with -o"]),
     (2, ["sample", "{run}", "-n", "1", "-o", "words.txt/x.png"], ["cannot be written", "another place with -o"]),
     (2, ["sample", "{run}", "-n", "1", "-o", "/proc/x.png"], ["/proc/x.png cannot be written"]),
@@ -216,7 +218,8 @@ def test_the_healthy_run_samples_exports_and_resumes(copied: Path, capsys: pytes
     assert ask(capsys, "sample", str(copied), "-n", "2", "-o", "images", "--ema", "0.2")[:2] == (0, "images\n")
     assert ask(capsys, "export", str(copied), "-o", "pipeline")[:2] == (0, "pipeline\n")
     assert ask(capsys, "resume", str(copied))[:2] == (0, f"{copied}\n")
-    assert Image.open("out.png").width > 8
+    with Image.open("out.png") as page:
+        assert page.width > 8
     assert len(list(Path("images").glob("*.png"))) == 2
     assert Path("pipeline/model_index.json").is_file()
 
@@ -232,11 +235,12 @@ def _plant_pickle(checkpoint: Path, *, honest_manifest: bool) -> None:
     target = checkpoint / "model.safetensors"
     target.write_bytes(pickle.dumps(Bomb()))
     if honest_manifest:  # whoever can write the file can also write its hash
-        manifest = json.loads((checkpoint / "manifest.json").read_text())
-        for entry in manifest["files"]:
+        body = json.loads((checkpoint / "manifest.json").read_text())
+        del body["sha256"]
+        for entry in body["files"]:
             if entry["name"] == target.name:
                 entry |= {"size": target.stat().st_size, "sha256": hashlib.sha256(target.read_bytes()).hexdigest()}
-        (checkpoint / "manifest.json").write_text(json.dumps(manifest))
+        (checkpoint / "manifest.json").write_bytes(manifest.seal(body))
 
 
 @pytest.mark.parametrize("honest_manifest", [False, True])

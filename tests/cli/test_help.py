@@ -43,7 +43,7 @@ def test_help_answers_without_the_heavy_libraries(arguments: list[str]) -> None:
 
 def test_the_probe_sees_imports() -> None:
     """Negative control."""
-    assert {"torch", "numpy"} <= probe("--help", script="import torch\n" + PROBE)[2]
+    assert "numpy" in probe("--help", script="import numpy\n" + PROBE)[2]
 
 
 @pytest.mark.parametrize(

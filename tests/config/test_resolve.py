@@ -41,9 +41,11 @@ def test_order_is_default_preset_file_flags(tmp_path: Path) -> None:
     """One setting that each layer has, and one that only the layers below have."""
     file = write(tmp_path, "train: {steps: 77, seed: 5}\ndata: {flip: true}")
     flags = {"train.steps": 99}
+    preset, default = PRESETS["digits"]["train"]["steps"], Config().train.steps
+    assert len({preset, default, 77, 99}) == 4
     layers = [
-        ({}, 20_000, 0, 32),
-        ({"preset": "digits"}, 1200, 0, 8),
+        ({}, default, 0, 32),
+        ({"preset": "digits"}, preset, 0, 8),
         ({"preset": "digits", "file": file}, 77, 5, 8),
         ({"preset": "digits", "file": file, "settings": flags}, 99, 5, 8),
         ({"file": file, "settings": flags}, 99, 5, 32),
@@ -242,8 +244,8 @@ def test_an_unknown_preset_is_told_with_the_nearest() -> None:
 @pytest.mark.parametrize(
     ("text", "steps"),
     [
-        (b"", 20_000),
-        (b"# nothing but words\n", 20_000),
+        (b"", Config().train.steps),
+        (b"# nothing but words\n", Config().train.steps),
         (b"train:\n  steps: 5\n", 5),
         (b"\xef\xbb\xbftrain:\n  steps: 5\n", 5),  # a BOM, as Windows writes it
         (b"train:\r\n  steps: 5\r\n", 5),
@@ -362,5 +364,5 @@ def test_flatten_and_back() -> None:
 
 def test_difference_names_what_changed() -> None:
     old, new = Config(), resolve(settings={"train.steps": 5, "model.widths": "16"})
-    assert difference(old, new) == {"train.steps": (20_000, 5), "model.widths": (list(old.model.widths), [16])}
+    assert difference(old, new) == {"train.steps": (old.train.steps, 5), "model.widths": (list(old.model.widths), [16])}
     assert difference(old, Config()) == {}

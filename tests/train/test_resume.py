@@ -142,7 +142,7 @@ def test_finished_run_says_so_and_touches_nothing(tmp_path: Path) -> None:
     before = fingerprints(whole)
     terminal = Quiet()
     session.resume(whole, terminal=terminal)
-    assert any("nothing left to train" in text for text in terminal.said)
+    assert any("nothing is left to train" in text for text in terminal.said)
     assert fingerprints(whole) == before
 
 

@@ -1,0 +1,213 @@
+"""Imports point only downward, and nothing that could run foreign code is called anywhere."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import safelight
+
+PACKAGE = Path(safelight.__file__).parent
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+# From the ground up. A part may import from the lines below its own, and within itself.
+LAYERS = [
+    ["vocabulary", "errors", "keys"],
+    ["config"],
+    ["run", "record", "data", "diffusion", "model", "pictures"],
+    ["generate", "export"],
+    ["train"],
+    ["terminal"],
+    ["session"],
+    ["estimate"],
+    ["library"],
+    ["cli"],
+    ["__main__"],
+]
+RANK = {part: rank for rank, layer in enumerate(LAYERS) for part in layer}
+
+# Not an import, but a name that both have: see safelight/train/__init__.py.
+ALLOWED = {("train/__init__.py", "library")}
+
+LIGHT = ["vocabulary", "errors", "keys", "config", "run", "record", "terminal"]
+HEAVY = {"torch", "diffusers", "accelerate", "safetensors", "PIL", "sklearn"}
+
+
+def imported(tree: ast.AST, package: str = "safelight") -> Iterator[tuple[int, str]]:
+    """(line, dotted name) of everything a file imports, wherever in it: inside functions and by name too."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, name.name) for name in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                home = package.split(".")[: len(package.split(".")) - node.level + 1]
+                base = ".".join([*home, base]).rstrip(".")
+            yield from ((node.lineno, f"{base}.{name.name}") for name in node.names)
+        elif isinstance(node, ast.Call) and _called(node) in ("importlib.import_module", "import_module", "__import__"):
+            yield from ((node.lineno, a.value) for a in node.args[:1] if isinstance(a, ast.Constant))
+
+
+def _called(node: ast.Call) -> str:
+    return ast.unparse(node.func)
+
+
+def part_of(file: Path) -> str:
+    return file.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def package_of(file: Path) -> str:
+    return ".".join(["safelight", *file.relative_to(PACKAGE).parts[:-1]])
+
+
+def wrong_way(source: str, part: str, package: str = "safelight") -> list[str]:
+    """What of safelight a file imports that does not lie below it, in words."""
+    found = []
+    for line, name in imported(ast.parse(source), package):
+        top, _, rest = name.partition(".")
+        target = rest.partition(".")[0]
+        if top != "safelight" or target == part or target not in RANK:
+            continue  # another library, the same part, or a name of safelight/__init__.py such as __version__
+        if RANK[target] >= RANK[part]:
+            found.append(
+                f"line {line} imports safelight.{target}, which does not lie below {part}. Imports point only "
+                f"downward: {' < '.join(', '.join(layer) for layer in LAYERS)}. Move what both need further down, or "
+                f"pass it in as an argument."
+            )
+    return found
+
+
+# The face of the package names what lies above it, and imports it only when asked: tested by itself.
+BELOW_THE_FACE = [file for file in FILES if file != PACKAGE / "__init__.py"]
+
+
+@pytest.mark.parametrize("file", BELOW_THE_FACE, ids=lambda file: str(file.relative_to(PACKAGE)))
+def test_imports_point_only_downward(file: Path) -> None:
+    part = part_of(file)
+    assert part in RANK, (
+        f"safelight/{part} has no place among the layers yet. Put it into LAYERS in tests/test_layers.py, above "
+        "everything it imports and below everything that imports it."
+    )
+    found = wrong_way(file.read_text(), part, package_of(file))
+    name = str(file.relative_to(PACKAGE))
+    found = [words for words in found if not any(name == f and f"safelight.{t}," in words for f, t in ALLOWED)]
+    assert not found, f"safelight/{name}: " + "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("source", "part", "wrong"),
+    [
+        ("import safelight.train", "config", True),
+        ("from safelight.train.ema import Averages", "diffusion", True),
+        ("def f():\n    from safelight import session", "train", True),
+        ("if TYPE_CHECKING:\n    from safelight.cli import main", "library", True),
+        ("import importlib\nimportlib.import_module('safelight.library')", "train", True),
+        ("from safelight.data import sources", "model", True),  # neighbours
+        ("from ..cli import main", "train", True),
+        ("from safelight.config import Config", "train", False),
+        ("from safelight import __version__", "config", False),
+        ("from safelight.train.files import RunLock", "train", False),
+        ("from .files import RunLock", "train", False),
+        ("import torch", "train", False),
+        ("from safelight import keys", "cli", False),
+    ],
+)
+def test_the_check_sees_what_it_should(source: str, part: str, wrong: bool) -> None:
+    assert bool(wrong_way(source, part, f"safelight.{part}")) == wrong
+
+
+def test_the_face_of_the_package_imports_nothing_at_once() -> None:
+    tree = ast.parse((PACKAGE / "__init__.py").read_text())
+    at_once = ast.Module([node for node in tree.body if not isinstance(node, ast.If)], [])
+    assert {name.partition(".")[0] for _, name in imported(at_once)} <= {"__future__", "typing", "importlib"}
+
+
+@pytest.mark.parametrize("part", LIGHT)
+def test_light_parts_do_not_import_torch(part: str) -> None:
+    """Rules, dashboard, report and `--help` read the record and the config; they must not wait for torch."""
+    for file in [f for f in FILES if part_of(f) == part]:
+        heavy = [
+            f"line {n}: {name}" for n, name in imported(ast.parse(file.read_text())) if name.split(".")[0] in HEAVY
+        ]
+        assert not heavy, (
+            f"{file} belongs to a part that must stay light, but imports {heavy}. Move that to a part above."
+        )
+
+
+def test_light_parts_are_light_in_practice() -> None:
+    """Also not by way of something else."""
+    modules = [
+        ".".join(["safelight", *f.relative_to(PACKAGE).with_suffix("").parts]).removesuffix(".__init__")
+        for f in FILES
+        if part_of(f) in LIGHT
+    ]
+    script = f"import sys, {', '.join(modules)}; print(*sorted({HEAVY} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
+
+
+MODULES = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "marshal", "shelve", "joblib"}
+CALLS = {"eval", "exec", "compile", "torch.load", "torch.save", "os.system", "os.popen"}
+YAML = {"load", "load_all", "full_load", "unsafe_load", "Loader", "FullLoader", "UnsafeLoader"}
+
+
+def dangers(source: str) -> list[str]:
+    """What could run code that lies in a file, or call a shell."""
+    tree = ast.parse(source)
+    found = [f"line {n} imports {name}" for n, name in imported(tree) if MODULES & set(name.split("."))]
+    found += [f"line {n} imports {name}" for n, name in imported(tree) if name in CALLS or name == "yaml.load"]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            name = _called(node)
+            if name in CALLS or name.endswith((".load_pickle", "pickle.load")):
+                found.append(f"line {node.lineno} calls {name}")
+            words = {k.arg: k.value.value for k in node.keywords if isinstance(k.value, ast.Constant)}
+            for key in ("allow_pickle", "shell", "trust_remote_code"):
+                if words.get(key) is True:
+                    found.append(f"line {node.lineno} passes {key}=True")
+        elif isinstance(node, ast.Attribute) and ast.unparse(node.value) == "yaml" and node.attr in YAML:
+            found.append(f"line {node.lineno} uses yaml.{node.attr}")
+    return found
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(PACKAGE)))
+def test_nothing_can_run_foreign_code(file: Path) -> None:
+    found = dangers(file.read_text())
+    assert not found, (
+        f"{file}: {found}. A file that safelight opens must never run code: tensors are safetensors, state is JSON, "
+        "configs are yaml.SafeLoader."
+    )
+
+
+@pytest.mark.parametrize(
+    ("source", "wrong"),
+    [
+        ("import pickle", True),
+        ("from pickle import loads", True),
+        ("import torch\ntorch.load('x')", True),
+        ("from torch import load", True),
+        ("torch.load('x', weights_only=True)", True),
+        ("eval('1')", True),
+        ("exec('1')", True),
+        ("import yaml\nyaml.load(x, Loader=yaml.SafeLoader)", True),
+        ("import yaml\nyaml.unsafe_load(x)", True),
+        ("class L(yaml.Loader): pass", True),
+        ("np.load(x, allow_pickle=True)", True),
+        ("subprocess.run(x, shell=True)", True),
+        ("import yaml\nyaml.safe_load(x)", False),
+        ("class L(yaml.SafeLoader): pass", False),
+        ("model.eval()", False),
+        ("re.compile('x')", False),
+        ("torch.compile(model)", False),
+        ("json.load(x)", False),
+        ("safetensors.torch.load(x)", False),
+        ("np.load(x)", False),
+    ],
+)
+def test_the_search_sees_what_it_should(source: str, wrong: bool) -> None:
+    assert bool(dangers(source)) == wrong
