@@ -110,9 +110,9 @@ def main() -> None:
         ("settings", f"FD-lite0 (N = {SAMPLES})", "parameters"),
         rows,
         (
-            f"Fréchet distance on EfficientNet-Lite0 features at {SIDE} px of {SAMPLES} samples (DDIM, 50 steps, averaged "
-            f"weights) against up to {REFERENCES} real images; lower is better, and the distance of this few samples is "
-            "biased upwards: compare within the table only.",
+            f"Fréchet distance on EfficientNet-Lite0 features at {SIDE} px of {SAMPLES} samples (DDIM, 50 steps, "
+            f"averaged weights) against up to {REFERENCES} real images; lower is better, and the distance of this few "
+            "samples is biased upwards: compare within the table only.",
             "The difference between the first two rows is what a seed is worth: smaller differences mean nothing.",
         ),
     )

@@ -89,13 +89,18 @@ def open_run(path: Path) -> RunFolder:
     return folder
 
 
-def create_run(path: Path) -> RunFolder:
-    """A new folder; one that already holds a run is never written over."""
-    folder = RunFolder(path)
-    if os.path.lexists(folder.config):
+def refuse_used(path: Path) -> None:
+    """A folder that already holds a run, told before anything is read or built."""
+    if os.path.lexists(RunFolder(path).config):
         raise UsageError(
             f"{path} already holds a run. Carry it on with `safelight resume {path}`, or choose another --run."
         )
+
+
+def create_run(path: Path) -> RunFolder:
+    """A new folder; one that already holds a run is never written over."""
+    refuse_used(path)
+    folder = RunFolder(path)
     try:
         folder.samples.mkdir(parents=True, exist_ok=True)
         folder.checkpoints.mkdir(exist_ok=True)

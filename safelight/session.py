@@ -19,10 +19,11 @@ from safelight.config.resolve import difference, resolve, to_yaml
 from safelight.data.sources import Images, open_images
 from safelight.errors import CheckpointError, SafelightError, UsageError
 from safelight.generate import Request, generate
+from safelight.model.memory import is_out_of_memory
 from safelight.model.unet import describe_unet
-from safelight.run import RunFolder, create_run, free_name, open_run, point_latest
+from safelight.run import RunFolder, create_run, free_name, open_run, point_latest, refuse_used
 from safelight.terminal import Terminal
-from safelight.train.build import Parts, build, build_model, environment, fit_to_data
+from safelight.train.build import Parts, build, build_model, environment, fit_to_data, out_of_memory
 from safelight.train.checkpoint import Loaded, clean, load, load_newest, steps
 from safelight.train.engine import choose_device
 from safelight.train.files import RunLock, write_atomically
@@ -47,10 +48,11 @@ class Run:
     config: Config
     step: int
 
-    def sample(self, count: int = 64, *, seed: int = 0, **how: Any) -> Tensor:
-        """Images in [-1, 1] from the averaged weights; `how` as in `generate.Request`."""
-        model = load_model(self.path, step=self.step).model
-        return generate(model, self.config, Request(count, seed, **how))
+    def sample(self, count: int = 64, *, seed: int = 0, model: nn.Module | None = None, **how: Any) -> Tensor:
+        """Images in [-1, 1] from the averaged weights; `how` as in `generate.Request`. A model of your own has to be
+        given again: a run folder holds weights, never code."""
+        loaded = load_model(self.path, step=self.step, model=model)
+        return generate(loaded.model, self.config, Request(count, seed, **how))
 
 
 def train(
@@ -68,9 +70,10 @@ def train(
     images = _open_images(config, terminal)
     config = fit_to_data(config, images)
     path = run or free_name(Path("runs"), Path(config.data.source).stem or "run")
+    refuse_used(path)
+    parts = build(config, images, terminal.say, model)
     folder = create_run(path)
     with RunLock(folder.path):
-        parts = build(config, images, terminal.say, model)
         _write_config(folder, parts.config, images, parts)
         point_latest(folder)
         return _go(parts, images, folder, terminal)
@@ -117,7 +120,7 @@ def resume(
 
 def _go(parts: Parts, images: Images, folder: RunFolder, terminal: Terminal) -> Run:
     started, config = time.time(), parts.config
-    terminal.first_screen(parts, images, folder, seconds_per_step(parts))
+    terminal.first_screen(parts, images, folder, _seconds_per_step(parts))
     trainer = Trainer(parts, folder, terminal)
     try:
         with terminal.live():
@@ -129,6 +132,15 @@ def _go(parts: Parts, images: Images, folder: RunFolder, terminal: Terminal) -> 
         raise
     terminal.last_screen(parts, folder, time.time() - started)
     return Run(folder.path, config, parts.state.counters.step)
+
+
+def _seconds_per_step(parts: Parts) -> float:
+    try:
+        return seconds_per_step(parts)
+    except RuntimeError as error:
+        if is_out_of_memory(error):
+            raise out_of_memory(parts.config) from error
+        raise
 
 
 def _open_images(config: Config, terminal: Terminal) -> Images:
@@ -234,6 +246,7 @@ def load_model(
     loaded = _choose_checkpoint(folder, step, say)
     chosen = choose_device(device)
     if model is None:
+        _refuse_foreign(folder)
         model = build_model(config, folder.architecture())
     check_shapes(model.state_dict(), loaded)
     model.load_state_dict(loaded.tensors["model"])
@@ -245,17 +258,28 @@ def load_model(
     return LoadedModel(model.to(chosen).eval(), config, loaded.step)
 
 
+def _refuse_foreign(folder: RunFolder) -> None:
+    if folder.architecture() is None:
+        raise UsageError(
+            f"{folder.path} was trained with a model of your own, whose code is not in the run folder. Use it from "
+            f'Python: safelight.open("{folder.path}").sample(model=your_model)'
+        )
+
+
 def _choose_checkpoint(folder: RunFolder, step: int | None, say: Any) -> Loaded:
     present = steps(folder.checkpoints) if folder.checkpoints.is_dir() else []
     if not present:
         raise CheckpointError(f"{folder.path} has no checkpoint yet. Train it first: safelight resume {folder.path}")
-    if step is None:
-        loaded = load_newest(folder.checkpoints, say)
-        assert loaded is not None, "there were checkpoints"
-        return loaded
-    if step not in present:
+    if step is not None and step not in present:
         raise UsageError(f"{folder.path} has no checkpoint of step {step}. It has: {', '.join(map(str, present))}.")
-    return load(folder.checkpoints / f"step_{step:08d}")
+    problems: list[str] = []
+    for candidate in [step] if step is not None else reversed(present):
+        try:
+            return load(folder.checkpoints / f"step_{candidate:08d}")
+        except CheckpointError as error:  # only told: the run may be training, and setting aside is its business
+            problems.append(str(error))
+            say(f"Checkpoint step_{candidate:08d} cannot be used. {error}")
+    raise CheckpointError(f"No checkpoint of {folder.path} can be loaded. {problems[0]}")
 
 
 @torch.no_grad()

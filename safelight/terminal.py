@@ -148,8 +148,7 @@ class Terminal:
                 ("timelapse", str(folder.samples / "timelapse.gif")),
                 ("model", str(folder.checkpoints / f"step_{counters.step:08d}")),
                 ("findings", refused),
-                ("next", f"safelight sample {folder.path} -n 64 -o samples.png"),
-                ("", f"safelight export {folder.path} -o pipeline"),
+                *_next_commands(folder),
             ],
         )
 
@@ -157,6 +156,13 @@ class Terminal:
         self.console.print(Text(title, style=f"bold {ACCENT}"))
         for name, value in rows:
             self.console.print(Text.assemble((f"  {name:<11}", "dim"), value), soft_wrap=True)
+
+
+def _next_commands(folder: RunFolder) -> list[tuple[str, str]]:
+    if folder.architecture() is None:  # a model of the user's own: only its owner can call it
+        return [("next", f'safelight.open("{folder.path}").sample(model=your_model)')]
+    sample = f"safelight sample {folder.path} -n 64 -o samples.png"
+    return [("next", sample), ("", f"safelight export {folder.path} -o pipeline")]
 
 
 def _images_in_words(images: Images) -> str:

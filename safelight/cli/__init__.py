@@ -54,7 +54,8 @@ def _run(verb: str, rest: list[str]) -> int:
     from safelight.errors import SafelightError
 
     command = importlib.import_module(f"safelight.cli.{verb}").Command
-    parsed = tyro.cli(command, prog=f"safelight {verb}", args=rest)  # --help and unknown flags end here
+    # --help and unknown flags end here.
+    parsed = tyro.cli(command, prog=f"safelight {verb}", args=rest, config=(tyro.conf.FlagCreatePairsOff,))
     try:
         parsed.run_command()
     except SafelightError as error:

@@ -39,9 +39,15 @@ class Command:
 
     def run_command(self) -> None:
         config = config_from(self)
+        from pathlib import Path
+
         from safelight.config.check import check
+        from safelight.data.sources import KNOWN
+        from safelight.errors import DataError
 
         check(config)
+        if config.data.source not in KNOWN and not Path(config.data.source).exists():
+            raise DataError(f"{config.data.source} is no file or folder. Name one, or one of: {', '.join(KNOWN)}.")
         from safelight.estimate import estimate
         from safelight.terminal import Terminal
 

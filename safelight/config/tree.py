@@ -70,7 +70,7 @@ class Model:
     compile: bool = False
     """Run the model through torch.compile: faster on GPUs, and resume is no longer promised to be exact."""
     channels_last: bool = False
-    """Lay images out channel by channel: faster convolutions on most GPUs."""
+    """Lay images out pixel by pixel, all channels together: faster convolutions on most GPUs."""
     init: str | None = None
     """Folder of a diffusers pipeline or U-Net (safetensors) to start from instead of random weights."""
 
@@ -196,7 +196,7 @@ class Sample:
     """The pictures drawn while training, always from the same noise."""
 
     every: int | None = None
-    """Steps between pictures; unset: a twentieth of the run."""
+    """Steps between pictures; unset: 20 in all, closer together at the start, where most happens."""
     count: int = 64
     """Images in the grid."""
     sampler: Sampler = "ddim"

@@ -258,7 +258,7 @@ def test_a_pickle_called_safetensors_is_never_opened(
 
 def test_one_damaged_checkpoint_is_passed_over(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
     checkpoints = sorted((copied / "checkpoints").glob("step_*"))
-    assert len(checkpoints) == 2
+    assert len(checkpoints) >= 2
     _plant_pickle(checkpoints[-1], honest_manifest=True)
     code, _, err = ask(capsys, "sample", str(copied), "-n", "1", "-o", "out.png")
     assert code == 0

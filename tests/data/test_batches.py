@@ -93,9 +93,7 @@ def test_rows_hold_the_images_they_name() -> None:
     source = images(9)
     assert source.labels is not None
     rows = Batches(source, seed=0, batch_size=9, flip=False).rows(2, 0, 9)
-    expected = source.pixels[rows.ids].transpose(0, 3, 1, 2).astype(np.float32) / np.float32(
-        127.5
-    ) - np.float32(1)
+    expected = source.pixels[rows.ids].transpose(0, 3, 1, 2).astype(np.float32) / np.float32(127.5) - np.float32(1)
     assert rows.images.dtype == torch.float32
     assert rows.images.is_contiguous()
     assert np.array_equal(rows.images.numpy(), expected)

@@ -174,9 +174,7 @@ def test_a_broken_file_has_a_reason_in_words(tmp_path: Path) -> None:
         assert str(tmp_path) not in str(reason.value), "the name is told beside the reason"
 
 
-def test_a_huge_image_is_refused_before_it_is_decoded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_huge_image_is_refused_before_it_is_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plain("L", 0, (100, 50)).save(tmp_path / "huge.png")
     monkeypatch.setattr(decode, "MAX_PIXELS", 4_999)
     monkeypatch.setattr(Image.Image, "load", lambda image: pytest.fail("decoded"))

@@ -69,9 +69,7 @@ def test_fashion_mnist_is_found_where_debian_puts_it(tmp_path: Path, monkeypatch
     assert images.labels.tolist() == list(range(6))
 
 
-def test_missing_fashion_mnist_says_how_to_install_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_fashion_mnist_says_how_to_install_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sources, "FASHION_MNIST", tmp_path / "nowhere.gz")
     with pytest.raises(DataError, match="apt-get install dataset-fashion-mnist"):
         read("fashion-mnist")

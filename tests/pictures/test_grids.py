@@ -53,9 +53,7 @@ def test_what_is_not_finite_is_magenta(value: float, channels: int) -> None:
     assert (pixels == 128).all(axis=3).sum() == 2 * 16 - 1
 
 
-@pytest.mark.parametrize(
-    ("side", "factor"), [(1, 64), (8, 8), (16, 4), (28, 2), (32, 2), (33, 1), (64, 1), (100, 1)]
-)
+@pytest.mark.parametrize(("side", "factor"), [(1, 64), (8, 8), (16, 4), (28, 2), (32, 2), (33, 1), (64, 1), (100, 1)])
 def test_images_stand_in_rows_enlarged_by_a_whole_factor(side: int, factor: int) -> None:
     images = noise(5, side, side, 3)
     page = np.asarray(grid(images, columns=3))
