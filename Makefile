@@ -34,8 +34,16 @@ demo: $(VENV)/ready
 	@echo "timelapse    $(RUN)/samples/timelapse.gif"
 	@echo "model        $(RUN)/pipeline (diffusers.DDIMPipeline.from_pretrained)"
 
+# One thread per process: two test processes share the cores.
 test: $(VENV)/ready-dev
-	$(BIN)/python -m pytest -n 2
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+
+# One after the other, on a quiet machine.
+bench: $(VENV)/ready-dev
+	$(BIN)/python -m bench.overhead
+	$(BIN)/python -m bench.memory
+	$(BIN)/python -m bench.kills
+	$(BIN)/python -m bench.peers
 
 check: $(VENV)/ready-dev
 	$(BIN)/ruff format --check .

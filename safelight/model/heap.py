@@ -9,18 +9,19 @@ import sys
 from collections.abc import Iterable, Sequence
 
 # glibc maps large blocks one by one and gives them back when they are freed, but only above a threshold that
-# rises with every block freed, up to 32 MiB. Smaller tensors live on the heap and leave holes there, into
-# which the records of later tensors (COMPANIONS) are put: the next tensor of the same size no longer fits.
-# A fifth to two thirds of a small model's memory is lost that way. No formula gives the number, so the
-# allocator itself is asked: a child process repeats the calls and never touches what it is given. It
-# inherits MALLOC_ and GLIBC_TUNABLES settings. A low, fixed threshold would avoid the holes, but the page
-# faults then cost half of a step's time again (measured).
+# rises with every block freed, up to 32 MiB. Smaller tensors live on the heap and leave holes there. Small
+# objects settle in the holes, and the next tensor of the same size no longer fits: a fifth to two thirds of a
+# small model's memory is lost that way. No formula gives the number, so the allocator itself is asked: a child
+# process repeats the calls and never touches what it is given. It inherits MALLOC_ and GLIBC_TUNABLES settings.
+# A low, fixed threshold would leave no holes, but costs half of a step's time again in page faults (measured).
 
 Event = tuple[int, int]
 """A block's number and its bytes when it is taken, 0 when it is given back."""
 
 COMPANIONS = (184, 104)
 """Bytes of TensorImpl and StorageImpl in torch 2.13, which come and go with every tensor."""
+PASSING = (24, 40, 56, 72, 88)
+"""Bytes of most of the 20 small objects that an operation makes and drops; malloc keeps the last few in place."""
 ALIGNMENT = 64
 """Of torch's CPU tensors. glibc takes a larger block and cuts it: that, too, leaves holes."""
 REPEATS = 10
@@ -54,10 +55,13 @@ class _Heap:
 
     def play(self, events: Iterable[Event]) -> None:
         for number, size in events:
+            passing = [self._library.malloc(count) for count in PASSING]
             if size:
                 self._take(number, size)
             else:
                 self.give_back(number)
+            for block in passing:
+                self._library.free(block)
 
     def rename(self, old: int, new: int) -> None:
         self._blocks[new] = self._blocks.pop(old)
