@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ from safelight.run import RunFolder, create_run, free_name, open_run, point_late
 from safelight.terminal import Terminal
 from safelight.train.build import Parts, build, build_model, environment, fit_to_data, out_of_memory
 from safelight.train.checkpoint import Loaded, clean, load, load_newest, steps
-from safelight.train.engine import choose_device
+from safelight.train.engine import busy_machine, choose_device
 from safelight.train.files import RunLock, write_atomically
 from safelight.train.profiles import rebuild
 from safelight.train.state import check_shapes
@@ -120,7 +121,10 @@ def resume(
 
 def _go(parts: Parts, images: Images, folder: RunFolder, terminal: Terminal) -> Run:
     started, config = time.time(), parts.config
+    load = os.getloadavg()[0]  # before our own threads add to it
     terminal.first_screen(parts, images, folder, _seconds_per_step(parts))
+    if parts.engine.device.type == "cpu" and (hint := busy_machine(load, os.cpu_count() or 1, torch.get_num_threads())):
+        terminal.say(hint)
     trainer = Trainer(parts, folder, terminal)
     try:
         with terminal.live():

@@ -20,12 +20,12 @@ Event = tuple[int, int]
 
 COMPANIONS = (184, 104)
 """Bytes of TensorImpl and StorageImpl in torch 2.13, which come and go with every tensor."""
-PASSING = (24, 40, 56, 72, 88)
-"""Bytes of most of the 20 small objects that an operation makes and drops; malloc keeps the last few in place."""
+PASSING = (*(24, 40) * 4, 56, 72, 88, 104, 184, 776, 824)
+"""Bytes of the small objects that an operation makes and drops, in about the proportion that was counted."""
 ALIGNMENT = 64
 """Of torch's CPU tensors. glibc takes a larger block and cuts it: that, too, leaves holes."""
-REPEATS = 10
-"""Steps after which the heap grows no more."""
+REPEATS = 5
+"""Steps after which the heap hardly grows any more."""
 
 
 class _Usage(ctypes.Structure):
@@ -55,13 +55,10 @@ class _Heap:
 
     def play(self, events: Iterable[Event]) -> None:
         for number, size in events:
-            passing = [self._library.malloc(count) for count in PASSING]
             if size:
                 self._take(number, size)
             else:
                 self.give_back(number)
-            for block in passing:
-                self._library.free(block)
 
     def rename(self, old: int, new: int) -> None:
         self._blocks[new] = self._blocks.pop(old)
@@ -72,12 +69,15 @@ class _Heap:
             self._library.free(block)
 
     def _take(self, number: int, size: int) -> None:
+        passing = [self._library.malloc(count) for count in PASSING]
         companions = [self._library.malloc(count) for count in COMPANIONS]
         block = ctypes.c_void_p()
         if self._library.posix_memalign(ctypes.byref(block), ALIGNMENT, size):
             self._refused[number] = size  # more than the machine has: it would have been a mapping of its own
         self._blocks[number] = [*companions, block.value]
         self.peak = max(self.peak, self._held() - self._start)
+        for small in passing:
+            self._library.free(small)
 
     def _held(self) -> int:
         return self._library.mallinfo2().held + sum(self._refused.values())

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.utils.parametrizations import spectral_norm
 from torch.nn.utils.parametrize import ParametrizationList
 from torch.utils.checkpoint import checkpoint
@@ -127,7 +128,7 @@ def add_spectral_norm(model: nn.Module, seed: int = 0) -> int:
     """
     layers = [(n, m) for n, m in _named_block_layers(model) if isinstance(m, nn.Conv2d | nn.Linear)]
     for name, layer in layers:
-        if not torch.any(layer.weight):
+        if not isinstance(layer.weight, FakeTensor) and not torch.any(layer.weight):
             raise UsageError(f"model.spectral_norm cannot divide {name} by its norm: its weights are all zero.")
     with _fixed_random(key(seed, "init", 1)):
         for _, layer in layers:

@@ -72,6 +72,16 @@ class Engine:
         return str(self.device)
 
 
+def busy_machine(load: float, cores: int, threads: int) -> str | None:
+    """Threads of one step wait for each other: with one core taken, all of them crawl (30 times slower, measured)."""
+    if threads < 2 or load < 0.5 + cores - threads or "OMP_WAIT_POLICY" in os.environ:
+        return None
+    return (
+        f"Other programs keep this machine busy (load {load:.1f} on {cores} cores). If training crawls, give it fewer "
+        f"cores (--set train.threads={max(1, threads - 1)}) or patience (OMP_WAIT_POLICY=passive in the environment)."
+    )
+
+
 def choose_device(name: str) -> torch.device:
     """The device asked for, or the best there is; an absent one is an error, never a silent CPU."""
     present = ["cpu"]

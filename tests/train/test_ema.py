@@ -209,7 +209,7 @@ def test_shadows_never_alias_the_weights() -> None:
         (Ema(kind="exponential"), {MAIN, "0.05", "0.1"}),
         (Ema(snapshots=0), {MAIN}),
     ],
-    ids=str,
+    ids=["power", "other width", "exponential", "no snapshots"],
 )
 def test_tracks(settings: Ema, tracks: set[str]) -> None:
     averages, _ = walk(settings, 20)
