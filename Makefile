@@ -27,7 +27,7 @@ $(VENV)/ready-dev: $(VENV)/ready
 demo: $(VENV)/ready
 	@rm -rf $(RUN)
 	$(BIN)/safelight train --run $(RUN)
-	$(BIN)/safelight sample $(RUN) -n 64 -o $(RUN)/samples/final.png
+	$(BIN)/safelight sample $(RUN) -n 80 -o $(RUN)/samples/final.png
 	$(BIN)/safelight export $(RUN) -o $(RUN)/pipeline
 	@echo
 	@echo "sample grid  $(RUN)/samples/final.png"

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from safelight.train.build import Parts
 
 CASES = {"digits": 128, "tiny": 64, "small": 8, "base": 2}  # images at a time: what a CPU can do in minutes
-STEPS = 3
+STEPS = {"digits": 40, "tiny": 10, "small": 4, "base": 3}  # small tensors settle late, and large ones take long
 WANTED = 0.15
 
 NOTES = [
     "Estimate: the step of `safelight train`, traced on tensors without content (`safelight estimate`), fp32.",
-    f"Measured: growth of the resident peak of a fresh process over {STEPS} real steps, after steps of a tiny model "
-    "have loaded every library. Both without the images of a data set and without pictures.",
+    f"Measured: growth of the resident peak of a fresh process over real steps ({STEPS}), after steps of a tiny "
+    "model have loaded every library. Both without the images of a data set and without pictures.",
     "Tensors alone: what the estimate would be without the copies that oneDNN makes around every convolution and "
     "without the holes that freed tensors leave in the C library's heap. The rest of the estimate is those two.",
     "Activations: kept from the forward pass for the backward pass.",
@@ -100,15 +100,15 @@ def measure(preset: str, checkpointing: bool) -> None:
     from safelight.estimate import parts_for
 
     warm = {"model.widths": (16, 32), "model.head_width": 16, "train.batch_size": 2}
-    step_real(parts_for(resolve(preset="digits", settings=warm)))
+    step_real(parts_for(resolve(preset="digits", settings=warm)), 2)
     Path("/proc/self/clear_refs").write_text("5")  # the peak so far is forgotten
     before = resident("VmRSS")
-    step_real(parts_for(configure(preset, checkpointing)))
+    step_real(parts_for(configure(preset, checkpointing)), STEPS[preset])
     print(resident("VmHWM") - before, flush=True)
 
 
-def step_real(parts: Parts) -> None:
-    for step in range(STEPS):
+def step_real(parts: Parts, steps: int) -> None:
+    for step in range(steps):
         parts.stepper.take(parts.feed.take(step), step)
 
 
