@@ -14,7 +14,6 @@ import argparse
 import contextlib
 import io
 import shutil
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -103,17 +102,20 @@ def main() -> None:
     for name in arguments.only or VARIANTS:
         distance, parameters = measure(arguments.source, VARIANTS[name], arguments.steps, reference)
         rows.append((name, f"{distance:.0f}", f"{parameters / 1e6:.2f} M"))
-        print(rows[-1], file=sys.stderr, flush=True)
+        report(arguments.source, rows)  # after every row: the next takes minutes
+
+
+def report(source: str, rows: Sequence[Sequence[object]]) -> None:
     write_table(
-        f"recipe-{arguments.source}",
-        f"The default recipe on {arguments.source}, one factor changed at a time",
+        f"recipe-{source}",
+        f"The default recipe on {source}, one factor changed at a time",
         ("settings", f"FD-lite0 (N = {SAMPLES})", "parameters"),
         rows,
         (
             f"Fréchet distance on EfficientNet-Lite0 features at {SIDE} px of {SAMPLES} samples (DDIM, 50 steps, "
             f"averaged weights) against up to {REFERENCES} real images; lower is better, and the distance of this few "
             "samples is biased upwards: compare within the table only.",
-            "The difference between the first two rows is what a seed is worth: smaller differences mean nothing.",
+            "Differences no larger than that between two seeds of one setting mean nothing.",
         ),
     )
 
