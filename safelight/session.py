@@ -27,7 +27,7 @@ from safelight.terminal import Terminal
 from safelight.train.build import Parts, build, build_model, environment, fit_to_data, out_of_memory
 from safelight.train.checkpoint import Loaded, clean, load, load_newest, steps
 from safelight.train.engine import busy_machine, choose_device
-from safelight.train.files import RunLock, write_atomically
+from safelight.files import RunLock, write_atomically
 from safelight.train.profiles import rebuild
 from safelight.train.state import check_shapes
 from safelight.train.trainer import Trainer

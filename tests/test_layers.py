@@ -18,6 +18,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # From the ground up. A part may import from the lines below its own, and within itself.
 LAYERS = [
     ["vocabulary", "errors", "keys"],
+    ["files"],
     ["config"],
     ["run", "record", "data", "diffusion", "model", "pictures"],
     ["generate", "export"],
@@ -111,7 +112,7 @@ def test_imports_point_only_downward(file: Path) -> None:
         ("from ..cli import main", "train", True),
         ("from safelight.config import Config", "train", False),
         ("from safelight import __version__", "config", False),
-        ("from safelight.train.files import RunLock", "train", False),
+        ("from safelight.files import RunLock", "train", False),
         ("from .files import RunLock", "train", False),
         ("import torch", "train", False),
         ("from safelight import keys", "cli", False),

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from safelight.errors import CheckpointError
 from safelight.train import manifest, retention, tensorfile
-from safelight.train.files import DISK, TEMPORARY, Disk, Unreadable, make_directories, write_durably
+from safelight.files import DISK, TEMPORARY, Disk, Unreadable, make_directories, write_durably
 from safelight.train.manifest import Entry
 from safelight.train.retention import KEEP_ALL as KEEP_ALL
 from safelight.train.retention import clean as clean

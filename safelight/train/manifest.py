@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from safelight.errors import CheckpointError
-from safelight.train.files import DISK, Disk, Unreadable, open_plain, read_chunks, read_plain
+from safelight.files import DISK, Disk, Unreadable, open_plain, read_chunks, read_plain
 from safelight.train.tensorfile import unique
 
 NAME = "manifest.json"

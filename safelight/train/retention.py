@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from safelight.train import manifest
-from safelight.train.files import DISK, TEMPORARY, Disk, remove_tree
+from safelight.files import DISK, TEMPORARY, Disk, remove_tree
 
 KEEP_ALL = 1 << 30  # as `last`: the past is kept whole, and nothing is deleted to make room either
 _TRASH, _CORRUPT, _REPLACED = ".trash-", ".corrupt-", ".replaced-"

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from safelight.errors import CheckpointError
-from safelight.train.files import CHUNK
+from safelight.files import CHUNK
 
 LARGEST_HEADER = 16 << 20  # about 150,000 tensors; the format itself allows 100 MB
 _METADATA = "__metadata__"

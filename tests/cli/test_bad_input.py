@@ -377,7 +377,7 @@ def test_a_refusal_leaves_no_run_folder(here: Path, capsys: pytest.CaptureFixtur
 
 def test_a_run_that_another_process_holds_is_refused(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
     hold = (
-        "import sys, time; from pathlib import Path; from safelight.train.files import RunLock\n"
+        "import sys, time; from pathlib import Path; from safelight.files import RunLock\n"
         "with RunLock(Path(sys.argv[1])):\n    print('held', flush=True); time.sleep(120)"
     )
     holder = subprocess.Popen([sys.executable, "-c", hold, str(copied)], stdout=subprocess.PIPE, text=True)

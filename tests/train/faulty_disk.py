@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from safelight.train.files import Disk
+from safelight.files import Disk
 
 CALLS = [name for name in vars(Disk) if not name.startswith("_")]
 

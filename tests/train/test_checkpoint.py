@@ -16,7 +16,7 @@ from moments import NAN, QUICK, assert_equal, newest, poisoned, save, snapshot
 
 from safelight.errors import CheckpointError
 from safelight.train.checkpoint import Snapshot, clean, load, load_newest, retain, steps, write
-from safelight.train.files import Unreadable
+from safelight.files import Unreadable
 
 # Saving and loading
 

@@ -20,7 +20,7 @@ from test_tensorfile import ATTACKS
 from safelight.errors import CheckpointError
 from safelight.train import checkpoint, manifest, tensorfile
 from safelight.train.checkpoint import load, load_newest, steps, write
-from safelight.train.files import Unreadable
+from safelight.files import Unreadable
 
 
 def reseal(path: Path, file: str, /, **change: Any) -> None:

@@ -38,7 +38,7 @@ from moments import QUICK, assert_equal
 from safelight.errors import CheckpointError
 from safelight.train import checkpoint, manifest, retention
 from safelight.train.checkpoint import Snapshot, clean, load_newest, retain, write
-from safelight.train.files import Disk
+from safelight.files import Disk
 from safelight.train.snapshot import prepare
 
 Saved = tuple[int, int]  # step, version

@@ -11,7 +11,7 @@ from faulty_disk import FaultyDisk, QuickDisk
 from moments import NAN, QUICK, assert_equal, newest, poisoned, save, snapshot
 
 from safelight.train.checkpoint import KEEP_ALL, Writer, steps
-from safelight.train.files import Disk
+from safelight.files import Disk
 
 
 class Gate(QuickDisk):

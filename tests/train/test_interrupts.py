@@ -67,7 +67,7 @@ class RunLockFree:
         self._run = run
 
     def __enter__(self) -> None:
-        from safelight.train.files import RunLock
+        from safelight.files import RunLock
 
         with RunLock(self._run):
             pass
@@ -87,7 +87,7 @@ def test_second_process_refuses_while_the_first_trains(tmp_path: Path) -> None:
 
 
 def test_full_disk_costs_checkpoints_but_not_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from safelight.train.files import Disk
+    from safelight.files import Disk
 
     def full(self: Disk, descriptor: int, content: memoryview) -> int:
         raise OSError(28, os.strerror(28))
@@ -112,7 +112,7 @@ def test_full_disk_costs_checkpoints_but_not_the_run(tmp_path: Path, monkeypatch
 def test_full_disk_at_the_end_is_an_error_that_says_how_to_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from safelight.train.files import Disk
+    from safelight.files import Disk
 
     def full(self: Disk, descriptor: int, content: memoryview) -> int:
         raise OSError(28, os.strerror(28))

@@ -12,7 +12,7 @@ from safelight import session
 from safelight.errors import CheckpointError, RunBusy, UsageError
 from safelight.record.store import read_signal
 from safelight.train.checkpoint import Writer, load, steps
-from safelight.train.files import RunLock
+from safelight.files import RunLock
 
 VARIANTS = {
     "plain": {},

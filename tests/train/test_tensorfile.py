@@ -15,7 +15,7 @@ from moments import same
 from torch import Tensor
 
 from safelight.errors import CheckpointError
-from safelight.train import files, tensorfile
+from safelight import files, tensorfile
 from safelight.train.tensorfile import LARGEST_HEADER, lay_out, parse
 
 DTYPES = [

@@ -21,7 +21,7 @@ from faulty_disk import (
 )
 
 from safelight.errors import CheckpointError, RunBusy
-from safelight.train.files import (
+from safelight.files import (
     Disk,
     RunLock,
     Unreadable,
@@ -140,7 +140,7 @@ def test_reading_is_bounded_and_plain(tmp_path: Path) -> None:
 HOLDER = """
 import sys, time
 from pathlib import Path
-from safelight.train.files import RunLock
+from safelight.files import RunLock
 with RunLock(Path(sys.argv[1])):
     print("locked", flush=True)
     time.sleep(60)
