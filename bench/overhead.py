@@ -16,7 +16,8 @@ from bench.measure import HOST, Alternation, Block, Enough, Spread, ratios, spee
 from safelight import session
 from safelight.config import Config
 from safelight.config.resolve import resolve
-from safelight.data.sources import Images, open_images
+from safelight.data.images import Images
+from safelight.data.prepare import open_images
 from safelight.diffusion.objective import target_of
 from safelight.diffusion.schedule import make_schedule
 from safelight.model.unet import predict

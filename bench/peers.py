@@ -36,7 +36,7 @@ from bench.measure import HOST, Alternation, Block, Enough, ratios, speeds, writ
 from safelight import session
 from safelight.config import Config
 from safelight.config.resolve import resolve
-from safelight.data.sources import open_images
+from safelight.data.prepare import open_images
 from safelight.model.unet import predict
 from safelight.train.build import build_model, fit_to_data
 

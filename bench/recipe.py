@@ -27,7 +27,7 @@ from torch.nn import functional
 from bench.measure import write_table
 from safelight.config.resolve import resolve
 from safelight.data.batches import scale
-from safelight.data.sources import open_images
+from safelight.data.prepare import open_images
 from safelight.generate import Request, generate
 from safelight.session import load_model, train
 from safelight.terminal import Terminal

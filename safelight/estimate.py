@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from safelight.config import Config
-from safelight.data.sources import KNOWN, Images
+from safelight.data.images import Images
+from safelight.data.sources import KNOWN
 from safelight.model.memory import Memory, available_memory, largest_batch, traced
 from safelight.terminal import duration
 from safelight.train.build import Parts, build, fit_to_data
@@ -133,16 +134,14 @@ def parts_for(config: Config) -> Parts:
 
 def stand_ins(config: Config) -> Images:
     """One black image in the shape of the data."""
-    grey = config.data.source in KNOWN or "idx" in config.data.source
-    channels = config.data.channels or (1 if grey else 3)
+    source = config.data.source
+    channels = config.data.channels or KNOWN.get(source.partition(":")[0], 1 if "idx" in source else 3)
     classes = config.data.classes or (10 if config.model.conditional else 0)
     side = config.data.image_size
     return Images(
         pixels=np.zeros((1, side, side, channels), np.uint8),
         labels=np.zeros(1, np.int64) if classes else None,
         class_names=tuple(map(str, range(classes))),
-        names=None,
-        rejected=(),
         fingerprint="",
     )
 

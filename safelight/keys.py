@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import hashlib
 
-STREAMS = ("order", "flip", "timestep", "noise", "label_drop", "dropout", "init", "sample", "probe")
+STREAMS = (
+    "order", "flip", "crop", "jitter", "balance", "shapes",
+    "timestep", "noise", "label_drop", "dropout", "init", "sample", "probe",
+)  # fmt: skip
 
 
 def key(seed: int, stream: str, *position: int) -> int:

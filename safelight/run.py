@@ -43,6 +43,10 @@ class RunFolder:
         return self.path / "record.sqlite"
 
     @property
+    def data(self) -> Path:
+        return self.path / "data.json"
+
+    @property
     def architecture_file(self) -> Path:
         return self.path / "model.json"
 

@@ -17,8 +17,11 @@ from safelight import __version__
 from safelight.config import Config
 from safelight.config.check import check
 from safelight.config.resolve import difference, resolve, to_yaml
-from safelight.data.sources import Images, open_images
+from safelight.data.images import Images
+from safelight.data.page import summary
+from safelight.data.prepare import open_images
 from safelight.errors import CheckpointError, SafelightError, UsageError
+from safelight.files import RunLock, write_atomically
 from safelight.generate import Request, generate
 from safelight.model.memory import is_out_of_memory
 from safelight.model.unet import describe_unet
@@ -27,7 +30,6 @@ from safelight.terminal import Terminal
 from safelight.train.build import Parts, build, build_model, environment, fit_to_data, out_of_memory
 from safelight.train.checkpoint import Loaded, clean, load, load_newest, steps
 from safelight.train.engine import busy_machine, choose_device
-from safelight.files import RunLock, write_atomically
 from safelight.train.profiles import rebuild
 from safelight.train.state import check_shapes
 from safelight.train.trainer import Trainer
@@ -36,9 +38,13 @@ from safelight.train.trial import seconds_per_step
 # What may change between two sittings without changing what is trained. The first group leaves even the bits alone.
 SAME_BITS = {"checkpoint.every", "checkpoint.keep_last", "checkpoint.keep_every", "checkpoint.keep_best",
              "sample.every", "sample.count", "sample.sampler", "sample.steps", "sample.guidance", "data.workers",
-             "data.source", "data.max_bad", "train.max_refused"}  # fmt: skip
+             "data.source", "data.cache", "data.scan_workers", "data.max_bad", "data.max_pixels", "data.max_megabytes",
+             "data.max_seconds", "data.max_memory", "train.max_refused"}  # fmt: skip
 SAME_MEANING = {"train.device", "train.accumulate", "train.threads", "model.compile", "model.channels_last",
                 "model.gradient_checkpointing"}  # fmt: skip
+
+
+TOLD = 10  # files left out that are named on the screen
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +81,9 @@ def train(
     parts = build(config, images, terminal.say, model)
     folder = create_run(path)
     with RunLock(folder.path):
-        _write_config(folder, parts.config, images, parts)
+        _write_config(folder, parts)
         point_latest(folder)
-        return _go(parts, images, folder, terminal)
+        return _go(parts, folder, terminal)
 
 
 def resume(
@@ -111,18 +117,18 @@ def resume(
             _check_environment(loaded, terminal)
             terminal.say(f"Resumed from {loaded.path} at step {loaded.step} of {config.train.steps}.")
         if difference(old, parts.config):
-            _write_config(folder, parts.config, images, parts)
+            _write_config(folder, parts)
         if parts.state.counters.step >= config.train.steps:
             terminal.say("The run has reached its last step: nothing is left to train. For more: --steps N --force")
             Trainer(parts, folder, terminal).run()  # no step, but a snapshot or timelapse that a kill prevented
             return Run(folder.path, parts.config, parts.state.counters.step)
-        return _go(parts, images, folder, terminal)
+        return _go(parts, folder, terminal)
 
 
-def _go(parts: Parts, images: Images, folder: RunFolder, terminal: Terminal) -> Run:
+def _go(parts: Parts, folder: RunFolder, terminal: Terminal) -> Run:
     started, config = time.time(), parts.config
     load = os.getloadavg()[0]  # before our own threads add to it
-    terminal.first_screen(parts, images, folder, _seconds_per_step(parts))
+    terminal.first_screen(parts, folder, _seconds_per_step(parts))
     if parts.engine.device.type == "cpu" and (hint := busy_machine(load, os.cpu_count() or 1, torch.get_num_threads())):
         terminal.say(hint)
     trainer = Trainer(parts, folder, terminal)
@@ -148,23 +154,24 @@ def _seconds_per_step(parts: Parts) -> float:
 
 
 def _open_images(config: Config, terminal: Terminal) -> Images:
-    with terminal.bar("Reading images") as advance:
-        images = open_images(config.data, advance)
-    for name, reason in images.rejected[:10]:
+    with terminal.bar("Preparing images") as advance:
+        images = open_images(config.data, advance, terminal.say)
+    for name, reason in images.rejected[:TOLD]:
         terminal.say(f"Left out {name}: {reason}")
-    if len(images.rejected) > 10:
-        terminal.say(f"… and {len(images.rejected) - 10} more; the whole list is in run.json.")
+    if len(images.rejected) > TOLD:
+        terminal.say(f"… and {len(images.rejected) - TOLD} more; the whole list is in data.json of the run.")
     return images
 
 
-def _write_config(folder: RunFolder, config: Config, images: Images, parts: Parts) -> None:
+def _write_config(folder: RunFolder, parts: Parts) -> None:
+    config, images = parts.config, parts.images
     facts = {
         "versions": environment(),
         "data": {
-            "images": len(images.pixels),
+            "images": len(images),
             "fingerprint": images.fingerprint,
             "class_names": list(images.class_names),
-            "rejected": [list(pair) for pair in images.rejected],
+            "rejected": len(images.rejected),
         },
         "exact": not config.model.compile and parts.engine.device.type == "cpu",
         "created": folder.status().get("created", time.time()),
@@ -174,6 +181,7 @@ def _write_config(folder: RunFolder, config: Config, images: Images, parts: Part
         architecture = describe_unet(parts.state.model)
         if architecture is not None:
             write_atomically(folder.architecture_file, json.dumps(architecture, indent=1).encode())
+        write_atomically(folder.data, json.dumps(summary(images, config.data), indent=1).encode())
         write_atomically(folder.config, to_yaml(config).encode())
     except OSError as error:
         raise UsageError(
@@ -215,7 +223,7 @@ def _check_data(folder: RunFolder, images: Images, force: bool) -> None:
     before = folder.status().get("data", {}).get("fingerprint")
     if before is not None and before != images.fingerprint and not force:
         raise UsageError(
-            f"The images are not those that {folder.path} was trained on ({len(images.pixels):,} now, fingerprint "
+            f"The images are not those that {folder.path} was trained on ({len(images):,} now, fingerprint "
             f"{images.fingerprint[:12]} instead of {before[:12]}). Add --force to go on with them, or start a new run."
         )
 

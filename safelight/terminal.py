@@ -19,7 +19,6 @@ from rich.text import Text
 from safelight import __version__
 
 if TYPE_CHECKING:
-    from safelight.data.sources import Images
     from safelight.run import RunFolder
     from safelight.train.build import Parts
     from safelight.train.trainer import Progress
@@ -118,15 +117,15 @@ class Terminal:
             task = bar.add_task(what, total=None)
             yield lambda done, total: bar.update(task, completed=done, total=total)
 
-    def first_screen(self, parts: Parts, images: Images, folder: RunFolder, seconds: float) -> None:
+    def first_screen(self, parts: Parts, folder: RunFolder, seconds: float) -> None:
         config, step = parts.config, parts.state.counters.step
-        epochs = config.train.steps * config.train.batch_size / len(images.pixels)
+        epochs = parts.batches.epoch(config.train.steps)
         left = duration((config.train.steps - step) * seconds)
         self._table(
             f"safelight {__version__}",
             [
                 ("device", f"{parts.engine.describe()}, {config.train.precision}"),
-                ("data", f"{config.data.source}: {_images_in_words(images)}"),
+                ("data", f"{config.data.source}: {_images_in_words(parts)}"),
                 ("model", _model_in_words(parts)),
                 ("batch", _batch_in_words(parts)),
                 ("steps", f"{step:,} to {config.train.steps:,} ({epochs:,.0f} epochs in all)"),
@@ -165,10 +164,12 @@ def _next_commands(folder: RunFolder) -> list[tuple[str, str]]:
     return [("next", sample), ("", f"safelight export {folder.path} -o pipeline")]
 
 
-def _images_in_words(images: Images) -> str:
-    count, side, _, channels = images.pixels.shape
+def _images_in_words(parts: Parts) -> str:
+    images, data = parts.images, parts.config.data
     classes = f", {len(images.class_names)} classes" if images.class_names else ""
-    return f"{count:,} images, {side} px, {'grey' if channels == 1 else 'colour'}{classes}"
+    held = f", {len(images) - parts.batches.count:,} held out" if data.held_out else ""
+    colour = "grey" if data.channels == 1 else "colour"
+    return f"{len(images):,} images, {data.image_size} px, {colour}{classes}{held}"
 
 
 def _model_in_words(parts: Parts) -> str:

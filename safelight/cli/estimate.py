@@ -13,7 +13,7 @@ class Command:
     """Tell what a run would need before it starts: memory by a traced step, time by a timed one, and disk."""
 
     data: Source = None
-    """digits, fashion-mnist, an idx file, or a folder of images."""
+    """digits, shapes, fashion-mnist, a folder of images, a zip of one, or an idx file."""
     preset: Word = None
     """digits, tiny, small or base."""
     config: File = None
@@ -39,15 +39,15 @@ class Command:
 
     def run_command(self) -> None:
         config = config_from(self)
-        from pathlib import Path
+        import os
 
         from safelight.config.check import check
-        from safelight.data.sources import KNOWN
+        from safelight.data.sources import is_known, not_found
         from safelight.errors import DataError
 
         check(config)
-        if config.data.source not in KNOWN and not Path(config.data.source).exists():
-            raise DataError(f"{config.data.source} is no file or folder. Name one, or one of: {', '.join(KNOWN)}.")
+        if not is_known(config.data.source) and not os.path.exists(os.path.expanduser(config.data.source)):
+            raise DataError(not_found(config.data.source))
         from safelight.estimate import estimate
         from safelight.terminal import Terminal
 

@@ -15,7 +15,7 @@ class Command:
     """
 
     data: Source = None
-    """digits, fashion-mnist, an idx file, or a folder of images (subfolders are classes)."""
+    """digits, shapes, fashion-mnist, a folder of images (subfolders are classes), a zip of one, or an idx file."""
     run: Folder = None
     """Run folder; must not hold a run yet. Without it: runs/NAME-1, runs/NAME-2, …"""
     preset: Word = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import asdict, fields
 
@@ -17,6 +18,11 @@ TOLD_INITIAL_SHARE, REFUSED_INITIAL_SHARE = 0.02, 0.5
 
 POSITIVE = [
     "data.image_size",
+    "data.scan_workers",
+    "data.max_pixels",
+    "data.max_megabytes",
+    "data.max_seconds",
+    "data.max_memory",
     "model.layers",
     "model.head_width",
     "model.norm_groups",
@@ -40,6 +46,7 @@ POSITIVE = [
 ]
 NOT_NEGATIVE = [
     "data.workers",
+    "data.random_crop",
     "optimizer.weight_decay",
     "optimizer.warmup",
     "ema.snapshots",
@@ -49,6 +56,8 @@ NOT_NEGATIVE = [
 ]
 SHARES = [
     "data.max_bad",
+    "data.held_out",
+    "data.jitter",
     "model.dropout",
     "model.label_drop",
     "optimizer.beta1",
@@ -58,6 +67,9 @@ SHARES = [
     "ema.decay",
 ]
 BELOW_ONE = ["optimizer.beta1", "optimizer.beta2"]
+
+COLOURS = {"white": (255, 255, 255), "black": (0, 0, 0), "grey": (128, 128, 128)}
+LARGEST_MARGIN = 1.0  # of data.random_crop: at that, a window shows a quarter of the picture
 
 
 def check(config: Config) -> list[str]:
@@ -122,10 +134,24 @@ def _out_of_range(config: Config) -> Iterator[str]:
                 yield f"{section.name}.{name} is {value}, but it must be a finite number."
     if config.data.channels not in (None, 1, 3):
         yield f"data.channels is {config.data.channels}, but it must be 1 (grey) or 3 (colour)."
-    if not 0 <= config.data.background <= 255:
-        yield f"data.background is {config.data.background}, but a grey level lies between 0 and 255."
+    if colour_of(config.data.background) is None:
+        names = ", ".join(COLOURS)
+        yield f"data.background is {config.data.background!r}, but it must be {names}, or #rrggbb such as #20a0ff."
+    if config.data.random_crop > LARGEST_MARGIN:
+        yield f"data.random_crop is {config.data.random_crop}, but it must be at most {LARGEST_MARGIN:g}."
+    if config.data.held_out == 1:
+        yield "data.held_out is 1, but then no image is left to train on."
     if config.train.threads is not None and config.train.threads < 1:
         yield f"train.threads is {config.train.threads}, but it must be at least 1."
+
+
+def colour_of(word: str) -> tuple[int, int, int] | None:
+    """(red, green, blue), or None if the word names no colour."""
+    if word in COLOURS:
+        return COLOURS[word]
+    if re.fullmatch("#[0-9a-fA-F]{6}", word):
+        return int(word[1:3], 16), int(word[3:5], 16), int(word[5:7], 16)
+    return None
 
 
 def _bad_model(config: Config) -> Iterator[str]:

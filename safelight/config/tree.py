@@ -15,6 +15,7 @@ Sampler = Literal["ddim", "ddpm", "dpm-solver++"]
 Clip = Literal["fixed", "adaptive", "none"]
 Average = Literal["power", "exponential"]
 Fit = Literal["crop", "pad"]
+Filter = Literal["bicubic", "lanczos"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -22,7 +23,8 @@ class Data:
     """Which images, and how they become squares of numbers."""
 
     source: str = "digits"
-    """`digits`, `fashion-mnist`, an idx file, or a folder of images (subfolders are classes)."""
+    """`digits`, `shapes`, `fashion-mnist`, an idx file, a folder of images (subfolders are classes), a zip of one, or a
+    dataset saved by HF `datasets`."""
     image_size: int = 32
     """Side of the square the model sees, in pixels."""
     channels: int | None = None
@@ -31,14 +33,37 @@ class Data:
     """Number of labels; unset: as the source has. Filled in when a run starts."""
     fit: Fit = "crop"
     """How a picture that is not square becomes one: `crop` its centre or `pad` it. Nothing is ever squashed."""
-    background: int = 255
-    """Grey level (0 to 255) behind transparent pixels and in the bars of `pad`."""
+    filter: Filter = "bicubic"
+    """How the last factor of two to four is shrunk, after whole boxes of pixels are averaged. `lanczos` is sharper and
+    rings at hard edges."""
+    background: str = "white"
+    """Colour behind transparent pixels and in the bars of `pad`: `white`, `black`, `grey` or `#rrggbb`."""
     flip: bool = False
     """Mirror half of the images, afresh in every epoch. Wrong for text and digits, good for most photographs."""
+    random_crop: float = 0.0
+    """Images are kept larger by this share, and every epoch cuts a window at random; 0: always the same view."""
+    jitter: float = 0.0
+    """Largest random change of brightness, contrast and saturation, as a share. The model learns these colours."""
+    balance: bool = False
+    """Draw every class equally often, however many images it has."""
+    held_out: float = 0.0
+    """Share of the images kept out of training, chosen by their content: copies of one picture stay together."""
     workers: int = 0
     """Threads that prepare batches ahead of the training step; 0 prepares each one when it is needed."""
+    cache: str | None = None
+    """Folder of prepared images; unset: $SAFELIGHT_CACHE, or safelight in the user's cache folder."""
+    scan_workers: int | None = None
+    """Processes that decode new files; unset: one per core."""
     max_bad: float = 0.1
     """Largest share of unreadable files that training may start with."""
+    max_pixels: int = 64_000_000
+    """A file with more pixels is not decoded."""
+    max_megabytes: float = 200.0
+    """A larger file is not opened."""
+    max_seconds: float = 30.0
+    """Decoding one file may take this long."""
+    max_memory: float = 2000.0
+    """Megabytes that decoding one file may take."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from safelight.data.sources import Images
+from safelight.data.augment import jitter, windows
+from safelight.data.images import Images
 from safelight.keys import key
 
 
@@ -26,82 +27,126 @@ class Rows:
 
 
 @dataclass(frozen=True, slots=True)
-class _Epoch:
-    order: np.ndarray
-    flipped: np.ndarray | None
-    """bool [n], by dataset index."""
+class Views:
+    """How an image is varied from epoch to epoch."""
+
+    flip: bool = False
+    side: int | None = None
+    """Side of the window that is cut out at random; unset: the whole image."""
+    jitter: float = 0.0
 
 
 class Batches:
-    """One permutation of the set after another, cut into batches that run on across the end of an epoch."""
+    """One pass over the set after another, cut into batches that run on across the end of an epoch."""
 
-    def __init__(self, images: Images, *, seed: int, batch_size: int, flip: bool) -> None:
-        assert len(images.pixels) > 0, "no images"
+    def __init__(
+        self,
+        images: Images,
+        *,
+        seed: int,
+        batch_size: int,
+        views: Views | None = None,
+        ids: np.ndarray | None = None,
+        balance: bool = False,
+    ) -> None:
+        """`ids`: the rows that are drawn from; unset: all. `balance`: every class equally often."""
+        self.count = len(images) if ids is None else len(ids)
+        assert self.count > 0, "no images"
         assert batch_size > 0, f"batch_size is {batch_size}"
         assert images.pixels.dtype == np.uint8, f"pixels are {images.pixels.dtype}, not uint8"
         every_value = scale(np.arange(256, dtype=np.uint8).reshape(256, 1, 1, 1))
         assert (every_value.min(), every_value.max()) == (-1, 1), "the scale leaves [-1, 1]"
-        self._images = images
-        self._seed = seed
-        self._batch_size = batch_size
-        self._flip = flip
-        self._epochs: OrderedDict[int, _Epoch] = OrderedDict()
-        # The current epoch, the next, and as many more as one batch of a tiny set runs through.
-        self._kept = 2 + batch_size // len(images.pixels)
+        self._images, self._seed, self._batch_size = images, seed, batch_size
+        self._views = views or Views()
+        # One pile of rows, or one for each class.
+        self._piles = [ids] if not balance else _by_class(images, ids)
+        self._orders: OrderedDict[tuple[int, int], np.ndarray] = OrderedDict()
+        # Of each pile the current pass, the next, and as many more as one batch of a tiny set runs through.
+        self._kept = sum(2 + batch_size // len(pile if pile is not None else images) for pile in self._piles)
         self._lock = threading.Lock()
 
     def ids(self, step: int) -> np.ndarray:
         """Dataset index of each of the `batch_size` rows of this step; steps count from 0."""
-        return self._draw(step, 0, self._batch_size)[0]
+        return self._draw(step, 0, self._batch_size)
 
     def rows(self, step: int, start: int, stop: int) -> Rows:
         """Rows `start` to `stop` of this step's batch, whichever process or micro-batch asks for them."""
-        ids, flipped = self._draw(step, start, stop)
-        pixels = self._images.pixels.take(ids, axis=0)
-        if flipped is not None:
+        ids = self._draw(step, start, stop)
+        pixels = self._images.take(ids)
+        if self._views.side is not None and self._views.side < pixels.shape[1]:
+            pixels = windows(pixels, self._views.side, self._numbers("crop", step, start, stop)[:, :2])
+        if self._views.flip:
+            flipped = self._numbers("flip", step, start, stop)[:, 0] < 0.5
             pixels[flipped] = pixels[flipped, :, ::-1]
-        labels = None if self._images.labels is None else torch.from_numpy(self._images.labels.take(ids))
-        return Rows(torch.from_numpy(scale(pixels)), labels, ids)
+        scaled = scale(pixels)
+        if self._views.jitter:
+            scaled = jitter(scaled, self._views.jitter, self._numbers("jitter", step, start, stop)[:, :3])
+        labels = None if self._images.labels is None else torch.from_numpy(self._images.labels[ids].astype(np.int64))
+        return Rows(torch.from_numpy(scaled), labels, ids)
 
     def epoch(self, step: int) -> float:
         """Passes over the data completed before this step."""
-        return step * self._batch_size / len(self._images.pixels)
+        return step * self._batch_size / self.count
 
-    def _draw(self, step: int, start: int, stop: int) -> tuple[np.ndarray, np.ndarray | None]:
+    def _draw(self, step: int, start: int, stop: int) -> np.ndarray:
         assert step >= 0, f"step {step}"
         assert 0 <= start <= stop <= self._batch_size, f"rows {start} to {stop} of {self._batch_size}"
-        position, end = step * self._batch_size + start, step * self._batch_size + stop
-        count = len(self._images.pixels)
-        ids = np.empty(stop - start, np.int64)
-        flipped = np.empty(stop - start, np.bool_) if self._flip else None
-        filled = 0
-        while position < end:
-            number, offset = divmod(position, count)
-            length = min(count - offset, end - position)
-            epoch = self._epoch(number)
-            piece = slice(filled, filled + length)
-            ids[piece] = epoch.order[offset : offset + length]
-            if flipped is not None and epoch.flipped is not None:
-                flipped[piece] = epoch.flipped[ids[piece]]
-            position, filled = position + length, filled + length
-        return ids, flipped
+        positions = np.arange(step * self._batch_size + start, step * self._batch_size + stop)
+        piles, places = self._piles_of(positions)
+        ids = np.empty(len(positions), np.int64)
+        for number in np.unique(piles):
+            rows = self._piles[number]
+            chosen = np.flatnonzero(piles == number)
+            passes, offsets = np.divmod(places[chosen], len(self._images) if rows is None else len(rows))
+            for turn in np.unique(passes):
+                now = passes == turn
+                picked = self._order(int(number), int(turn))[offsets[now]]
+                ids[chosen[now]] = picked if rows is None else rows[picked]
+        return ids
 
-    def _epoch(self, number: int) -> _Epoch:
-        with self._lock:  # held while drawing, so that two prefetch threads do not sort the same epoch
-            if number in self._epochs:
-                self._epochs.move_to_end(number)
-                return self._epochs[number]
-            drawn = self._epochs[number] = self._draw_epoch(number)
-            if len(self._epochs) > self._kept:
-                self._epochs.popitem(last=False)
+    def _piles_of(self, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(pile, place in the endless row of passes over that pile) of each position."""
+        count = len(self._piles)
+        if count == 1:
+            return np.zeros(len(positions), np.int64), positions
+        # Each round visits every class once, in an order of its own: no class may be tied to a row of the batch.
+        rounds, turns = np.divmod(positions, count)
+        if not len(rounds):
+            return turns, rounds
+        first, last = rounds[0], rounds[-1]
+        width = -(-count // 4)  # blocks of four words
+        words = _words(key(self._seed, "balance"), int(first) * width, int(last - first + 1) * width)
+        orders = words.reshape(-1, width * 4)[:, :count].argsort(axis=1, kind="stable")
+        return orders[rounds - first, turns], rounds
+
+    def _order(self, pile: int, turn: int) -> np.ndarray:
+        with self._lock:  # held while drawing, so that two prefetch threads do not sort the same pass
+            if (pile, turn) in self._orders:
+                self._orders.move_to_end((pile, turn))
+                return self._orders[pile, turn]
+            rows = self._piles[pile]
+            count = len(self._images) if rows is None else len(rows)
+            where = (turn,) if len(self._piles) == 1 else (turn, pile)
+            # NumPy promises the raw stream of Philox for ever, but not what permutation() makes of it.
+            words = _words(key(self._seed, "order", *where), 0, -(-count // 4))[:count]
+            drawn = self._orders[pile, turn] = np.argsort(words, kind="stable")
+            if len(self._orders) > self._kept:
+                self._orders.popitem(last=False)
             return drawn
 
-    def _draw_epoch(self, number: int) -> _Epoch:
-        # NumPy promises the raw stream of Philox for ever, but not what permutation() makes of it.
-        count = len(self._images.pixels)
-        order = np.argsort(_raw(key(self._seed, "order", number), count), kind="stable")
-        flipped = _raw(key(self._seed, "flip", number), count) >> np.uint64(63) == 1 if self._flip else None
-        return _Epoch(order, flipped)
+    def _numbers(self, stream: str, step: int, start: int, stop: int) -> np.ndarray:
+        """Four numbers in [0, 1) for each of these rows, by its place among all samples of the run."""
+        words = _words(key(self._seed, stream), step * self._batch_size + start, stop - start)
+        return (words >> np.uint64(11)).reshape(-1, 4) * 2.0**-53
+
+
+def _by_class(images: Images, ids: np.ndarray | None) -> list[np.ndarray]:
+    assert images.labels is not None, "balance needs labels"
+    rows = np.arange(len(images)) if ids is None else ids
+    labels = np.asarray(images.labels)[rows]
+    order = np.argsort(labels, kind="stable")
+    cuts = np.flatnonzero(np.diff(labels[order])) + 1
+    return [rows[pile] for pile in np.split(order, cuts)]
 
 
 def scale(pixels: np.ndarray) -> np.ndarray:
@@ -116,5 +161,6 @@ def scale(pixels: np.ndarray) -> np.ndarray:
     return np.subtract(scaled, np.float32(1), out=scaled)
 
 
-def _raw(philox_key: int, count: int) -> np.ndarray:
-    return np.asarray(np.random.Philox(key=philox_key).random_raw(count), np.uint64)
+def _words(philox_key: int, block: int, blocks: int) -> np.ndarray:
+    """Words 4 * block to 4 * (block + blocks) of one stream: any part of it can be had without the rest."""
+    return np.asarray(np.random.Philox(key=philox_key).advance(block).random_raw(4 * blocks), np.uint64)

@@ -9,11 +9,13 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
-import torch
 from PIL import Image, ImageDraw, ImageFont
+
+if TYPE_CHECKING:
+    import torch
 
 BACKGROUND = (20, 17, 15)
 TEXT = (233, 223, 210)
@@ -34,7 +36,7 @@ def to_uint8(images: torch.Tensor) -> np.ndarray:
     A pixel that is not finite turns magenta; grey images then come back with three channels.
     """
     assert images.shape[1:2] in ((1,), (3,)), f"images of shape {tuple(images.shape)}"
-    floats = images.detach().to("cpu", torch.float32).permute(0, 2, 3, 1).numpy()
+    floats = images.detach().to("cpu").float().permute(0, 2, 3, 1).numpy()
     broken = np.any(~np.isfinite(floats), axis=3)
     rounded = np.rint(np.where(broken[..., None], 0, floats) * np.float32(127.5) + np.float32(127.5))
     pixels = np.clip(rounded, 0, 255).astype(np.uint8)

@@ -13,8 +13,8 @@ from torch import nn
 
 from safelight import __version__
 from safelight.config import Config
-from safelight.data.batches import Batches
-from safelight.data.sources import Images
+from safelight.data.batches import Batches, Views
+from safelight.data.images import Images, hold_out
 from safelight.diffusion.objective import Objective
 from safelight.diffusion.schedule import make_schedule
 from safelight.errors import DataError, OutOfMemory, UsageError
@@ -50,11 +50,17 @@ class Parts:
     feed: Feed
     probe: Probe
     batches: Batches
+    images: Images
 
 
 def fit_to_data(config: Config, images: Images) -> Config:
     """Fills in what the data decides, and refuses what it cannot give."""
     classes = len(images.class_names)
+    if config.data.balance and images.labels is None:
+        raise DataError(
+            f"data.balance is true, but {config.data.source} has no labels: there are no classes to balance. Put the "
+            "images of each class in a subfolder of its own, or leave data.balance out."
+        )
     data = replace(config.data, channels=images.pixels.shape[3], classes=classes)
     if config.model.conditional and (images.labels is None or classes < 2):
         raise DataError(
@@ -105,13 +111,22 @@ def build(config: Config, images: Images, say: Callable[[str], None], model: nn.
         scale=LossScale(config.train.precision, engine.device),
     )
     objective = Objective(config.diffusion, make_schedule(config.diffusion), engine.device)
-    batches = Batches(images, seed=config.train.seed, batch_size=config.train.batch_size, flip=config.data.flip)
+    batches = make_batches(config, images)
     config = _with_micro_batches(config, engine, objective, state, network, batches, say)
     micro_batches = int(config.train.accumulate)
     check_shares(config.train.batch_size, micro_batches, engine.processes)
-    probe = Probe(images, objective, engine, seed=config.train.seed, conditional=config.model.conditional)
+    probe = Probe(config, images, objective, engine)
     feed = Feed(config, batches, micro_batches=micro_batches, rank=engine.rank, processes=engine.processes)
-    return Parts(config, engine, state, Stepper(config, engine, objective, state, network), feed, probe, batches)
+    stepper = Stepper(config, engine, objective, state, network)
+    return Parts(config, engine, state, stepper, feed, probe, batches, images)
+
+
+def make_batches(config: Config, images: Images) -> Batches:
+    data = config.data
+    ids, _ = hold_out(images, data.held_out)
+    views = Views(flip=data.flip, side=data.image_size, jitter=data.jitter)
+    seed, batch_size = config.train.seed, config.train.batch_size
+    return Batches(images, seed=seed, batch_size=batch_size, views=views, ids=ids, balance=data.balance)
 
 
 def check_shares(batch_size: int, micro_batches: int, processes: int) -> None:

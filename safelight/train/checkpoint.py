@@ -15,8 +15,8 @@ import psutil
 from torch import Tensor
 
 from safelight.errors import CheckpointError
-from safelight.train import manifest, retention, tensorfile
 from safelight.files import DISK, TEMPORARY, Disk, Unreadable, make_directories, write_durably
+from safelight.train import manifest, retention, tensorfile
 from safelight.train.manifest import Entry
 from safelight.train.retention import KEEP_ALL as KEEP_ALL
 from safelight.train.retention import clean as clean

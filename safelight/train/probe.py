@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from safelight.data.batches import Batches
-from safelight.data.sources import Images
+from safelight.config import Config
+from safelight.data.batches import Batches, Views
+from safelight.data.images import Images, hold_out
 from safelight.diffusion.draws import draw_noise, draw_timesteps
 from safelight.diffusion.objective import Objective
 from safelight.generate import WithWeights, evaluation_mode
@@ -21,14 +22,16 @@ SIZE = 128
 class Probe:
     """Frozen inputs, evaluated on raw and averaged weights."""
 
-    def __init__(self, images: Images, objective: Objective, engine: Engine, *, seed: int, conditional: bool) -> None:
-        seed = key(seed, "probe")
-        count = min(SIZE, len(images.pixels))
-        rows = Batches(images, seed=seed, batch_size=count, flip=False).rows(0, 0, count)
+    def __init__(self, config: Config, images: Images, objective: Objective, engine: Engine) -> None:
+        seed = key(config.train.seed, "probe")
+        ids, _ = hold_out(images, config.data.held_out)
+        count = min(SIZE, len(images if ids is None else ids))
+        views = Views(side=config.data.image_size)
+        rows = Batches(images, seed=seed, batch_size=count, views=views, ids=ids).rows(0, 0, count)
         timesteps = len(objective.signal)
         t = draw_timesteps("stratified", seed=seed, step=0, batch_size=count, timesteps=timesteps)
         noise = draw_noise(seed, 0, 0, count, tuple(rows.images.shape[1:]))
-        inputs = Inputs(0, rows.ids, rows.images, noise, t, rows.labels if conditional else None)
+        inputs = Inputs(0, rows.ids, rows.images, noise, t, rows.labels if config.model.conditional else None)
         self._inputs, self._objective = inputs.moved(engine.send), objective
 
     @torch.no_grad()

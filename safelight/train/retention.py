@@ -8,8 +8,8 @@ import secrets
 from collections.abc import Callable
 from pathlib import Path
 
-from safelight.train import manifest
 from safelight.files import DISK, TEMPORARY, Disk, remove_tree
+from safelight.train import manifest
 
 KEEP_ALL = 1 << 30  # as `last`: the past is kept whole, and nothing is deleted to make room either
 _TRASH, _CORRUPT, _REPLACED = ".trash-", ".corrupt-", ".replaced-"

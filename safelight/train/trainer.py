@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from safelight.config import Config
+from safelight.data.page import summary
 from safelight.errors import CheckpointError, Interrupted
 from safelight.model.memory import is_out_of_memory
 from safelight.record.store import Record
@@ -73,6 +74,8 @@ class Trainer:
         self.writer = Writer(folder.checkpoints, last=keep.keep_last, every=keep.keep_every, say=screen.say)
         self.profile_writer = Writer(folder.snapshots, last=KEEP_ALL, every=0, say=screen.say)
         self.record = Record(folder.record, from_step=self.state.counters.step, say=screen.say)
+        if self.state.counters.step == 0:
+            self.record.event(0, "data", **summary(parts.images, self.config.data))
         self._stages = stage_steps(self.config)
         self._snapshots = set(snapshot_steps(self.config.ema.snapshots, self.config.train.steps))
         self._guard = Guard(self.config, parts.stepper, self.record)

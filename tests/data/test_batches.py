@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 import torch
 
-from safelight.data.batches import Batches, Rows, scale
-from safelight.data.sources import Images, fingerprint
+from safelight.data.batches import Batches, Rows, Views, scale
+from safelight.data.images import Images
 
 
 def images(count: int, channels: int = 3, labelled: bool = True) -> Images:
     pixels = np.random.default_rng(count).integers(0, 256, (count, 4, 4, channels), np.uint8)
     labels = np.arange(count) % 7 if labelled else None
-    return Images(pixels, labels, tuple("abcdefg") if labelled else (), None, (), fingerprint(pixels, labels))
+    return Images(pixels, labels, tuple("abcdefg") if labelled else (), "")
 
 
 def batches(count: int, batch_size: int, seed: int = 3, flip: bool = True) -> Batches:
-    return Batches(images(count), seed=seed, batch_size=batch_size, flip=flip)
+    return Batches(images(count), seed=seed, batch_size=batch_size, views=Views(flip=flip))
 
 
 def same(first: Rows, second: Rows) -> bool:
@@ -76,7 +76,7 @@ def test_threads_see_the_same_rows() -> None:
     with ThreadPoolExecutor(8) as pool:
         together = list(pool.map(lambda step: shared.rows(step, 0, 8), range(300)))
     assert all(same(alone.rows(step, 0, 8), rows) for step, rows in enumerate(together))
-    assert len(shared._epochs) <= 2
+    assert len(shared._orders) <= 2
 
 
 def test_seeds_differ() -> None:
@@ -92,7 +92,7 @@ def test_the_order_is_the_one_recorded() -> None:
 def test_rows_hold_the_images_they_name() -> None:
     source = images(9)
     assert source.labels is not None
-    rows = Batches(source, seed=0, batch_size=9, flip=False).rows(2, 0, 9)
+    rows = Batches(source, seed=0, batch_size=9).rows(2, 0, 9)
     expected = source.pixels[rows.ids].transpose(0, 3, 1, 2).astype(np.float32) / np.float32(127.5) - np.float32(1)
     assert rows.images.dtype == torch.float32
     assert rows.images.is_contiguous()
@@ -101,7 +101,7 @@ def test_rows_hold_the_images_they_name() -> None:
     assert rows.labels.dtype == torch.int64
     assert rows.labels.tolist() == source.labels[rows.ids].tolist()
     assert rows.ids.dtype == np.int64
-    assert Batches(images(9, labelled=False), seed=0, batch_size=4, flip=False).rows(0, 0, 4).labels is None
+    assert Batches(images(9, labelled=False), seed=0, batch_size=4).rows(0, 0, 4).labels is None
 
 
 def test_the_scale_is_exact_at_every_value() -> None:
@@ -115,7 +115,7 @@ def test_the_scale_is_exact_at_every_value() -> None:
 def test_flips_are_half_differ_between_epochs_and_leave_the_source_alone() -> None:
     source = images(400, channels=1)
     before = source.pixels.copy()
-    stream = Batches(source, seed=5, batch_size=400, flip=True)
+    stream = Batches(source, seed=5, batch_size=400, views=Views(flip=True))
     flipped = np.zeros((3, 400), bool)
     for epoch in range(3):
         rows = stream.rows(epoch, 0, 400)

@@ -10,10 +10,18 @@ import pytest
 from PIL import Image
 
 from safelight.config.tree import Data
-from safelight.data import decode
-from safelight.data.decode import Unreadable, read_image
+from safelight.data.decode import Picture, Unreadable, decode
+from safelight.data.sources.folder import Folder
 
 TINY = Data(image_size=8)
+
+
+def read(path: Path, data: Data) -> Picture:
+    return decode(Folder(path.parent).read(path.name, 10**7), data)
+
+
+def read_image(path: Path, data: Data) -> np.ndarray:
+    return read(path, data).pixels
 
 
 def plain(mode: str, colour: int | tuple[int, ...], size: tuple[int, int] = (8, 8)) -> Image.Image:
@@ -80,7 +88,7 @@ def test_grey_wanted_from_colour_is_its_brightness(tmp_path: Path) -> None:
 
 def test_the_background_shows_through(tmp_path: Path) -> None:
     plain("RGBA", (255, 0, 0, 0)).save(tmp_path / "clear.png")
-    assert (read_image(tmp_path / "clear.png", Data(image_size=8, background=30)) == 30).all()
+    assert (read_image(tmp_path / "clear.png", Data(image_size=8, background="#1e1e1e")) == 30).all()
 
 
 @pytest.mark.parametrize("ending", ["jpg", "png", "tiff", "webp"])
@@ -117,7 +125,7 @@ def circle(size: tuple[int, int]) -> Image.Image:
 def test_a_circle_stays_a_circle(tmp_path: Path, size: tuple[int, int], fit: str) -> None:
     drawn = circle(size)
     drawn.save(tmp_path / "circle.png")
-    data = Data(image_size=64, fit="crop" if fit == "crop" else "pad", background=0)
+    data = Data(image_size=64, fit="crop" if fit == "crop" else "pad", background="black")
     light = read_image(tmp_path / "circle.png", data)[:, :, 0] > 127
     wide, high = light.any(0).sum(), light.any(1).sum()
     diameter = (np.asarray(drawn) > 127).any(1).sum()
@@ -131,7 +139,7 @@ def test_a_circle_stays_a_circle(tmp_path: Path, size: tuple[int, int], fit: str
 
 def test_padding_fills_with_the_background(tmp_path: Path) -> None:
     plain("RGB", (255, 0, 0), (40, 20)).save(tmp_path / "wide.png")
-    pixels = read_image(tmp_path / "wide.png", Data(image_size=16, fit="pad", background=7))
+    pixels = read_image(tmp_path / "wide.png", Data(image_size=16, fit="pad", background="#070707"))
     assert (pixels[:4] == 7).all()
     assert (pixels[12:] == 7).all()
     assert (pixels[4:12] == RED).all()
@@ -176,15 +184,14 @@ def test_a_broken_file_has_a_reason_in_words(tmp_path: Path) -> None:
 
 def test_a_huge_image_is_refused_before_it_is_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plain("L", 0, (100, 50)).save(tmp_path / "huge.png")
-    monkeypatch.setattr(decode, "MAX_PIXELS", 4_999)
     monkeypatch.setattr(Image.Image, "load", lambda image: pytest.fail("decoded"))
-    with pytest.raises(Unreadable, match="100 x 50 = 5,000 pixels, more than the limit of 4,999"):
-        read_image(tmp_path / "huge.png", TINY)
+    with pytest.raises(Unreadable, match=r"100 x 50 = 5,000 pixels, more than data.max_pixels allows \(4,999"):
+        read_image(tmp_path / "huge.png", Data(image_size=8, max_pixels=4_999))
 
 
 def test_pillows_bomb_warning_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plain("L", 0, (100, 50)).save(tmp_path / "huge.png")
     for limit in (4_000, 1_000):  # a warning and an error of Pillow
         monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", limit)
-        with pytest.raises(Unreadable, match="more pixels than the limit"):
+        with pytest.raises(Unreadable, match=r"more pixels than data.max_pixels allows"):
             read_image(tmp_path / "huge.png", TINY)

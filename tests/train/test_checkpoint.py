@@ -15,8 +15,8 @@ from faulty_disk import QuickDisk
 from moments import NAN, QUICK, assert_equal, newest, poisoned, save, snapshot
 
 from safelight.errors import CheckpointError
-from safelight.train.checkpoint import Snapshot, clean, load, load_newest, retain, steps, write
 from safelight.files import Unreadable
+from safelight.train.checkpoint import Snapshot, clean, load, load_newest, retain, steps, write
 
 # Saving and loading
 

@@ -18,9 +18,9 @@ from moments import NAN, QUICK, assert_equal, save, snapshot
 from test_tensorfile import ATTACKS
 
 from safelight.errors import CheckpointError
+from safelight.files import Unreadable
 from safelight.train import checkpoint, manifest, tensorfile
 from safelight.train.checkpoint import load, load_newest, steps, write
-from safelight.files import Unreadable
 
 
 def reseal(path: Path, file: str, /, **change: Any) -> None:

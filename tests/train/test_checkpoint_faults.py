@@ -36,9 +36,9 @@ from faulty_disk import (
 from moments import QUICK, assert_equal
 
 from safelight.errors import CheckpointError
+from safelight.files import Disk
 from safelight.train import checkpoint, manifest, retention
 from safelight.train.checkpoint import Snapshot, clean, load_newest, retain, write
-from safelight.files import Disk
 from safelight.train.snapshot import prepare
 
 Saved = tuple[int, int]  # step, version

@@ -10,8 +10,8 @@ import pytest
 from faulty_disk import FaultyDisk, QuickDisk
 from moments import NAN, QUICK, assert_equal, newest, poisoned, save, snapshot
 
-from safelight.train.checkpoint import KEEP_ALL, Writer, steps
 from safelight.files import Disk
+from safelight.train.checkpoint import KEEP_ALL, Writer, steps
 
 
 class Gate(QuickDisk):

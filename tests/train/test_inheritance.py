@@ -14,7 +14,7 @@ from diffusers import DDPMPipeline, DDPMScheduler
 from tiny import Crash, Quiet, fingerprints, tiny
 
 from safelight import session
-from safelight.data.sources import open_images
+from safelight.data.prepare import open_images
 from safelight.errors import UsageError
 from safelight.export import export_pipeline
 from safelight.train.build import build, fit_to_data

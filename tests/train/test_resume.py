@@ -10,9 +10,9 @@ from tiny import Crash, Quiet, fingerprints, tiny
 
 from safelight import session
 from safelight.errors import CheckpointError, RunBusy, UsageError
+from safelight.files import RunLock
 from safelight.record.store import read_signal
 from safelight.train.checkpoint import Writer, load, steps
-from safelight.files import RunLock
 
 VARIANTS = {
     "plain": {},

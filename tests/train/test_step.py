@@ -8,7 +8,7 @@ import pytest
 import torch
 from tiny import tiny
 
-from safelight.data.sources import open_images
+from safelight.data.prepare import open_images
 from safelight.train import step as step_module
 from safelight.train.build import Parts, build, fit_to_data
 

@@ -14,8 +14,8 @@ import torch
 from moments import same
 from torch import Tensor
 
-from safelight.errors import CheckpointError
 from safelight import files, tensorfile
+from safelight.errors import CheckpointError
 from safelight.train.tensorfile import LARGEST_HEADER, lay_out, parse
 
 DTYPES = [

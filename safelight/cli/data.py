@@ -1,0 +1,136 @@
+"""safelight data"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from tyro.conf import arg
+
+from safelight.cli.options import File, Number, Settings, Source, Word, config_from
+
+if TYPE_CHECKING:
+    from safelight.config.tree import Data
+    from safelight.data.images import Images
+    from safelight.pictures.sheet import Group
+
+CALLED = {
+    "darkest": "Darkest",
+    "brightest": "Brightest",
+    "flattest": "Least contrast",
+    "widest": "Widest",
+    "tallest": "Tallest",
+    "smallest": "Smallest",
+}
+LISTED = 40  # files left out that the page and the sheet name; --json has all
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """Look at a pile of images before training on it: what it holds, what is wrong with it, what will be lost.
+
+    The images are prepared and cached on the way, so that training starts at once.
+    """
+
+    data: Source = None
+    """digits, shapes, fashion-mnist, a folder of images, a zip of one, an idx file, or a saved HF dataset."""
+    image_size: Number = None
+    """Side of the square the model would see, in pixels."""
+    preset: Word = None
+    """digits, tiny, small or base."""
+    config: File = None
+    """YAML file of settings, over the preset."""
+    set: Settings = ()
+    """Any setting, over everything else: --set data.fit=pad"""
+    out: Annotated[Path | None, arg(aliases=["-o"], metavar="PNG", help_behavior_hint="")] = None
+    """Also draw a contact sheet: a few images, the copies, the blank and extreme ones, and what was left out."""
+    json: bool = False
+    """Print JSON instead of a page."""
+
+    def run_command(self) -> None:
+        config = config_from(self)
+        from safelight.config.check import check
+
+        check(config)
+        from safelight.data.page import remarks, summary
+        from safelight.data.prepare import prepare
+        from safelight.errors import DataError
+        from safelight.terminal import Terminal
+
+        terminal = Terminal()
+        with terminal.bar("Preparing images") as advance:
+            images = prepare(config.data, advance, terminal.say)
+        found = summary(images, config.data)
+        if self.out is not None:
+            self._draw(images, found)
+        if self.json:
+            import json
+
+            print(json.dumps(found, indent=1))
+        else:
+            print_page(found, config.data)
+        if len(images.rejected) > config.data.max_bad * (len(images.rejected) + len(images)):
+            raise DataError(next(remarks(found, config.data)))
+
+    def _draw(self, images: Images, found: dict[str, Any]) -> None:
+        from safelight.cli.choices import make_room, writing
+        from safelight.pictures.grid import save_png
+        from safelight.pictures.sheet import sheet
+
+        assert self.out is not None
+        make_room(self.out.parent)
+        with writing(self.out):
+            save_png(sheet(groups(images, found)), self.out)
+
+
+def print_page(found: dict[str, Any], data: Data) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from safelight.data.page import lines, remarks
+    from safelight.terminal import ACCENT
+
+    console = Console(highlight=False)
+    table = Table.grid(padding=(0, 2))
+    for name, words in lines(found):
+        table.add_row(Text(f"  {name}", style="dim"), Text(words))
+    console.print(Text(f"{data.source}", style=f"bold {ACCENT}"), table, sep="\n")
+    for name, reason in found["rejected"][:LISTED]:
+        console.print(Text.assemble("  left out  ", (name, "bold"), f": {reason}"), soft_wrap=True)
+    if len(found["rejected"]) > LISTED:
+        console.print(Text(f"  and {len(found['rejected']) - LISTED:,} more: --json lists them all", style="dim"))
+    for remark in remarks(found, data):
+        console.print(Text.assemble(("! ", f"bold {ACCENT}"), remark), soft_wrap=True)
+
+
+def groups(images: Images, found: dict[str, Any]) -> list[Group]:
+    """What is worth looking at, a dozen of each."""
+    import numpy as np
+
+    from safelight.pictures.sheet import COLUMNS, Group
+
+    def group(title: str, rows: list[int], captions: list[str] | None = None) -> list[Group]:
+        rows = rows[:COLUMNS]
+        names = captions or [_called(images, row) for row in rows]
+        return [Group(title, images.take(np.array(rows)), names[:COLUMNS])] if rows else []
+
+    some = np.unique(np.linspace(0, len(images) - 1, 2 * COLUMNS).astype(int)).tolist()
+    copies = [row for rows in found["duplicate_rows"] for row in rows]
+    alike = [row for pair in found["near_rows"] for row in pair]
+    rejected = [f"{name}: {reason}" for name, reason in found["rejected"][:LISTED]]
+    return [
+        Group(f"{len(images):,} images", images.take(np.array(some)), [_called(images, row) for row in some]),
+        *group(f"{found['duplicates']:,} equal another one", copies),
+        *group(f"{found['near']:,} pairs look alike", alike),
+        *group(f"{found['blank']:,} of one colour", found["blank_rows"]),
+        *(each for name, rows in found["extremes"].items() for each in group(CALLED[name], rows)),
+        *([Group(f"{len(found['rejected']):,} files left out", lines=rejected)] if rejected else []),
+    ]
+
+
+def _called(images: Images, row: int) -> str:
+    if images.names is not None:
+        return Path(images.names[row]).name.encode("utf-8", "backslashreplace").decode()
+    return str(row) if images.labels is None else f"{images.class_names[images.labels[row]]}"

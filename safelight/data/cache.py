@@ -1,0 +1,216 @@
+"""Prepared images on disk: written once, whole or not at all, verified when opened, shared by processes."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import re
+import secrets
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from safelight.config.tree import Data
+from safelight.data.images import Images
+from safelight.data.listing import Names
+from safelight.data.rows import GREY, ROW
+from safelight.errors import DataError
+from safelight.files import DISK, TEMPORARY, write_atomically
+
+VERSION = 1
+PIXELS, LABELS, ROWS, NEAR, NAMES, MANIFEST = (
+    "pixels.u8", "labels.i4", "rows.bin", "near.i4", "names.sqlite", "manifest.json"
+)  # fmt: skip
+SPOT_CHECKS = 32  # images compared with their checksums when a cache is opened; the others when first read
+KEPT_SECONDS = 7 * 86_400  # a set that changed keeps its earlier cache for so long after it was last opened
+
+Say = Callable[[str], None]
+
+
+def cache_root(data: Data, say: Say) -> Path:
+    """Where caches lie; a folder for this process alone where the usual one cannot be written to."""
+    chosen = data.cache or os.environ.get("SAFELIGHT_CACHE")
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    root = Path(os.path.expanduser(chosen)) if chosen else base / "safelight"
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        if os.access(root, os.W_OK):
+            return root
+        reason = "no permission to write"
+    except OSError as error:
+        reason = error.strerror or str(error)
+    if chosen:
+        raise DataError(f"The cache folder {root} cannot be used: {reason}. Choose another with --set data.cache=DIR")
+    temporary = Path(tempfile.mkdtemp(prefix="safelight-"))
+    atexit.register(shutil.rmtree, temporary, ignore_errors=True)
+    say(f"{root} cannot be used ({reason}): the images are prepared in {temporary}, for this run only.")
+    return temporary
+
+
+def folder_name(data: Data, slot: str, key: str) -> str:
+    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(data.source).stem).strip("-.")[:40] or "images"
+    return f"{stem}-{data.image_size}px-{slot[:12]}-{key[:16]}"
+
+
+def earlier_caches(folder: Path) -> list[Path]:
+    """Other states of the same source, prepared in the same way, newest first."""
+    slot = folder.name.rpartition("-")[0]
+    found = [path for path in folder.parent.glob(f"{slot}-*") if path != folder and (path / MANIFEST).is_file()]
+    return sorted(found, key=lambda path: (path / MANIFEST).stat().st_mtime, reverse=True)
+
+
+def open_cache(folder: Path) -> Images | None:
+    """None if there is none or it does not verify. Takes milliseconds and no memory, however many images."""
+    try:
+        manifest = read_manifest(folder)
+        if manifest is None:
+            return None
+        count, side, channels = manifest["shape"]
+        rows = mapped(folder / ROWS, ROW, (count,))
+        labels = mapped(folder / LABELS, np.dtype("<i4"), (count,)) if manifest["class_names"] else None
+        near = mapped(folder / NEAR, np.dtype("<i4"), (manifest["near"], 2))
+        names = Names(folder / NAMES) if manifest["names"] else None
+        images = Images(
+            pixels=mapped(folder / PIXELS, np.dtype(np.uint8), (count, side, side, channels)),
+            labels=labels,
+            class_names=tuple(manifest["class_names"]),
+            fingerprint=manifest["fingerprint"],
+            names=names,
+            rejected=() if names is None else [(_printable(name), reason) for name, reason in names.rejected()],
+            rows=rows,
+            near=near,
+            facts=manifest["facts"],
+        )
+        images.take(np.unique(np.linspace(0, count - 1, SPOT_CHECKS).astype(np.int64)))
+    except (OSError, ValueError, KeyError, TypeError, DataError):
+        return None
+    with contextlib.suppress(OSError):
+        os.utime(folder / MANIFEST)  # so that caches in use are known
+    return images
+
+
+def read_manifest(folder: Path) -> dict[str, Any] | None:
+    """None if it is missing, was changed, or a file has another size than it says."""
+    try:
+        manifest = json.loads((folder / MANIFEST).read_bytes())
+        sealed = manifest.pop("seal")
+    except (OSError, ValueError, KeyError, AttributeError):
+        return None
+    if sealed != _seal(manifest) or manifest["version"] != VERSION:
+        return None
+    if any(_size(folder / name) != size for name, size in manifest["bytes"].items()):
+        return None
+    if manifest["class_names"] and _sha256(folder / LABELS) != manifest["labels"]:
+        return None
+    return manifest
+
+
+def mapped(path: Path, kind: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
+    return np.memmap(path, kind, "r", shape=shape) if np.prod(shape) else np.empty(shape, kind)
+
+
+def _seal(manifest: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return -1
+
+
+def _sha256(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _printable(name: str) -> str:
+    return name.encode("utf-8", "backslashreplace").decode()
+
+
+@contextmanager
+def locked(folder: Path, say: Say) -> Iterator[None]:
+    """One process prepares a source at a time; the others wait and then find it done."""
+    slot = folder.name.rpartition("-")[0]
+    with open(folder.parent / f"{slot}.lock", "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("Another process is preparing these images; waiting for it.")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        except OSError:
+            pass  # a file system without locks: two may prepare the same, and the last rename wins
+        yield
+
+
+@contextmanager
+def building(folder: Path) -> Iterator[Path]:
+    """A temporary folder that becomes `folder` when all went well, and is gone when it did not."""
+    slot = folder.name.rpartition("-")[0]
+    for left in folder.parent.glob(f"{TEMPORARY}{slot}-*"):  # of a process that was killed; we hold the lock
+        shutil.rmtree(left, ignore_errors=True)
+    temporary = folder.parent / f"{TEMPORARY}{folder.name}-{secrets.token_hex(4)}"
+    try:
+        temporary.mkdir()
+        yield temporary
+        if folder.exists():  # it was there and did not verify
+            shutil.rmtree(folder)
+        DISK.rename(temporary, folder)
+        DISK.sync_directory(folder.parent)
+    except OSError as error:
+        raise DataError(
+            f"The images cannot be prepared in {folder.parent}: {error.strerror or error}. Make room there, or choose "
+            "another place with --set data.cache=DIR (or SAFELIGHT_CACHE in the environment)."
+        ) from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def refuse_small_disk(folder: Path, wanted: int) -> None:
+    """Before hours of decoding, not after them."""
+    free = DISK.free(folder)
+    if free is not None and wanted > free:
+        raise DataError(
+            f"The prepared images would take {wanted / 1e9:.2f} GB, but {folder.parent} has {free / 1e9:.2f} GB free. "
+            "Make room, train on smaller images, or choose another place with --set data.cache=DIR"
+        )
+
+
+def forget_old(folder: Path) -> None:
+    """Earlier states of a source that nobody has opened for a week."""
+    for path in earlier_caches(folder):
+        with contextlib.suppress(OSError):
+            if time.time() - (path / MANIFEST).stat().st_mtime > KEPT_SECONDS:
+                shutil.rmtree(path)
+
+
+def seal(folder: Path, manifest: dict[str, Any]) -> None:
+    """The last file: without it the folder is no cache."""
+    present = [name for name in (PIXELS, LABELS, ROWS, NEAR, NAMES) if (folder / name).is_file()]
+    manifest = manifest | {
+        "version": VERSION,
+        "bytes": {name: _size(folder / name) for name in present},
+        "labels": _sha256(folder / LABELS) if LABELS in present else None,
+    }
+    # Through JSON once, so that what is sealed is what will be read.
+    manifest = json.loads(json.dumps(manifest))
+    write_atomically(folder / MANIFEST, json.dumps(manifest | {"seal": _seal(manifest)}, indent=1).encode())
+
+
+def stored_image(images: Images, row: int) -> tuple[np.ndarray, np.ndarray]:
+    """(row, pixels) as they were decoded, from an earlier cache."""
+    assert images.rows is not None
+    pixels = images.take(np.array([row]))[0]
+    record = images.rows[row]
+    return record, pixels[:, :, :1] if record["marks"] & GREY else pixels

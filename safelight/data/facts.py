@@ -1,0 +1,163 @@
+"""What is true of a set as a whole, found out while it is prepared: sizes, levels, copies, blanks, classes, losses."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from safelight.config.tree import Data
+from safelight.data.decode import FORMATS
+from safelight.data.rows import GREY, TRANSPARENT, TURNED
+
+BLANK_DEVIATION = 2.0  # levels: below this an image is one colour, but for the noise of its compression
+CROPPED_SHARE = 0.25  # of a picture's area: losing more is told
+EXTREMES = 12  # rows that are kept of each kind
+COMMON = 5  # sizes that are named
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Counts, and a few rows of each kind to look at. Levels are 0 to 255."""
+
+    images: int
+    side: int
+    channels: int
+    file_bytes: int
+    widths: tuple[int, int, int]  # smallest, median, largest
+    heights: tuple[int, int, int]
+    common_sizes: list[tuple[int, int, int]]  # width, height, images
+    formats: dict[str, int]
+    grey: int
+    transparent: int
+    turned: int
+    mean: list[float]
+    std: list[float]
+    low: int
+    high: int
+    classes: dict[str, int]
+    duplicates: int  # images that another one equals, beyond the first of each
+    duplicate_rows: list[list[int]]
+    in_two_classes: int  # copies of one picture under different labels
+    near: int  # pairs that look alike
+    near_rows: list[list[int]]
+    blank: int
+    blank_rows: list[int]
+    enlarged: int  # pictures smaller than the size they are trained at
+    lost: float  # share of their area that pictures lose on average by cropping
+    much_lost: int
+    extremes: dict[str, list[int]]
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def find_facts(
+    rows: np.ndarray,
+    shape: tuple[int, int, int],
+    labels: np.ndarray | None,
+    names: tuple[str, ...],
+    near: np.ndarray,
+    data: Data,
+) -> Facts:
+    """`shape`: images, side, channels; `names`: what the labels stand for; `near`: pairs that look alike."""
+    count, side, channels = shape
+    width, height = rows["width"].astype(np.int64), rows["height"].astype(np.int64)
+    deviation = deviations(rows, side)
+    copies, two = _copies(rows, labels)
+    lost = 1 - np.minimum(width, height) / np.maximum(width, height) if data.fit == "crop" else np.zeros(count)
+    blank = np.flatnonzero(deviation < BLANK_DEVIATION)
+    brightness = rows["total"].sum(1)
+    classes = np.bincount(labels, minlength=len(names)).tolist() if labels is not None else []
+    kinds = np.bincount(rows["format"], minlength=len(FORMATS) + 1)
+    mean, std = _levels(rows, side * side, channels)
+    return Facts(
+        images=count,
+        side=side,
+        channels=channels,
+        file_bytes=int(rows["bytes"].sum()),
+        widths=_spread(width),
+        heights=_spread(height),
+        common_sizes=_common(width, height),
+        formats={name: int(n) for name, n in zip(FORMATS, kinds, strict=False) if n},
+        grey=_marked(rows, GREY),
+        transparent=_marked(rows, TRANSPARENT),
+        turned=_marked(rows, TURNED),
+        mean=mean,
+        std=std,
+        low=int(rows["low"].min()),
+        high=int(rows["high"].max()),
+        classes=dict(zip(names, classes, strict=True)) if labels is not None else {},
+        duplicates=sum(len(group) - 1 for group in copies),
+        duplicate_rows=[group[:EXTREMES] for group in sorted(copies, key=len, reverse=True)[:EXTREMES]],
+        in_two_classes=two,
+        near=len(near),
+        near_rows=near[:EXTREMES].tolist(),
+        blank=len(blank),
+        blank_rows=blank[:EXTREMES].tolist(),
+        enlarged=int((np.minimum(width, height) < data.image_size).sum()),
+        lost=float(lost.mean()),
+        much_lost=int((lost > CROPPED_SHARE).sum()),
+        extremes={
+            "darkest": _first(brightness),
+            "brightest": _first(-brightness.astype(np.int64)),
+            "flattest": _first(deviation),
+            "widest": _first(height / width),
+            "tallest": _first(width / height),
+            "smallest": _first(width * height),
+        },
+    )
+
+
+def deviations(rows: np.ndarray, side: int) -> np.ndarray:
+    """Standard deviation of each image over its pixels, the largest of its channels."""
+    pixels = side * side
+    mean = rows["total"] / pixels
+    return np.sqrt(np.maximum(rows["squares"] / pixels - mean**2, 0)).max(1)
+
+
+def _levels(rows: np.ndarray, pixels: int, channels: int) -> tuple[list[float], list[float]]:
+    """Exact: whole numbers are added, and only the last division rounds."""
+    total = [int(n) for n in rows["total"].sum(0)][:channels]
+    squares = [int(n) for n in rows["squares"].sum(0)][:channels]
+    count = len(rows) * pixels
+    mean = [n / count for n in total]
+    return mean, [max(0.0, s / count - m * m) ** 0.5 for s, m in zip(squares, mean, strict=True)]
+
+
+def _copies(rows: np.ndarray, labels: np.ndarray | None) -> tuple[list[list[int]], int]:
+    """Groups of equal images, and how many of them stand under several labels."""
+    content = rows["content"]
+    order = np.lexsort((content[:, 1], content[:, 0]))
+    same = (content[order[1:]] == content[order[:-1]]).all(1)
+    starts = np.flatnonzero(same & ~np.concatenate(([False], same[:-1])))
+    groups = []
+    for start in starts:
+        stop = start + 1
+        while stop <= len(same) - 1 and same[stop]:
+            stop += 1
+        groups.append(sorted(order[start : stop + 1].tolist()))
+    two = 0 if labels is None else sum(len(set(labels[group].tolist())) > 1 for group in groups)
+    return groups, two
+
+
+def _spread(values: np.ndarray) -> tuple[int, int, int]:
+    return int(values.min()), int(np.median(values)), int(values.max())
+
+
+def _common(width: np.ndarray, height: np.ndarray) -> list[tuple[int, int, int]]:
+    sizes = Counter(dict(zip(*np.unique(width << 32 | height, return_counts=True), strict=True)))
+    return [(int(size) >> 32, int(size) & 0xFFFFFFFF, int(n)) for size, n in sizes.most_common(COMMON)]
+
+
+def _marked(rows: np.ndarray, mark: int) -> int:
+    return int((rows["marks"] & mark != 0).sum())
+
+
+def _first(values: np.ndarray) -> list[int]:
+    """Rows of the smallest values, of which there must be others: nothing is extreme where all are equal."""
+    if len(values) < 2 or values.min() == values.max():
+        return []
+    return np.argsort(values, kind="stable")[:EXTREMES].tolist()

@@ -1,0 +1,130 @@
+"""What a person is told about a set of images: the facts in words, and what to think of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from safelight.config.tree import Data
+from safelight.data.images import Images, hold_out, straddling
+
+Line = tuple[str, str]
+BAR = 24
+CLASSES = 20  # that are shown one by one
+FEW = 1000  # images, below which a model learns them by heart rather than what they have in common
+COPIES, LOST, SMALL, NARROW, UNEVEN = 0.01, 0.25, 0.1, 64, 10.0
+
+
+def summary(images: Images, data: Data) -> dict[str, Any]:
+    """Everything that is known of the set, as plain data: what `--json`, the run folder and the record hold."""
+    _, held = hold_out(images, data.held_out)
+    return {
+        "source": data.source,
+        "fingerprint": images.fingerprint,
+        **images.facts,
+        "held_out": len(held),
+        "straddling": straddling(images, held),
+        "rejected": [list(pair) for pair in images.rejected],
+    }
+
+
+def lines(found: Mapping[str, Any]) -> Iterator[Line]:
+    """(what, in words), top to bottom."""
+    kind = "grey" if found["channels"] == 1 else "colour"
+    yield "images", f"{found['images']:,} of {found['side']} x {found['side']} px, {kind}"
+    if found["formats"]:
+        kinds = ", ".join(f"{count:,} {name}" for name, count in found["formats"].items())
+        yield "files", f"{_bytes(found['file_bytes'])}: {kinds}"
+        yield from _sizes(found)
+    yield "left out", f"{len(found['rejected']):,}" + (" (below)" if found["rejected"] else "")
+    mean, std = (" ".join(f"{level:.0f}" for level in found[name]) for name in ("mean", "std"))
+    yield "levels", f"{found['low']} to {found['high']} of 255, mean {mean}, deviation {std}"
+    marks = [f"{found[name]:,} {words}" for name, words in _MARKS.items() if found[name]]
+    if marks:
+        yield "of them", ", ".join(marks)
+    yield "copies", f"{found['duplicates']:,} equal another one, {found['near']:,} pairs look alike"
+    if found["held_out"]:
+        near = f"; {found['straddling']:,} of them look like one that is trained on" if found["straddling"] else ""
+        yield "held out", f"{found['held_out']:,}{near}"
+    yield from _classes(found["classes"])
+
+
+def remarks(found: Mapping[str, Any], data: Data) -> Iterator[str]:
+    """What in the data will show in the model, and what to do about it. Silent about a healthy set."""
+    images, total = found["images"], found["images"] + len(found["rejected"])
+    if len(found["rejected"]) > data.max_bad * total:
+        yield (
+            f"{len(found['rejected']):,} of {total:,} files cannot be used, more than data.max_bad "
+            f"({data.max_bad:.0%}) allows: training would refuse this set."
+        )
+    if images < FEW:
+        yield (
+            f"{images:,} images are few: a model learns so few by heart. More pictures help most; "
+            "--set data.flip=true and data.random_crop=0.1 help a little."
+        )
+    if found["duplicates"] > COPIES * images:
+        yield f"{found['duplicates']:,} images are copies: what is seen twice is learnt by heart first. Remove them."
+    if found["in_two_classes"]:
+        yield f"{found['in_two_classes']:,} pictures stand in several classes: their labels contradict each other."
+    if found["blank"]:
+        yield f"{found['blank']:,} images are of one colour and teach nothing. Remove them if that is not meant."
+    if found["lost"] > LOST and data.fit == "crop":
+        yield (
+            f"Cropping to squares cuts away {found['lost']:.0%} of the pictures on average. "
+            "--set data.fit=pad keeps all of them, with bars."
+        )
+    if found["enlarged"] > SMALL * images:
+        yield (
+            f"{found['enlarged']:,} pictures are smaller than {data.image_size} px and were enlarged: the model will "
+            "learn their blur. Train at a smaller --image-size, or leave them out."
+        )
+    if found["high"] - found["low"] < NARROW:
+        yield (
+            f"All levels lie between {found['low']} and {found['high']} of 255: the images were probably scaled "
+            "before they were saved. Save them again with levels from 0 to 255."
+        )
+    counts = [count for count in found["classes"].values() if count]
+    if len(counts) > 1 and max(counts) > UNEVEN * min(counts) and not data.balance:
+        yield (
+            f"The largest class has {max(counts) / min(counts):.0f} times as many images as the smallest. "
+            "--set data.balance=true draws all classes equally often."
+        )
+
+
+_MARKS = {
+    "grey": "grey",
+    "transparent": "transparent",
+    "turned": "turned upright",
+    "blank": "of one colour",
+}
+
+
+def _sizes(found: Mapping[str, Any]) -> Iterator[Line]:
+    common = ", ".join(f"{width} x {height} ({count:,})" for width, height, count in found["common_sizes"])
+    yield "sizes", common
+    (thin, _, wide), (low, _, high) = found["widths"], found["heights"]
+    if len(found["common_sizes"]) > 1:
+        yield "", f"widths {thin} to {wide} px, heights {low} to {high} px"
+    if found["lost"]:
+        yield "cropped", f"{found['lost']:.0%} of the area on average, more than a quarter of {found['much_lost']:,}"
+    if found["enlarged"]:
+        yield "enlarged", f"{found['enlarged']:,}"
+
+
+def _classes(classes: Mapping[str, int]) -> Iterator[Line]:
+    most = max(classes.values(), default=0)
+    width = max(map(len, classes), default=0)
+    shown = sorted(classes.items(), key=lambda each: -each[1]) if len(classes) > CLASSES else list(classes.items())
+    for place, (name, count) in enumerate(shown[:CLASSES]):
+        bar = "█" * max(1, round(BAR * count / most)) if count else ""
+        yield "" if place else "classes", f"{name:<{min(width, 30)}} {bar:<{BAR}} {count:,}"
+    if len(classes) > CLASSES:
+        yield "", f"and {len(classes) - CLASSES:,} more, down to {shown[-1][1]:,} images"
+
+
+def _bytes(count: float) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} TB"

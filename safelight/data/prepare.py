@@ -1,0 +1,225 @@
+"""From a source to its images: opened from the cache, or scanned into one."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import PIL
+
+from safelight.config.tree import Data
+from safelight.data import cache, decode
+from safelight.data.alike import find_alike
+from safelight.data.cache import Say
+from safelight.data.decode import as_pixels, side_of, square
+from safelight.data.facts import find_facts
+from safelight.data.images import Images
+from safelight.data.listing import Listed, Listing, digest
+from safelight.data.rows import measure
+from safelight.data.scan import Scanned, scan
+from safelight.data.sources import Arrays, Entry, Files, open_source, printable
+from safelight.data.sources.folder import LOOSE
+from safelight.data.writer import Writer, fingerprint
+from safelight.errors import DataError
+
+# What makes pixels of a source. Everything else may change and leaves the cache as it is.
+TRANSFORM = ("image_size", "channels", "fit", "filter", "background", "random_crop", "max_pixels", "max_megabytes")
+SHOWN = 5  # rejected files named in an error message
+GROUP = 64  # images written at a time
+
+Progress = Callable[[int, int], None]
+
+
+def open_images(data: Data, progress: Progress | None = None, say: Say = lambda text: None) -> Images:
+    """The images of `data.source`, ready to train on; DataError if too many files of it cannot be used."""
+    images = prepare(data, progress, say)
+    if data.classes is not None and len(images.class_names) > data.classes:
+        raise DataError(
+            f"data.classes is {data.classes}, but {data.source} has {len(images.class_names)} classes. "
+            f"Set it to {len(images.class_names)} or leave it unset."
+        )
+    if len(images.rejected) > data.max_bad * (len(images.rejected) + len(images)):
+        raise DataError(too_many_bad(data, images.rejected, len(images)))
+    return images
+
+
+def prepare(data: Data, progress: Progress | None = None, say: Say = lambda text: None) -> Images:
+    """The images of `data.source` at their final size; decoded only where no cache has them."""
+    source = open_source(data)
+    folder = cache.cache_root(data, say) / cache.folder_name(data, _slot(data), _key(source))
+    images = cache.open_cache(folder)
+    if images is not None and not _readable_now(images, data):
+        return images
+    stale = images is not None
+    with cache.locked(folder, say):
+        if stale or (images := cache.open_cache(folder)) is None:
+            images = _build(source, data, folder, progress or (lambda done, total: None))
+    cache.forget_old(folder)
+    return images
+
+
+def too_many_bad(data: Data, rejected: Sequence[tuple[str, str]], kept: int) -> str:
+    bad, total = len(rejected), len(rejected) + kept
+    first = "".join(f"\n  {name}: {reason}" for name, reason in rejected[:SHOWN])
+    more = f"\n  and {bad - SHOWN:,} more: `safelight data {data.source}` lists them all" if bad > SHOWN else ""
+    return (
+        f"{bad:,} of {total:,} files in {data.source} cannot be used ({bad / total:.1%}); "
+        f"data.max_bad allows {data.max_bad:.1%}.{first}{more}\n"
+        "Repair or remove them" + (", or raise data.max_bad." if kept else ": none is left to train on.")
+    )
+
+
+def _slot(data: Data) -> str:
+    """One for each source and way of preparing it, whatever state the source is in."""
+    path = os.path.expanduser(data.source)
+    place = os.path.realpath(path) if os.path.exists(path) else data.source
+    settings = {name: getattr(data, name) for name in TRANSFORM}
+    words = json.dumps([cache.VERSION, decode.VERSION, PIL.__version__, os.fsencode(place).hex(), settings])
+    return hashlib.sha256(words.encode()).hexdigest()
+
+
+def _key(source: Files | Arrays) -> str:
+    stamp = source.stamp if isinstance(source, Arrays) else digest(source.entries())
+    return hashlib.sha256(stamp.encode()).hexdigest()
+
+
+def _readable_now(images: Images, data: Data) -> bool:
+    """Whether a file that could not be read when the cache was made (permissions, time, memory) can be read now."""
+    names = getattr(images.names, "rejected", None)
+    waiting = [] if names is None else [name for name, _ in names(lasting=False)]
+    return any(found is not None and found.row is not None for found in scan(waiting, data, at_most=len(waiting)))
+
+
+def _build(source: Files | Arrays, data: Data, folder: Path, report: Progress) -> Images:
+    with (
+        cache.building(folder) as building,
+        closing(Writer(building, side=side_of(data), channels=data.channels)) as writer,
+    ):
+        if isinstance(source, Arrays):
+            class_names = _write_arrays(source, writer, data, report)
+        else:
+            class_names = _write_files(source, writer, data, _earlier(folder), report)
+        pixels, rows, labels = writer.finish(class_names)
+        shape = writer.count, writer.side, writer.channels
+        near = find_alike(rows, pixels)
+        with open(building / cache.NEAR, "wb") as file:
+            file.write(near.tobytes())
+        facts = find_facts(rows, shape, labels, class_names, near, data)
+        cache.seal(
+            building,
+            {
+                "source": data.source,
+                "settings": {name: getattr(data, name) for name in TRANSFORM},
+                "created": time.time(),
+                "shape": shape,
+                "class_names": list(class_names),
+                "names": not isinstance(source, Arrays),
+                "near": len(near),
+                "fingerprint": fingerprint(pixels, labels, rows),
+                "facts": facts.as_dict(),
+            },
+        )
+    images = cache.open_cache(folder)
+    if images is None:
+        raise DataError(f"{folder} was written and cannot be read back. Choose another place with --set data.cache=DIR")
+    return images
+
+
+def _write_arrays(source: Arrays, writer: Writer, data: Data, report: Progress) -> tuple[str, ...]:
+    for pixels, labels in source.chunks():
+        for start in range(0, len(pixels), GROUP):
+            group = _squares(pixels[start : start + GROUP], data)
+            writer.add(measure(group), group, None if labels is None else labels[start : start + GROUP])
+            report(writer.count, source.count)
+    return source.class_names
+
+
+def _squares(pixels: np.ndarray, data: Data) -> np.ndarray:
+    from PIL import Image
+
+    side, bands = side_of(data), data.channels or pixels.shape[3]
+    if pixels.shape[1:] == (side, side, bands):
+        return pixels
+    squares = np.empty((len(pixels), side, side, bands), np.uint8)
+    for index, one in enumerate(pixels):
+        image = Image.fromarray(one if one.shape[2] == 3 else one[:, :, 0])
+        fitted = as_pixels(square(image.convert("L") if bands == 1 else image, data))
+        if fitted.shape[2] > bands:  # coloured bars around grey pictures
+            bands, squares = 3, np.repeat(squares, 3, axis=3)
+        squares[index] = fitted
+    return squares
+
+
+def _earlier(folder: Path) -> tuple[Path, Images] | None:
+    """The newest other state of the same source: what has not changed since is copied from it."""
+    for path in [folder, *cache.earlier_caches(folder)]:
+        if (images := cache.open_cache(path)) is not None:
+            return path, images
+    return None
+
+
+def _write_files(
+    source: Files, writer: Writer, data: Data, earlier: tuple[Path, Images] | None, report: Progress
+) -> tuple[str, ...]:
+    with closing(Listing(writer.folder / cache.NAMES)) as listing:
+        return _write_listed(listing, source, writer, data, earlier, report)
+
+
+def _write_listed(
+    listing: Listing,
+    source: Files,
+    writer: Writer,
+    data: Data,
+    earlier: tuple[Path, Images] | None,
+    report: Progress,
+) -> tuple[str, ...]:
+    total = listing.fill(source.entries())
+    if not total:
+        raise DataError(source.nothing_inside())
+    cache.refuse_small_disk(writer.folder, total * side_of(data) ** 2 * (data.channels or 3))
+    rejected = source.passed_over()
+    for name, reason in rejected:
+        listing.reject(name, reason, lasting=False)
+    numbers = {name: number for number, name in enumerate(listing.labels())}
+    labelled = [*numbers] not in ([], [LOOSE])
+    listed = listing.entries(earlier and earlier[0] / cache.NAMES)
+    for done, (entry, found) in enumerate(_decoded(listed, earlier and earlier[1], data, total)):
+        if found.row is None or found.pixels is None:
+            listing.reject(entry.name, found.reason, found.lasting)
+            rejected.append((printable(entry.name), found.reason))
+        else:
+            label = [numbers.setdefault(entry.label or LOOSE, len(numbers))] if labelled else None
+            writer.add(found.row[None], found.pixels[None], label)
+            listing.keep(writer.count - 1, entry)
+        report(done + 1, total)
+    listing.commit()
+    if not writer.count:
+        raise DataError(too_many_bad(data, rejected, 0))
+    return tuple(map(printable, writer.renumber([*numbers]))) if labelled else ()
+
+
+def _decoded(
+    listed: Iterator[Listed], earlier: Images | None, data: Data, total: int
+) -> Iterator[tuple[Entry, Scanned]]:
+    """Every entry with its image: what an earlier cache has is taken from there, the rest is scanned."""
+    waiting: deque[Listed] = deque()
+
+    def new() -> Iterator[str | None]:
+        for each in listed:
+            waiting.append(each)
+            yield each.entry.name if each.earlier is None else None
+
+    for found in scan(new(), data, at_most=total):
+        each = waiting.popleft()
+        if found is None:
+            assert earlier is not None
+            assert each.earlier is not None
+            found = Scanned(each.entry.name, *cache.stored_image(earlier, each.earlier))
+        yield each.entry, found

@@ -1,0 +1,113 @@
+"""A folder of images, read to its depths; the folders on its first level are classes."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from safelight.data.decode import EXTENSIONS, Unreadable
+from safelight.data.sources import Entry, printable
+
+LOOSE = "."  # class of the images that lie beside the folders of the others
+
+
+class Folder:
+    """Every real folder is read once, however many links lead to it, and under its own name if it has one."""
+
+    def __init__(self, top: Path) -> None:
+        self.top = top
+        self._unlisted: list[tuple[str, str]] = []
+        self._others: Counter[str] = Counter()
+
+    @property
+    def place(self) -> str:
+        return str(self.top)
+
+    def entries(self) -> Iterator[Entry]:
+        self._unlisted, self._others = [], Counter()
+        seen: set[tuple[int, int]] = set()
+        folders, links = [""], list[str]()
+        while folders or links:
+            folder = folders.pop() if folders else links.pop(0)
+            try:
+                yield from self._within(folder, seen, folders, links)
+            except OSError as error:
+                place = printable(folder) or str(self.top)
+                self._unlisted.append((place, f"the folder cannot be listed: {error.strerror}"))
+
+    def read(self, name: str, most: int) -> bytes:
+        path = self.top / name
+        if not path.is_file():  # a pipe would wait for ever
+            raise Unreadable("it is not a file: a broken link, a pipe or a device")
+        try:
+            with open(path, "rb") as file:
+                content = file.read(most + 1)
+        except OSError as error:
+            raise Unreadable(f"it cannot be opened: {error.strerror}", lasting=False) from None
+        if len(content) > most:
+            raise Unreadable(f"it has more bytes than data.max_megabytes allows ({most / 1e6:g} MB)")
+        return content
+
+    def passed_over(self) -> list[tuple[str, str]]:
+        return self._unlisted
+
+    def nothing_inside(self) -> str:
+        expected = f"{self.top} should hold images ({' '.join(ending[1:] for ending in EXTENSIONS)})"
+        if self._unlisted:
+            return f"{expected}, but {self._unlisted[0][0]}: {self._unlisted[0][1]}. Check its permissions."
+        if not self._others:
+            return f"{expected} and is empty. Put images into it or give another folder."
+        came = ", ".join(f"{count:,} {ending}" for ending, count in self._others.most_common(4))
+        advice = "Convert them to one of these, or give another folder."
+        if idx := sorted(path.name for path in self.top.glob("*images*idx*")):
+            advice = f"To read an idx file, name it: {self.top / idx[-1]}"
+        elif archives := sorted(path.name for path in self.top.glob("*.[zZ][iI][pP]")):
+            advice = f"To read a zip, name it: {self.top / archives[0]}"
+        return f"{expected} and holds {sum(self._others.values()):,} other files ({came}). {advice}"
+
+    def _within(self, folder: str, seen: set[tuple[int, int]], folders: list[str], links: list[str]) -> Iterator[Entry]:
+        status = os.stat(self.top / folder)
+        if (status.st_dev, status.st_ino) in seen:
+            return
+        seen.add((status.st_dev, status.st_ino))
+        inner: list[tuple[str, bool]] = []
+        with os.scandir(self.top / folder) as entries:
+            for entry in entries:
+                if entry.name.startswith("."):
+                    continue  # hidden entries are thumbnails, trash and forks
+                name = f"{folder}/{entry.name}" if folder else entry.name
+                if _is_folder(entry):
+                    inner.append((name, entry.is_symlink()))
+                elif is_image(name):
+                    yield _entry(name, entry)
+                else:
+                    self._others[os.path.splitext(name)[1].lower() or "no ending"] += 1
+        # Sorted, so that of two links to one folder the same is followed everywhere.
+        for name, link in sorted(inner):
+            (links if link else folders).append(name)
+
+
+def is_image(name: str) -> bool:
+    return os.path.splitext(name)[1].lower() in EXTENSIONS
+
+
+def class_of(name: str) -> str:
+    top, slash, _ = name.partition("/")
+    return top if slash else LOOSE
+
+
+def _entry(name: str, entry: os.DirEntry[str]) -> Entry:
+    try:
+        status = entry.stat()
+        return Entry(name, status.st_size, status.st_mtime_ns, class_of(name))
+    except OSError:  # a broken link: read() says so
+        return Entry(name, -1, 0, class_of(name))
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link to itself
+        return False

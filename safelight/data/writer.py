@@ -1,0 +1,106 @@
+"""A cache in the making: images, labels and rows appended as they come, then flushed, read back and compared."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from array import array
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from safelight.data.cache import LABELS, PIXELS, ROWS, mapped
+from safelight.data.rows import ROW, check
+from safelight.files import DISK
+
+BLOCK = 8 << 20  # bytes read back at a time
+
+
+class Writer:
+    """Appends images, labels and rows to a cache in the making."""
+
+    def __init__(self, folder: Path, *, side: int, channels: int | None) -> None:
+        self.folder, self.side = folder, side
+        self.channels = channels or 1  # grey until the first coloured image comes
+        self.count = 0
+        self._fixed = channels is not None
+        self._labels = array("i")
+        self._pixels: BinaryIO = open(folder / PIXELS, "w+b")  # noqa: SIM115  closed by close()
+        self._rows: BinaryIO = open(folder / ROWS, "w+b")  # noqa: SIM115
+
+    def close(self) -> None:
+        self._pixels.close()
+        self._rows.close()
+
+    def add(self, rows: np.ndarray, pixels: np.ndarray, labels: np.ndarray | list[int] | None) -> None:
+        """`rows` [n], `pixels` [n, side, side, 1 or 3]; one channel spreads over three."""
+        if pixels.shape[3] > self.channels:
+            assert not self._fixed, "decoded to another number of channels than was asked for"
+            self._widen()
+        stored = np.ascontiguousarray(np.broadcast_to(pixels, (*pixels.shape[:3], self.channels)))
+        rows = rows.copy()
+        rows["check"] = [check(one) for one in stored]
+        self._pixels.write(stored.data)
+        self._rows.write(rows.tobytes())
+        if labels is not None:
+            self._labels.extend(int(label) for label in labels)
+        self.count += len(rows)
+
+    def renumber(self, class_names: list[str]) -> list[str]:
+        """Sorts the classes by name and drops those of which no image was left; their names."""
+        used = sorted(set(self._labels), key=lambda number: class_names[number])
+        new = {old: number for number, old in enumerate(used)}
+        self._labels = array("i", (new[label] for label in self._labels))
+        return [class_names[number] for number in used]
+
+    def finish(self, class_names: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+        """Everything on the device and read back: (pixels, rows, labels)."""
+        labels = np.array(self._labels, "<i4") if class_names else None
+        if labels is not None:
+            with open(self.folder / LABELS, "wb") as file:
+                file.write(labels.tobytes())
+                self._flush(file)
+        for file in (self._pixels, self._rows):
+            self._flush(file)
+        rows = mapped(self.folder / ROWS, ROW, (self.count,))
+        shape = (self.count, self.side, self.side, self.channels)
+        return mapped(self.folder / PIXELS, np.dtype(np.uint8), shape), rows, labels
+
+    @staticmethod
+    def _flush(file: BinaryIO) -> None:
+        file.flush()
+        DISK.sync(file.fileno())
+
+    def _widen(self) -> None:
+        """All that was written is grey, and turns out to belong to a set of colour: written once more."""
+        self._pixels.flush()
+        self._rows.flush()
+        wide = open(self.folder / f"{PIXELS}-wide", "w+b")  # noqa: SIM115  it takes the place of the other
+        rows = np.memmap(self.folder / ROWS, ROW, "r+", shape=(self.count,)) if self.count else np.empty(0, ROW)
+        each = self.side * self.side
+        self._pixels.seek(0)
+        for row in rows:
+            grey = np.frombuffer(self._pixels.read(each), np.uint8).reshape(self.side, self.side, 1)
+            colour = np.ascontiguousarray(np.broadcast_to(grey, (self.side, self.side, 3)))
+            row["check"] = check(colour)
+            wide.write(colour.data)
+        if isinstance(rows, np.memmap):
+            rows.flush()
+        self._pixels.close()
+        os.replace(self.folder / f"{PIXELS}-wide", self.folder / PIXELS)
+        self._pixels, self.channels = wide, 3
+
+
+def fingerprint(pixels: np.ndarray, labels: np.ndarray | None, rows: np.ndarray | None = None) -> str:
+    """sha256 over shape and bytes, the same on every machine; with `rows`, every image is compared on the way."""
+    digest = hashlib.sha256(f"{pixels.shape}".encode())
+    step = max(1, BLOCK // max(1, pixels[0].size if len(pixels) else 1))
+    for start in range(0, len(pixels), step):
+        block = np.ascontiguousarray(pixels[start : start + step])
+        digest.update(block.data)
+        if rows is not None and [check(one) for one in block] != rows["check"][start : start + step].tolist():
+            raise OSError(5, "what was written could not be read back")
+    if labels is not None:
+        digest.update(labels.astype("<i8").tobytes())
+    return digest.hexdigest()
