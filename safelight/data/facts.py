@@ -66,7 +66,7 @@ def find_facts(
     count, side, channels = shape
     width, height = rows["width"].astype(np.int64), rows["height"].astype(np.int64)
     deviation = deviations(rows, side)
-    copies, two = _copies(rows, labels)
+    duplicates, groups, two = _copies(rows, labels)
     lost = 1 - np.minimum(width, height) / np.maximum(width, height) if data.fit == "crop" else np.zeros(count)
     blank = np.flatnonzero(deviation < BLANK_DEVIATION)
     brightness = rows["total"].sum(1)
@@ -90,8 +90,8 @@ def find_facts(
         low=int(rows["low"].min()),
         high=int(rows["high"].max()),
         classes=dict(zip(names, classes, strict=True)) if labels is not None else {},
-        duplicates=sum(len(group) - 1 for group in copies),
-        duplicate_rows=[group[:EXTREMES] for group in sorted(copies, key=len, reverse=True)[:EXTREMES]],
+        duplicates=duplicates,
+        duplicate_rows=groups,
         in_two_classes=two,
         near=len(near),
         near_rows=near[:EXTREMES].tolist(),
@@ -127,20 +127,21 @@ def _levels(rows: np.ndarray, pixels: int, channels: int) -> tuple[list[float], 
     return mean, [max(0.0, s / count - m * m) ** 0.5 for s, m in zip(squares, mean, strict=True)]
 
 
-def _copies(rows: np.ndarray, labels: np.ndarray | None) -> tuple[list[list[int]], int]:
-    """Groups of equal images, and how many of them stand under several labels."""
+def _copies(rows: np.ndarray, labels: np.ndarray | None) -> tuple[int, list[list[int]], int]:
+    """Images that an earlier one equals, the largest groups, and how many groups stand under several labels."""
     content = rows["content"]
     order = np.lexsort((content[:, 1], content[:, 0]))
-    same = (content[order[1:]] == content[order[:-1]]).all(1)
-    starts = np.flatnonzero(same & ~np.concatenate(([False], same[:-1])))
-    groups = []
-    for start in starts:
-        stop = start + 1
-        while stop <= len(same) - 1 and same[stop]:
-            stop += 1
-        groups.append(sorted(order[start : stop + 1].tolist()))
-    two = 0 if labels is None else sum(len(set(labels[group].tolist())) > 1 for group in groups)
-    return groups, two
+    first = np.ones(len(order), np.bool_)  # of its group
+    first[1:] = (content[order[1:]] != content[order[:-1]]).any(1)
+    starts = np.flatnonzero(first)
+    sizes = np.diff(np.append(starts, len(order)))
+    largest = [place for place in np.argsort(-sizes, kind="stable")[:EXTREMES] if sizes[place] > 1]
+    groups = [np.sort(order[starts[p] : starts[p] + sizes[p]])[:EXTREMES].tolist() for p in largest]
+    two = 0
+    if labels is not None:
+        named = labels[order]
+        two = int((np.minimum.reduceat(named, starts) != np.maximum.reduceat(named, starts)).sum())
+    return len(order) - len(starts), groups, two
 
 
 def _spread(values: np.ndarray) -> tuple[int, int, int]:

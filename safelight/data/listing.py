@@ -17,6 +17,7 @@ CREATE TEMP TABLE entry (name BLOB PRIMARY KEY, size INTEGER, modified INTEGER, 
 CREATE TABLE kept (row INTEGER PRIMARY KEY, name BLOB UNIQUE, size INTEGER, modified INTEGER);
 CREATE TABLE rejected (name BLOB PRIMARY KEY, reason TEXT, lasting INTEGER) WITHOUT ROWID;
 """
+PAGES_KILOBYTES = 512  # of memory for each of the two databases; the rest is on disk
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,8 @@ class Listing:
         self._database.execute("PRAGMA journal_mode = OFF")
         self._database.execute("PRAGMA synchronous = OFF")
         self._database.executescript(SCHEMA)
+        for part in ("main", "temp"):
+            self._database.execute(f"PRAGMA {part}.cache_size = -{PAGES_KILOBYTES}")
         self._database.execute("BEGIN")
 
     def fill(self, entries: Iterable[Entry]) -> int:

@@ -138,3 +138,87 @@ def test_epochs_are_counted_in_parts() -> None:
 def test_rows_outside_the_batch_are_refused(start: int, stop: int) -> None:
     with pytest.raises(AssertionError):
         batches(10, 4).rows(0, start, stop)
+
+
+def test_windows_lie_inside_differ_and_split_with_the_batch() -> None:
+    pixels = np.arange(6 * 6, dtype=np.uint8).reshape(1, 6, 6, 1).repeat(50, axis=0)  # every pixel tells its place
+    source = Images(pixels, None, (), "")
+    stream = Batches(source, seed=1, batch_size=50, views=Views(side=4))
+    corners = set()
+    for step in range(8):
+        images = stream.rows(step, 0, 50).images
+        assert images.shape == (50, 1, 4, 4)
+        levels = torch.round((images + 1) * 127.5).long()
+        corner = levels[:, 0, 0, 0]
+        top, left = corner // 6, corner % 6
+        expected = (top[:, None, None] + torch.arange(4)[:, None]) * 6 + left[:, None, None] + torch.arange(4)
+        assert torch.equal(levels[:, 0], expected)
+        corners |= set(zip(top.tolist(), left.tolist(), strict=True))
+        assert torch.equal(images[20:], stream.rows(step, 20, 50).images)
+    assert corners == {(top, left) for top in range(3) for left in range(3)}
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_jitter_changes_colours_within_the_range(channels: int) -> None:
+    source = images(64, channels)
+    plain = Batches(source, seed=1, batch_size=64).rows(3, 0, 64)
+    stream = Batches(source, seed=1, batch_size=64, views=Views(jitter=0.3))
+    changed = stream.rows(3, 0, 64)
+    assert changed.images.dtype == torch.float32
+    assert (changed.images.min(), changed.images.max()) >= (-1, -1)
+    assert changed.images.abs().max() <= 1
+    moved = (changed.images - plain.images).abs().mean(dim=(1, 2, 3))
+    assert (moved > 0).all()
+    assert moved.max() < 0.5
+    assert torch.equal(changed.images[10:20], stream.rows(3, 10, 20).images)
+    assert not torch.equal(changed.images, stream.rows(4, 0, 64).images)
+
+
+def test_no_jitter_and_full_windows_leave_every_byte() -> None:
+    source = images(30)
+    plain = Batches(source, seed=1, batch_size=30).rows(2, 0, 30)
+    assert same(plain, Batches(source, seed=1, batch_size=30, views=Views(side=4, jitter=0.0)).rows(2, 0, 30))
+
+
+def uneven() -> Images:
+    labels = np.repeat(np.arange(5), [1, 3, 10, 40, 46])
+    pixels = np.random.default_rng(1).integers(0, 256, (100, 2, 2, 1), np.uint8)
+    return Images(pixels, labels, tuple("abcde"), "")
+
+
+def test_balance_draws_every_class_equally_often_and_every_image_in_turn() -> None:
+    source = uneven()
+    stream = Batches(source, seed=2, batch_size=20, balance=True)
+    ids = np.stack([stream.ids(step) for step in range(200)])
+    assert source.labels is not None
+    labels = source.labels[ids]
+    for batch in labels:
+        assert np.bincount(batch, minlength=5).tolist() == [4] * 5
+    for number in range(5):
+        members, drawn = np.flatnonzero(source.labels == number), ids[labels == number]
+        passes = drawn[: len(drawn) // len(members) * len(members)].reshape(-1, len(members))
+        assert (np.sort(passes, axis=1) == members).all(), "each image once in every pass over its class"
+    rows_of_class = [labels[:, row] for row in range(20)]
+    assert all(len(set(row.tolist())) == 5 for row in rows_of_class), "no class is tied to a row of the batch"
+    whole, parts = stream.rows(7, 0, 20), [stream.rows(7, a, b).ids for a, b in ((0, 3), (3, 11), (11, 20))]
+    assert np.array_equal(whole.ids, np.concatenate(parts))
+
+
+def test_balance_draws_otherwise_than_without_it() -> None:
+    """The control: without it the largest class takes nearly half of every batch."""
+    source = uneven()
+    assert source.labels is not None
+    drawn = np.concatenate([Batches(source, seed=2, batch_size=20).ids(step) for step in range(50)])
+    assert np.bincount(source.labels[drawn])[4] > 400
+
+
+def test_only_the_given_rows_are_drawn() -> None:
+    source, ids = images(50), np.array([3, 8, 21, 30, 49])
+    stream = Batches(source, seed=2, batch_size=5, ids=ids)
+    for step in range(4):
+        rows = stream.rows(step, 0, 5)
+        assert sorted(rows.ids.tolist()) == ids.tolist()
+        assert torch.equal(rows.images, torch.from_numpy(scale(source.pixels[rows.ids])))
+    assert stream.epoch(3) == 3
+    balanced = Batches(source, seed=2, batch_size=70, ids=ids, balance=True)
+    assert set(balanced.ids(0).tolist()) <= set(ids.tolist())
