@@ -131,6 +131,11 @@ def _go(parts: Parts, folder: RunFolder, terminal: Terminal) -> Run:
     terminal.first_screen(parts, folder, _seconds_per_step(parts))
     if parts.engine.device.type == "cpu" and (hint := busy_machine(load, os.cpu_count() or 1, torch.get_num_threads())):
         terminal.say(hint)
+    if parts.batches.count < config.train.batch_size:
+        terminal.say(
+            f"Only {parts.batches.count} images for batches of {config.train.batch_size}: each image comes more than "
+            "once in every batch."
+        )
     trainer = Trainer(parts, folder, terminal)
     try:
         with terminal.live():

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from safelight.data.facts import BLANK_DEVIATION, deviations
+from safelight.data.facts import BLANK_DEVIATION, deviations, parts
 
 BITS = 10  # of 64 in which two hashes may differ
 NEIGHBOURS = 3  # compared with each image in every sorted order
@@ -35,13 +35,13 @@ def _candidates(looks: np.ndarray) -> Iterator[np.ndarray]:
         turned = looks << np.uint64(turn) | looks >> np.uint64(64 - turn) if turn else looks
         order = np.argsort(turned, kind="stable")
         for distance in range(1, NEIGHBOURS + 1):
-            first, second = order[:-distance], order[distance:]
-            near = _bits(looks[first] ^ looks[second]) <= BITS
-            yield np.stack([first[near], second[near]], 1)
+            for part in parts(len(order) - distance):
+                pairs = np.stack([order[:-distance][part], order[distance:][part]], 1)
+                yield pairs[_bits(looks[pairs[:, 0]] ^ looks[pairs[:, 1]]) <= BITS]
 
 
 def _bits(words: np.ndarray) -> np.ndarray:
-    return np.unpackbits(words.view(np.uint8).reshape(-1, 8), axis=1).sum(1) if len(words) else np.empty(0)
+    return np.unpackbits(words.view(np.uint8).reshape(-1, 8), axis=1).sum(1)
 
 
 def _confirmed(pairs: np.ndarray, rows: np.ndarray, pixels: np.ndarray) -> Iterator[tuple[int, int]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -16,6 +17,7 @@ BLANK_DEVIATION = 2.0  # levels: below this an image is one colour, but for the 
 CROPPED_SHARE = 0.25  # of a picture's area: losing more is told
 EXTREMES = 12  # rows that are kept of each kind
 COMMON = 5  # sizes that are named
+PART = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +115,16 @@ def find_facts(
 
 def deviations(rows: np.ndarray, side: int) -> np.ndarray:
     """Standard deviation of each image over its pixels, the largest of its channels."""
-    pixels = side * side
-    mean = rows["total"] / pixels
-    return np.sqrt(np.maximum(rows["squares"] / pixels - mean**2, 0)).max(1)
+    pixels, found = side * side, np.empty(len(rows), np.float32)
+    for part in parts(len(rows)):
+        mean = rows["total"][part] / pixels
+        found[part] = np.sqrt(np.maximum(rows["squares"][part] / pixels - mean**2, 0)).max(1)
+    return found
+
+
+def parts(count: int) -> Iterator[slice]:
+    """A few thousand rows at a time: what is computed on the way must not grow with the set."""
+    return (slice(start, start + PART) for start in range(0, count, PART))
 
 
 def _levels(rows: np.ndarray, pixels: int, channels: int) -> tuple[list[float], list[float]]:
@@ -132,7 +141,8 @@ def _copies(rows: np.ndarray, labels: np.ndarray | None) -> tuple[int, list[list
     content = rows["content"]
     order = np.lexsort((content[:, 1], content[:, 0]))
     first = np.ones(len(order), np.bool_)  # of its group
-    first[1:] = (content[order[1:]] != content[order[:-1]]).any(1)
+    for part in parts(len(order) - 1):
+        first[1:][part] = (content[order[1:][part]] != content[order[:-1][part]]).any(1)
     starts = np.flatnonzero(first)
     sizes = np.diff(np.append(starts, len(order)))
     largest = [place for place in np.argsort(-sizes, kind="stable")[:EXTREMES] if sizes[place] > 1]

@@ -14,8 +14,9 @@ import torch
 from moments import same
 from torch import Tensor
 
-from safelight import files, tensorfile
+from safelight import files
 from safelight.errors import CheckpointError
+from safelight.train import tensorfile
 from safelight.train.tensorfile import LARGEST_HEADER, lay_out, parse
 
 DTYPES = [
