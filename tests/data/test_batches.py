@@ -144,7 +144,7 @@ def test_windows_lie_inside_differ_and_split_with_the_batch() -> None:
     pixels = np.arange(6 * 6, dtype=np.uint8).reshape(1, 6, 6, 1).repeat(50, axis=0)  # every pixel tells its place
     source = Images(pixels, None, (), "")
     stream = Batches(source, seed=1, batch_size=50, views=Views(side=4))
-    corners = set()
+    corners, first = set(), set()
     for step in range(8):
         images = stream.rows(step, 0, 50).images
         assert images.shape == (50, 1, 4, 4)
@@ -154,7 +154,9 @@ def test_windows_lie_inside_differ_and_split_with_the_batch() -> None:
         expected = (top[:, None, None] + torch.arange(4)[:, None]) * 6 + left[:, None, None] + torch.arange(4)
         assert torch.equal(levels[:, 0], expected)
         corners |= set(zip(top.tolist(), left.tolist(), strict=True))
+        first.add((int(top[0]), int(left[0])))
         assert torch.equal(images[20:], stream.rows(step, 20, 50).images)
+    assert len(first) > 2, "one row sees another window at every step"
     assert corners == {(top, left) for top in range(3) for left in range(3)}
 
 
