@@ -9,6 +9,7 @@ from typing import Any
 
 from safelight.data.decode import Unreadable
 from safelight.data.sources import Entry
+from safelight.data.sources.folder import Folder
 from safelight.errors import DataError
 
 STATE, SPLITS = "state.json", "dataset_dict.json"
@@ -23,7 +24,8 @@ class Dataset:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._rows, self._picture, self._label, self._names = _open(path)
+        # Arrow's own columns, mapped from disk: the package would hash every step of preparing them.
+        self._pictures, self._labels, self._names = _columns(path)
 
     @property
     def place(self) -> str:
@@ -31,21 +33,17 @@ class Dataset:
 
     def entries(self) -> Iterator[Entry]:
         stamp = sum(file.stat().st_mtime_ns for file in self.path.rglob("*.arrow"))
-        labels = self._rows[self._label] if self._label else None
-        for index in range(len(self._rows)):
-            number = None if labels is None else labels[index]
-            known = number is not None and 0 <= number < len(self._names)
-            yield Entry(f"{index:09}", -1, stamp, self._names[number] if known and number is not None else None)
+        for index in range(len(self._pictures)):
+            number = None if self._labels is None else self._labels[index].as_py()
+            label = self._names[number] if number is not None and 0 <= number < len(self._names) else None
+            yield Entry(f"{index:09}", -1, stamp, label)
 
     def read(self, name: str, most: int) -> bytes:
-        try:
-            cell: dict[str, Any] | None = self._rows[int(name)][self._picture]
-            content = (cell or {}).get("bytes")
-            if content is None and cell and cell.get("path"):
-                with open(cell["path"], "rb") as file:
-                    content = file.read(most + 1)
-        except OSError as error:
-            raise Unreadable(f"it cannot be opened: {error.strerror}", lasting=False) from None
+        cell: dict[str, Any] = self._pictures[int(name)].as_py() or {}
+        content = cell.get("bytes")
+        if content is None and cell.get("path"):
+            where = Path(cell["path"])
+            return Folder(where.parent).read(where.name, most)
         if content is None:
             raise Unreadable("the row holds no picture")
         if len(content) > most:
@@ -59,7 +57,7 @@ class Dataset:
         return f"The dataset in {self.path} has no rows. Give another one."
 
 
-def _open(path: Path) -> tuple[Any, str, str | None, list[str]]:
+def _columns(path: Path) -> tuple[Any, Any | None, list[str]]:
     try:
         import datasets  # pyright: ignore[reportMissingImports]  not a dependency: used where it is there
     except ImportError:
@@ -68,7 +66,6 @@ def _open(path: Path) -> tuple[Any, str, str | None, list[str]]:
             "pip install datasets, or save the images as files into a folder."
         ) from None
     try:
-        datasets.disable_progress_bars()
         loaded = datasets.load_from_disk(str(path / "train" if _has_train(path) else path))
     except Exception as error:  # whatever the package raises for a damaged folder
         raise DataError(f"The dataset in {path} cannot be opened: {error}") from error
@@ -82,8 +79,7 @@ def _open(path: Path) -> tuple[Any, str, str | None, list[str]]:
             "Cast one: dataset.cast_column(NAME, datasets.Image())"
         )
     names = loaded.features[labels[0]].names if labels else []
-    kept = loaded.select_columns(pictures[:1] + labels[:1]).cast_column(pictures[0], datasets.Image(decode=False))
-    return kept, pictures[0], labels[0] if labels else None, names
+    return loaded.data.column(pictures[0]), loaded.data.column(labels[0]) if labels else None, names
 
 
 def _has_train(path: Path) -> bool:
