@@ -42,6 +42,7 @@ test: $(VENV)/ready-dev
 bench: $(VENV)/ready-dev
 	$(BIN)/python -m bench.overhead
 	$(BIN)/python -m bench.memory
+	$(BIN)/python -m bench.data
 	$(BIN)/python -m bench.kills
 	$(BIN)/python -m bench.peers
 

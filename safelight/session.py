@@ -6,7 +6,7 @@ import json
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from safelight import __version__
 from safelight.config import Config
 from safelight.config.check import check
 from safelight.config.resolve import difference, resolve, to_yaml
+from safelight.config.tree import Data
 from safelight.data.images import Images
 from safelight.data.page import summary
 from safelight.data.prepare import open_images
@@ -74,14 +75,15 @@ def train(
     for warning in check(config):
         terminal.say(f"Warning: {warning}")
     choose_device(config.train.device)  # before the images are read and a folder is made
-    images = _open_images(config, terminal)
-    config = fit_to_data(config, images)
+    images = _open_images(config.data, terminal)
+    asked, config = config.data, fit_to_data(config, images)
     path = run or free_name(Path("runs"), Path(config.data.source).stem or "run")
     refuse_used(path)
     parts = build(config, images, terminal.say, model)
     folder = create_run(path)
     with RunLock(folder.path):
         _write_config(folder, parts)
+        folder.report(asked_channels=asked.channels)
         point_latest(folder)
         return _go(parts, folder, terminal)
 
@@ -102,7 +104,9 @@ def resume(
         config = resolve(base=old, settings=settings)
         _check_changes(old, config, force, terminal)
         check(config)
-        images = _open_images(config, terminal)
+        # As it was asked for then: what the data decided is not a wish, and would be another cache.
+        channels = folder.status().get("asked_channels", config.data.channels)
+        images = _open_images(replace(config.data, channels=channels), terminal)
         _check_data(folder, images, force)
         clean(folder.checkpoints)
         clean(folder.snapshots)
@@ -158,9 +162,9 @@ def _seconds_per_step(parts: Parts) -> float:
         raise
 
 
-def _open_images(config: Config, terminal: Terminal) -> Images:
+def _open_images(data: Data, terminal: Terminal) -> Images:
     with terminal.bar("Preparing images") as advance:
-        images = open_images(config.data, advance, terminal.say)
+        images = open_images(data, advance, terminal.say)
     for name, reason in images.rejected[:TOLD]:
         terminal.say(f"Left out {name}: {reason}")
     if len(images.rejected) > TOLD:

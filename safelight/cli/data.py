@@ -50,9 +50,9 @@ class Command:
 
     def run_command(self) -> None:
         config = config_from(self)
-        from safelight.config.check import check
+        from safelight.config.check import check_ranges
 
-        check(config)
+        check_ranges(config)
         from safelight.data.page import remarks, summary
         from safelight.data.prepare import prepare
         from safelight.errors import DataError
@@ -122,11 +122,11 @@ def groups(images: Images, found: dict[str, Any]) -> list[Group]:
     rejected = [f"{name}: {reason}" for name, reason in found["rejected"][:LISTED]]
     return [
         Group(f"{len(images):,} images", images.take(np.array(some)), [_called(images, row) for row in some]),
-        *group(f"{found['duplicates']:,} equal another one", copies),
-        *group(f"{found['near']:,} pairs look alike", alike),
-        *group(f"{found['blank']:,} of one colour", found["blank_rows"]),
+        *group(f"Equal another one: {found['duplicates']:,}", copies),
+        *group(f"Pairs that look alike: {found['near']:,}", alike),
+        *group(f"Of one colour: {found['blank']:,}", found["blank_rows"]),
         *(each for name, rows in found["extremes"].items() for each in group(CALLED[name], rows)),
-        *([Group(f"{len(found['rejected']):,} files left out", lines=rejected)] if rejected else []),
+        *([Group(f"Left out: {len(found['rejected']):,}", lines=rejected)] if rejected else []),
     ]
 
 

@@ -79,6 +79,12 @@ def check(config: Config) -> list[str]:
     return list(_warnings(config))
 
 
+def check_ranges(config: Config) -> None:
+    """As `check`, for commands that train nothing: whether the parts fit together does not matter to them."""
+    for problem in _out_of_range(config):
+        raise UsageError(problem)
+
+
 def _value(config: Config, key: str) -> float | None:
     section, _, name = key.partition(".")
     return getattr(getattr(config, section), name)

@@ -41,9 +41,20 @@ def resolve(
 
 def apply(config: Config, settings: Mapping[str, Any], origin: str | None) -> Config:
     """Sets dotted keys, or says which key, which value, what was expected and what it may have meant."""
+    before = config
     for key, value in settings.items():
         config = _set(config, key, value, f" (in {origin})" if origin else "")
+    if "data.image_size" in settings and not {"model.attention", "model.widths"} & settings.keys():
+        return _with_attention_on_the_same_levels(config, before)
     return config
+
+
+def _with_attention_on_the_same_levels(config: Config, before: Config) -> Config:
+    """`--image-size 64` over a preset for 32 px: attention is named by the side of its level, which changed too."""
+    old, new = before.data.image_size, config.data.image_size
+    levels = {old // 2**level: new // 2**level for level in range(len(config.model.widths))}
+    attention = tuple(levels.get(side, side) for side in config.model.attention)
+    return replace(config, model=replace(config.model, attention=attention))
 
 
 def _set(config: Config, key: str, value: Any, where: str) -> Config:

@@ -11,9 +11,8 @@ from safelight.data.facts import BLANK_DEVIATION, deviations, parts
 BITS = 10  # of 64 in which two hashes may differ
 NEIGHBOURS = 3  # compared with each image in every sorted order
 TURNS = (0, 9, 18, 27, 36, 45, 54)  # sorted by other bits each time: two near hashes agree in the leading ones of one
-# Of the pixels of two pictures that are one. Saved again as JPEG of quality 50, halved or brightened by a tenth, they
-# keep 0.998 and more; different ones of Fashion-MNIST, where much looks alike, reach 0.99. Cropped ones fall below.
-CORRELATION = 0.995
+CORRELATION = 0.995  # of the pixels of two pictures that are one; docs/data.md has what this finds and what not
+SIDE = 32  # pixels at which they are compared: finer, the noise of a compression would tell them apart
 MOST = 100_000  # pairs that are kept
 _CHUNK = 1024
 
@@ -56,6 +55,10 @@ def _confirmed(pairs: np.ndarray, rows: np.ndarray, pixels: np.ndarray) -> Itera
 
 def _centred(pixels: np.ndarray) -> np.ndarray:
     """[n, values] of length one each, so that a product is a correlation."""
-    flat = pixels.reshape(len(pixels), -1).astype(np.float32)
+    count, side, _, channels = pixels.shape
+    box = max(1, side // SIDE)
+    cells = side // box
+    boxes = pixels[:, : cells * box, : cells * box].reshape(count, cells, box, cells, box, channels)
+    flat = boxes.mean((2, 4), dtype=np.float32).reshape(count, -1)
     flat -= flat.mean(1, keepdims=True)
     return flat / np.maximum(np.linalg.norm(flat, axis=1, keepdims=True), 1e-6)

@@ -86,7 +86,7 @@ def open_cache(folder: Path) -> Images | None:
             class_names=tuple(manifest["class_names"]),
             fingerprint=manifest["fingerprint"],
             names=names,
-            rejected=() if names is None else [(_printable(name), reason) for name, reason in names.rejected()],
+            rejected=() if names is None else [(_printable(name), reason) for name, reason, _ in names.rejected()],
             rows=rows,
             near=near,
             facts=manifest["facts"],
@@ -128,6 +128,11 @@ def _size(path: Path) -> int:
         return path.stat().st_size
     except OSError:
         return -1
+
+
+def limits_of(folder: Path) -> dict[str, float]:
+    """Under which the files of a cache were decoded."""
+    return (read_manifest(folder) or {}).get("limits", {})
 
 
 def _sha256(path: Path) -> str:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import io
 import warnings
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from PIL import Image, ImageFile, UnidentifiedImageError
 
 from safelight.config.check import colour_of
 from safelight.config.tree import Data
+
+Hope = Literal["never", "any time", "larger limits"]
 
 VERSION = 1  # of the pixels: a change here makes every cache stale
 EXTENSIONS = (".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".webp", ".bmp", ".dib", ".tif", ".tiff", ".gif", ".apng")
@@ -32,12 +35,13 @@ _UPRIGHT = {
 class Unreadable(Exception):
     """One picture that cannot be used; the message is the reason in words.
 
-    `lasting`: the reason lies in the bytes, and they will be as unreadable tomorrow.
+    `hope` says when it may be tried again: never, if the reason lies in the bytes; any time, if they could not be had;
+    or once there is more time and memory for it.
     """
 
-    def __init__(self, reason: str, *, lasting: bool = True) -> None:
+    def __init__(self, reason: str, hope: Hope = "never") -> None:
         super().__init__(reason)
-        self.lasting = lasting
+        self.hope: Hope = hope
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +77,7 @@ def decode(content: bytes, data: Data) -> Picture:
         raise Unreadable(f"it has more pixels than data.max_pixels allows ({data.max_pixels:,})") from None
     except MemoryError:
         raise Unreadable(
-            f"decoding it takes more memory than data.max_memory allows ({data.max_memory:g} MB)", lasting=False
+            f"decoding it takes more memory than data.max_memory allows ({data.max_memory:g} MB)", "larger limits"
         ) from None
     except Exception as error:  # a damaged file can make a decoder raise nearly anything
         raise Unreadable(f"it is damaged: {error or type(error).__name__}") from None

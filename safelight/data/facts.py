@@ -168,7 +168,6 @@ def _marked(rows: np.ndarray, mark: int) -> int:
 
 
 def _first(values: np.ndarray) -> list[int]:
-    """Rows of the smallest values, of which there must be others: nothing is extreme where all are equal."""
-    if len(values) < 2 or values.min() == values.max():
-        return []
-    return np.argsort(values, kind="stable")[:EXTREMES].tolist()
+    """Rows of the smallest values; what half of the set has too is not extreme."""
+    order = np.argsort(values, kind="stable")[:EXTREMES]
+    return order[values[order] < np.median(values)].tolist()

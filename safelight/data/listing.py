@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
+from safelight.data.decode import Hope
 from safelight.data.sources import Entry
 
 SCHEMA = """
 CREATE TEMP TABLE entry (name BLOB PRIMARY KEY, size INTEGER, modified INTEGER, label BLOB) WITHOUT ROWID;
 CREATE TABLE kept (row INTEGER PRIMARY KEY, name BLOB UNIQUE, size INTEGER, modified INTEGER);
-CREATE TABLE rejected (name BLOB PRIMARY KEY, reason TEXT, lasting INTEGER) WITHOUT ROWID;
+CREATE TABLE rejected (name BLOB PRIMARY KEY, reason TEXT, hope TEXT) WITHOUT ROWID;
 """
 PAGES_KILOBYTES = 512  # of memory for each of the two databases; the rest is on disk
 
@@ -82,8 +83,8 @@ class Listing:
         values = (row, os.fsencode(entry.name), entry.size, entry.modified)
         self._database.execute("INSERT INTO main.kept VALUES (?, ?, ?, ?)", values)
 
-    def reject(self, name: str, reason: str, lasting: bool) -> None:
-        values = (os.fsencode(name), reason, lasting)
+    def reject(self, name: str, reason: str, hope: Hope) -> None:
+        values = (os.fsencode(name), reason, hope)
         self._database.execute("INSERT OR REPLACE INTO main.rejected VALUES (?, ?, ?)", values)
 
     def commit(self) -> None:
@@ -113,11 +114,10 @@ class Names:
         for (name,) in self._database.execute("SELECT name FROM kept ORDER BY row"):
             yield os.fsdecode(name)
 
-    def rejected(self, *, lasting: bool | None = None) -> Iterator[tuple[str, str]]:
-        """(name, reason), sorted; only those whose reason lies in the bytes, or only the others."""
-        which = "" if lasting is None else f"WHERE lasting = {int(lasting)}"
-        for name, reason in self._database.execute(f"SELECT name, reason FROM rejected {which} ORDER BY name"):
-            yield os.fsdecode(name), reason
+    def rejected(self) -> Iterator[tuple[str, str, Hope]]:
+        """(name, reason, when it may be tried again), sorted."""
+        for name, reason, hope in self._database.execute("SELECT name, reason, hope FROM rejected ORDER BY name"):
+            yield os.fsdecode(name), reason, hope
 
 
 def _read_only(path: Path) -> str:

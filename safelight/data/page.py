@@ -42,7 +42,7 @@ def lines(found: Mapping[str, Any]) -> Iterator[Line]:
     marks = [f"{found[name]:,} {words}" for name, words in _MARKS.items() if found[name]]
     if marks:
         yield "of them", ", ".join(marks)
-    yield "copies", f"{found['duplicates']:,} equal another one, {found['near']:,} pairs look alike"
+    yield "copies", f"{found['duplicates']:,} equal another one; pairs that look alike: {found['near']:,}"
     if found["held_out"]:
         near = f"; {found['straddling']:,} of them look like one that is trained on" if found["straddling"] else ""
         yield "held out", f"{found['held_out']:,}{near}"
@@ -59,15 +59,15 @@ def remarks(found: Mapping[str, Any], data: Data) -> Iterator[str]:
         )
     if images < FEW:
         yield (
-            f"{images:,} images are few: a model learns so few by heart. More pictures help most; "
+            f"Few: {images:,}. A model learns so few images by heart. More of them help most; "
             "--set data.flip=true and data.random_crop=0.1 help a little."
         )
     if found["duplicates"] > COPIES * images:
-        yield f"{found['duplicates']:,} images are copies: what is seen twice is learnt by heart first. Remove them."
+        yield f"Copies: {found['duplicates']:,}. What is seen twice is learnt by heart first. Remove them."
     if found["in_two_classes"]:
-        yield f"{found['in_two_classes']:,} pictures stand in several classes: their labels contradict each other."
+        yield f"In several classes: {found['in_two_classes']:,}. Their labels contradict each other."
     if found["blank"]:
-        yield f"{found['blank']:,} images are of one colour and teach nothing. Remove them if that is not meant."
+        yield f"Of one colour: {found['blank']:,}. They teach nothing. Remove them if that is not meant."
     if found["lost"] > LOST and data.fit == "crop":
         yield (
             f"Cropping to squares cuts away {found['lost']:.0%} of the pictures on average. "
@@ -75,8 +75,8 @@ def remarks(found: Mapping[str, Any], data: Data) -> Iterator[str]:
         )
     if found["enlarged"] > SMALL * images:
         yield (
-            f"{found['enlarged']:,} pictures are smaller than {data.image_size} px and were enlarged: the model will "
-            "learn their blur. Train at a smaller --image-size, or leave them out."
+            f"Smaller than {data.image_size} px and enlarged: {found['enlarged']:,}. The model will learn their blur. "
+            "Train at a smaller --image-size, or leave them out."
         )
     if found["high"] - found["low"] < NARROW:
         yield (

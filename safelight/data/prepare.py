@@ -18,10 +18,10 @@ from safelight.config.tree import Data
 from safelight.data import cache, decode
 from safelight.data.alike import find_alike
 from safelight.data.cache import Say
-from safelight.data.decode import as_pixels, side_of, square
+from safelight.data.decode import Hope, as_pixels, side_of, square
 from safelight.data.facts import find_facts
 from safelight.data.images import Images
-from safelight.data.listing import Listed, Listing, digest
+from safelight.data.listing import Listed, Listing, Names, digest
 from safelight.data.rows import measure
 from safelight.data.scan import Scanned, scan
 from safelight.data.sources import Arrays, Entry, Files, open_source, printable
@@ -31,6 +31,7 @@ from safelight.errors import DataError
 
 # What makes pixels of a source. Everything else may change and leaves the cache as it is.
 TRANSFORM = ("image_size", "channels", "fit", "filter", "background", "random_crop", "max_pixels", "max_megabytes")
+LIMITS = ("max_seconds", "max_memory")  # whoever was left out for one of these gets another chance under larger ones
 SHOWN = 5  # rejected files named in an error message
 GROUP = 64  # images written at a time
 
@@ -55,7 +56,7 @@ def prepare(data: Data, progress: Progress | None = None, say: Say = lambda text
     source = open_source(data)
     folder = cache.cache_root(data, say) / cache.folder_name(data, _slot(data), _key(source))
     images = cache.open_cache(folder)
-    if images is not None and not _readable_now(images, data):
+    if images is not None and not _readable_now(images, folder, data):
         return images
     stale = images is not None
     with cache.locked(folder, say):
@@ -90,10 +91,15 @@ def _key(source: Files | Arrays) -> str:
     return hashlib.sha256(stamp.encode()).hexdigest()
 
 
-def _readable_now(images: Images, data: Data) -> bool:
-    """Whether a file that could not be read when the cache was made (permissions, time, memory) can be read now."""
-    names = getattr(images.names, "rejected", None)
-    waiting = [] if names is None else [name for name, _ in names(lasting=False)]
+def _readable_now(images: Images, folder: Path, data: Data) -> bool:
+    """Whether a file that could not be had, or not within the limits of then, can be read now."""
+    if not isinstance(images.names, Names) or not images.rejected:
+        return False
+    then = cache.limits_of(folder)
+    hopes: set[Hope] = {"any time"}
+    if any(getattr(data, name) > then.get(name, 0) for name in LIMITS):
+        hopes.add("larger limits")
+    waiting = [name for name, _, hope in images.names.rejected() if hope in hopes]
     return any(found is not None and found.row is not None for found in scan(waiting, data, at_most=len(waiting)))
 
 
@@ -117,6 +123,7 @@ def _build(source: Files | Arrays, data: Data, folder: Path, report: Progress) -
             {
                 "source": data.source,
                 "settings": {name: getattr(data, name) for name in TRANSFORM},
+                "limits": {name: getattr(data, name) for name in LIMITS},
                 "created": time.time(),
                 "shape": shape,
                 "class_names": list(class_names),
@@ -186,13 +193,13 @@ def _write_listed(
     cache.refuse_small_disk(writer.folder, total * side_of(data) ** 2 * (data.channels or 3))
     rejected = source.passed_over()
     for name, reason in rejected:
-        listing.reject(name, reason, lasting=False)
+        listing.reject(name, reason, "any time")
     numbers = {name: number for number, name in enumerate(listing.labels())}
     labelled = [*numbers] not in ([], [LOOSE])
     listed = listing.entries(earlier and earlier[0] / cache.NAMES)
     for done, (entry, found) in enumerate(_decoded(listed, earlier and earlier[1], data, total)):
         if found.row is None or found.pixels is None:
-            listing.reject(entry.name, found.reason, found.lasting)
+            listing.reject(entry.name, found.reason, found.hope)
             rejected.append((printable(entry.name), found.reason))
         else:
             label = [numbers.setdefault(entry.label or LOOSE, len(numbers))] if labelled else None

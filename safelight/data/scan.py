@@ -20,7 +20,7 @@ import numpy as np
 
 import safelight
 from safelight.config.tree import Data
-from safelight.data.decode import side_of
+from safelight.data.decode import Hope, side_of
 from safelight.data.rows import ROW
 from safelight.data.worker import BAD, FRAME, IMAGE, READY
 from safelight.errors import DataError
@@ -41,7 +41,7 @@ class Scanned:
     row: np.ndarray | None = None
     pixels: np.ndarray | None = None
     reason: str = ""
-    lasting: bool = True
+    hope: Hope = "never"
 
 
 def scan(names: Iterable[str | None], data: Data, *, at_most: int) -> Iterator[Scanned | None]:
@@ -214,7 +214,7 @@ class _Pool:
 
     def _result(self, name: str, kind: bytes, body: bytes) -> Scanned:
         if kind != IMAGE:
-            return Scanned(name, reason=body.decode(errors="replace"), lasting=kind == BAD)
+            return Scanned(name, reason=body.decode(errors="replace"), hope=BAD[kind])
         side = side_of(self._data)
         row = np.frombuffer(body, ROW, count=1)[0]
         pixels = np.frombuffer(body, np.uint8, offset=ROW.itemsize).reshape(side, side, -1)
@@ -241,5 +241,5 @@ class _Pool:
     def _blame(self, task: _Task, reason: str) -> None:
         task.deaths += 1
         if task.deaths >= DEATHS:
-            task.results.append(Scanned(task.current, reason=reason, lasting=False))
+            task.results.append(Scanned(task.current, reason=reason, hope="larger limits"))
             task.deaths = 0

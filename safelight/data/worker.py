@@ -14,12 +14,13 @@ import sys
 from typing import BinaryIO, cast
 
 from safelight.config.tree import Data
-from safelight.data.decode import Unreadable, decode
+from safelight.data.decode import Hope, Unreadable, decode
 from safelight.data.rows import describe
 from safelight.data.sources import Files, open_source
 
 FRAME = struct.Struct("<cI")
-READY, IMAGE, BAD, BAD_NOW = b"r", b"i", b"b", b"n"  # the last: may be readable another time
+READY, IMAGE = b"r", b"i"
+BAD: dict[bytes, Hope] = {b"n": "never", b"a": "any time", b"l": "larger limits"}
 
 
 def main() -> None:
@@ -40,9 +41,10 @@ def answer(source: Files, name: str, data: Data) -> tuple[bytes, bytes]:
         picture = decode(content, data)
         return IMAGE, describe(picture, len(content)).tobytes() + picture.pixels.tobytes()
     except Unreadable as reason:
-        return BAD if reason.lasting else BAD_NOW, str(reason).encode("utf-8", "backslashreplace")
+        kind = next(kind for kind, hope in BAD.items() if hope == reason.hope)
+        return kind, str(reason).encode("utf-8", "backslashreplace")
     except MemoryError:
-        return BAD_NOW, f"reading it takes more memory than data.max_memory allows ({data.max_memory:g} MB)".encode()
+        return b"l", f"reading it takes more memory than data.max_memory allows ({data.max_memory:g} MB)".encode()
 
 
 def limit_memory(megabytes: float) -> None:

@@ -366,3 +366,19 @@ def test_difference_names_what_changed() -> None:
     old, new = Config(), resolve(settings={"train.steps": 5, "model.widths": "16"})
     assert difference(old, new) == {"train.steps": (old.train.steps, 5), "model.widths": (list(old.model.widths), [16])}
     assert difference(old, Config()) == {}
+
+
+@pytest.mark.parametrize(
+    ("settings", "attention"),
+    [
+        ({"data.image_size": 64}, (16,)),
+        ({"data.image_size": 48}, (12,)),
+        ({"data.image_size": 64, "model.attention": (32,)}, (32,)),
+        ({"data.image_size": 64, "model.widths": (32, 64, 64, 64)}, (8,)),
+        ({"train.steps": 5}, (8,)),
+    ],
+)
+def test_attention_stays_on_its_level_when_the_images_change_size(
+    settings: dict[str, object], attention: tuple[int, ...]
+) -> None:
+    assert resolve(preset="tiny", settings=settings).model.attention == attention

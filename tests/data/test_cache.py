@@ -245,3 +245,13 @@ def test_a_cache_folder_that_cannot_be_used(top: Path, tmp_path: Path, monkeypat
     images = open_images(Data(source=str(top), image_size=8), say=said.append)
     assert len(images) == 12
     assert "for this run only" in said[0]
+
+
+def test_what_was_left_out_for_its_limits_waits_for_larger_ones(top: Path, scanned: list[str]) -> None:
+    Image.new("RGB", (3_000, 3_000)).save(top / "a" / "large.png", compress_level=1)
+    before = read(top, max_memory=20.0)
+    assert [name for name, _ in before.rejected] == ["a/large.png"]
+    scanned.clear()
+    read(top, max_memory=20.0)
+    assert scanned == [], "the same limits, the same end: not tried again"
+    assert len(read(top, max_memory=2000.0)) == 13

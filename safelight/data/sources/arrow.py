@@ -32,7 +32,7 @@ class Dataset:
         return str(self.path)
 
     def entries(self) -> Iterator[Entry]:
-        stamp = sum(file.stat().st_mtime_ns for file in self.path.rglob("*.arrow"))
+        stamp = max((file.stat().st_mtime_ns for file in self.path.rglob("*.arrow")), default=0)
         for index in range(len(self._pictures)):
             number = None if self._labels is None else self._labels[index].as_py()
             label = self._names[number] if number is not None and 0 <= number < len(self._names) else None

@@ -40,12 +40,13 @@ class Folder:
     def read(self, name: str, most: int) -> bytes:
         path = self.top / name
         if not path.is_file():  # a pipe would wait for ever
-            raise Unreadable("it is not a file: a broken link, a pipe or a device")
+            raise Unreadable("it is not a file: a broken link, a pipe or a device", "any time")
         try:
             with open(path, "rb") as file:
-                content = file.read(most + 1)
+                size = os.fstat(file.fileno()).st_size
+                content = file.read(min(size, most) + 1)  # read(n) takes n bytes of memory first
         except OSError as error:
-            raise Unreadable(f"it cannot be opened: {error.strerror}", lasting=False) from None
+            raise Unreadable(f"it cannot be opened: {error.strerror}", "any time") from None
         if len(content) > most:
             raise Unreadable(f"it has more bytes than data.max_megabytes allows ({most / 1e6:g} MB)")
         return content
