@@ -48,8 +48,9 @@ class Data:
     """Draw every class equally often, however many images it has."""
     held_out: float = 0.0
     """Share of the images kept out of training, chosen by their content: copies of one picture stay together."""
-    workers: int = 0
-    """Threads that prepare batches ahead of the training step; 0 prepares each one when it is needed."""
+    workers: int | None = None
+    """Threads that prepare batches ahead of the training step; 0 prepares each one when it is needed. Unset: 0 on a CPU,
+    where they would take its cores, and 2 beside a GPU."""
     cache: str | None = None
     """Folder of prepared images; unset: $SAFELIGHT_CACHE, or safelight in the user's cache folder."""
     scan_workers: int | None = None

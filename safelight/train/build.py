@@ -39,6 +39,9 @@ from safelight.train.step import Stepper
 from safelight.train.trial import try_pass
 
 
+GPU_WORKERS = 2  # threads that prepare batches while the device works
+
+
 @dataclass(frozen=True, slots=True)
 class Parts:
     """The objects of a run."""
@@ -116,9 +119,21 @@ def build(config: Config, images: Images, say: Callable[[str], None], model: nn.
     micro_batches = int(config.train.accumulate)
     check_shares(config.train.batch_size, micro_batches, engine.processes)
     probe = Probe(config, images, objective, engine)
-    feed = Feed(config, batches, micro_batches=micro_batches, rank=engine.rank, processes=engine.processes)
+    feed = Feed(
+        _with_workers(config, engine),
+        batches,
+        micro_batches=micro_batches,
+        rank=engine.rank,
+        processes=engine.processes,
+    )
     stepper = Stepper(config, engine, objective, state, network)
     return Parts(config, engine, state, stepper, feed, probe, batches, images)
+
+
+def _with_workers(config: Config, engine: Engine) -> Config:
+    if config.data.workers is not None:
+        return config
+    return replace(config, data=replace(config.data, workers=0 if engine.device.type == "cpu" else GPU_WORKERS))
 
 
 def make_batches(config: Config, images: Images) -> Batches:

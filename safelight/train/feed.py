@@ -38,7 +38,7 @@ class Feed:
         share = config.train.batch_size // processes
         size = share // micro_batches
         self.spans = [(rank * share + i * size, rank * share + (i + 1) * size) for i in range(micro_batches)]
-        workers = config.data.workers
+        self._workers = workers = config.data.workers or 0
         self._pool = ThreadPoolExecutor(workers, "safelight-feed") if workers else None
         self._ahead: dict[int, Future[list[Inputs]]] = {}
 
@@ -46,7 +46,7 @@ class Feed:
         """The micro-batches of a step; any step may be asked for at any time."""
         if self._pool is None:
             return self.prepare(step)
-        for near in range(step, step + 1 + self.config.data.workers):
+        for near in range(step, step + 1 + self._workers):
             if near not in self._ahead:
                 self._ahead[near] = self._pool.submit(self.prepare, near)
         self._ahead = {near: future for near, future in self._ahead.items() if near >= step}

@@ -41,7 +41,10 @@ REFUSED = [
     ({"model.widths": "64 100 128"}, ["model.norm_groups is 32", "width 100", "Use one of 1, 2, 4."]),
     ({"model.widths": "1000000000001", "model.attention": ""}, ["model.norm_groups is 32", "Use one of 1"]),
     ({"model.attention": "7"}, ["model.attention asks for 7 px", "32, 16, 8 px", "such as model.attention=8"]),
-    ({"data.image_size": 28, "model.attention": (8,)}, ["model.attention asks for 8 px", "28, 14, 7 px", "such as model.attention=7"]),
+    (
+        {"data.image_size": 28, "model.attention": (8,)},
+        ["model.attention asks for 8 px", "28, 14, 7 px", "such as model.attention=7"],
+    ),
     ({"model.conditional": True, "data.classes": 0}, ["model.conditional is true", "subfolder"]),
     ({"train.accumulate": 0}, ["train.accumulate is 0", "at least 1, or auto"]),
     ({"train.accumulate": 5}, ["train.batch_size is 64", "5 micro-batches", "Use 60 or 65"]),
