@@ -49,7 +49,7 @@ class Data:
     held_out: float = 0.0
     """Share of the images kept out of training, chosen by their content: copies of one picture stay together."""
     workers: int | None = None
-    """Threads that prepare batches ahead of the training step; 0 prepares each one when it is needed. Unset: 0 on a CPU,
+    """Threads that prepare batches ahead of the step; 0 prepares each one when it is needed. Unset: 0 on a CPU,
     where they would take its cores, and 2 beside a GPU."""
     cache: str | None = None
     """Folder of prepared images; unset: $SAFELIGHT_CACHE, or safelight in the user's cache folder."""

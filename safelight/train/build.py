@@ -38,7 +38,6 @@ from safelight.train.state import State
 from safelight.train.step import Stepper
 from safelight.train.trial import try_pass
 
-
 GPU_WORKERS = 2  # threads that prepare batches while the device works
 
 
