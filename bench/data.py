@@ -41,6 +41,7 @@ from safelight.train.build import Parts, build, fit_to_data
 from safelight.train.feed import Feed
 
 SIDE, STORED, BATCH, QUALITY = 64, 512, 64, 90
+DEFAULT_THREADS = Data().workers or 0  # on a CPU
 THREADS = (0, 1, 4)  # that prepare batches ahead
 WANTED_RATIO, WANTED_SCAN, WANTED_WAIT = 30.0, 1.0, 0.01
 SCAN, PLAIN = "safelight, first scan", "plain Pillow loop"
@@ -191,7 +192,7 @@ def measure_batches(contenders: Mapping[str, Loader], rounds: int) -> dict[str, 
 
 def batch_rows(seconds: Mapping[str, list[float]]) -> tuple[list[Row], float]:
     """The table, and how often the best of the others fits into the default of safelight."""
-    host = threads_called(Data().workers)
+    host = threads_called(DEFAULT_THREADS)
     factors = {name: ratios(seconds[host], each) for name, each in seconds.items()}
     rows = [
         [
@@ -308,7 +309,7 @@ def waiting_rows(found: Mapping[int, list[Stretch]], steps: int) -> tuple[list[R
         ]
         for threads, stretches in found.items()
     ]
-    return rows, shares[Data().workers].median
+    return rows, shares[DEFAULT_THREADS].median
 
 
 # Opening
@@ -406,7 +407,7 @@ def compare(scratch: Path, sizes: Sizes) -> tuple[list[Row], list[str], bool]:
     wanted = [
         f"Wanted: a factor of at least {WANTED_RATIO:g} over the best loader that decodes. Found: {factor:.3g}.",
         f"Wanted: a factor of at least {WANTED_SCAN:g} over the plain loop. Found: {scanned:.2f}.",
-        f"Wanted: less than {WANTED_WAIT:.0%} of a step spent waiting, at the default of {Data().workers} threads. "
+        f"Wanted: less than {WANTED_WAIT:.0%} of a step spent waiting, at the default of {DEFAULT_THREADS} threads. "
         f"Found: {share:.2%}.",
     ]
     good = factor >= WANTED_RATIO and scanned >= WANTED_SCAN and share < WANTED_WAIT
@@ -416,7 +417,7 @@ def compare(scratch: Path, sizes: Sizes) -> tuple[list[Row], list[str], bool]:
 def notes_on(sizes: Sizes) -> list[str]:
     return [
         f"{sizes.rounds} rounds in turns after one to warm up; factors are taken within each round, against safelight "
-        f"with its default of {Data().workers} threads.",
+        f"with its default of {DEFAULT_THREADS} threads.",
         f"Batches: the same {sizes.files:,} JPEGs of {STORED} px for all, to float32 of {SIDE} px. A block is "
         f"{sizes.cached_batches} batches from the cache, or one epoch of decoding; workers stay alive between epochs. "
         "No mirrors, no crops: everybody does the same. The first epoch, in which safelight compares checksums, is "

@@ -84,7 +84,7 @@ def test_waiting_is_a_part_of_the_time() -> None:
     assert [*found] == [*THREADS]
     assert all(0 < stretch.waited < stretch.seconds for [stretch] in found.values())
     rows, share = data.waiting_rows({0: [Stretch(1, 4)], 1: [Stretch(1, 2)]}, steps=1)
-    assert share == {0: 0.25, 1: 0.5}[Data().workers]
+    assert share == {0: 0.25, 1: 0.5}[data.DEFAULT_THREADS]
     assert len(rows) == 2
 
 
