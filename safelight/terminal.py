@@ -167,7 +167,7 @@ def _next_commands(folder: RunFolder) -> list[tuple[str, str]]:
 def _images_in_words(parts: Parts) -> str:
     images, data = parts.images, parts.config.data
     classes = f", {len(images.class_names)} classes" if images.class_names else ""
-    held = f", {len(images) - parts.batches.count:,} held out" if data.held_out else ""
+    held = f", {len(images) - parts.batches.count:,} held out" if parts.held_probe is not None else ""
     colour = "grey" if data.channels == 1 else "colour"
     return f"{len(images):,} images, {data.image_size} px, {colour}{classes}{held}"
 

@@ -12,17 +12,50 @@ class Signal:
     name: str  # area/quantity
     unit: str
     meaning: str  # one sentence: tooltip, docs and help print this
+    family: bool = False  # one of these for each part or level: name/part
 
 
 LOSS = Signal("loss/mean", "1", "Unweighted loss of the step's batch.")
+LOSS_WHITENED = Signal("loss/whitened", "1", "Loss of each sample over the usual loss at its noise level; 1: as usual.")
+LOSS_AT_LEVEL = Signal(
+    "loss/level", "1", "Loss by noise level, 00 the least noise and 15 the most, over 64 steps.", True
+)
 LEARNING_RATE = Signal("optimizer/lr", "1", "Learning rate as it was applied.")
 GRADIENT_NORM = Signal("gradient/norm", "1", "L2 norm of all gradients, after unscaling and before clipping.")
+GRADIENT_PART = Signal("gradient/part", "1", "L2 norm of the gradients of one part of the network.", True)
+GRADIENT_ZERO = Signal("gradient/zero", "1", "Share of the gradients of one part that are exactly zero.", True)
+GRADIENT_NOISE = Signal(
+    "gradient/noise_scale", "images", "Batch size at which noise and signal of the gradient are equal."
+)
+NONFINITE_PARAMETERS = Signal("gradient/nonfinite", "1", "Parameters whose gradient holds a number that is not finite.")
 CLIP_LIMIT = Signal("gradient/limit", "1", "Norm that gradients were clipped to.")
+CLIP_KEPT = Signal("gradient/kept", "1", "Share of the gradient's length that clipping left; 1: it was not clipped.")
+CLIPPED = Signal("gradient/clipped", "1", "1 if the gradient was clipped.")
+UPDATE_RATIO = Signal("update/ratio", "1", "Length of the update of one part over the length of its weights.", True)
+WEIGHT_NORM = Signal("weight/norm", "1", "L2 norm of the weights of one part.", True)
 REFUSED = Signal("update/refused", "1", "1 if the update was refused because something was not finite.")
+EMA_DECAY = Signal("ema/decay", "1", "Decay of the average as it was applied.")
+EMA_DISTANCE = Signal("ema/distance", "1", "Distance of the average from the weights, over the length of the weights.")
 LOSS_SCALE = Signal("precision/scale", "1", "Factor on the loss in fp16 training; 1 in other precisions.")
 PROBE_RAW = Signal("probe/raw", "1", "Loss of the raw weights on the fixed probe set.")
 PROBE_EMA = Signal("probe/ema", "1", "Loss of the averaged weights on the fixed probe set.")
+HELD_RAW = Signal(
+    "probe/held_raw", "1", "Loss of the raw weights on held-out images, with the probe's noise and timesteps."
+)
+HELD_EMA = Signal(
+    "probe/held_ema", "1", "Loss of the averaged weights on held-out images, with the same noise and timesteps."
+)
 SPEED = Signal("speed/images", "images/s", "Images trained on per second, pictures and checkpoints left out.")
 DATA_WAIT = Signal("speed/data_wait", "1", "Share of the step spent waiting for its batch.")
+TIME_LEFT = Signal("speed/left", "s", "Time left at the present speed, pictures left out.")
+MEMORY = Signal("system/memory", "bytes", "Memory of the device that is taken; on a CPU, of the process.")
 
 SIGNALS: tuple[Signal, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Signal))
+
+
+def signal_of(name: str) -> Signal | None:
+    """The catalogue's entry for a recorded name; None for what somebody else recorded."""
+    for signal in SIGNALS:
+        if name == signal.name or (signal.family and name.startswith(f"{signal.name}/")):
+            return signal
+    return None

@@ -20,7 +20,7 @@ LAYERS = [
     ["vocabulary", "errors", "keys"],
     ["files"],
     ["config"],
-    ["run", "record", "data", "diffusion", "model", "pictures"],
+    ["run", "record", "data", "diffusion", "model", "pictures", "monitors"],
     ["generate", "export"],
     ["train"],
     ["terminal"],

@@ -46,8 +46,9 @@ class Data:
     """Largest random change of brightness, contrast and saturation, as a share. The model learns these colours."""
     balance: bool = False
     """Draw every class equally often, however many images it has."""
-    held_out: float = 0.0
-    """Share of the images kept out of training, chosen by their content: copies of one picture stay together."""
+    held_out: float | None = None
+    """Share of the images kept out of training, chosen by content: copies of one picture stay together. They show
+    whether the model generalises. Unset: 5 % of sets of 400 images and more; 0: train on all."""
     workers: int | None = None
     """Threads that prepare batches ahead of the step; 0 prepares each one when it is needed. Unset: 0 on a CPU,
     where they would take its cores, and 2 beside a GPU."""

@@ -68,11 +68,16 @@ class Images:
         return "" if self.names is None else f" ({self.names[row]})"
 
 
-def hold_out(images: Images, share: float) -> tuple[np.ndarray | None, np.ndarray]:
+USUAL_SHARE, ENOUGH = 0.05, 400  # held out unless it is said otherwise, of sets of so many images
+
+
+def hold_out(images: Images, share: float | None) -> tuple[np.ndarray | None, np.ndarray]:
     """(rows to train on, or None for all; rows that are held out).
 
     The content alone decides: copies of one picture fall on one side, and adding files moves none of the others.
     """
+    if share is None:
+        share = USUAL_SHARE if len(images) >= ENOUGH and images.rows is not None else 0.0
     if share == 0:
         return None, np.empty(0, np.int64)
     assert images.rows is not None, "only prepared images can be split"

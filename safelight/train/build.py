@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -16,7 +17,7 @@ from safelight.config import Config
 from safelight.data.batches import Batches, Views
 from safelight.data.images import Images, hold_out
 from safelight.diffusion.objective import Objective
-from safelight.diffusion.schedule import make_schedule
+from safelight.diffusion.schedule import NoiseSchedule, make_schedule
 from safelight.errors import DataError, OutOfMemory, UsageError
 from safelight.model.memory import find_accumulation
 from safelight.model.unet import (
@@ -26,6 +27,7 @@ from safelight.model.unet import (
     load_pipeline_unet,
     unet_from_description,
 )
+from safelight.monitors.monitors import Monitors
 from safelight.train.clipping import Clipper
 from safelight.train.ema import Averages
 from safelight.train.engine import Engine
@@ -51,6 +53,7 @@ class Parts:
     stepper: Stepper
     feed: Feed
     probe: Probe
+    held_probe: Probe | None  # on images that are held out
     batches: Batches
     images: Images
 
@@ -105,19 +108,23 @@ def build(config: Config, images: Images, say: Callable[[str], None], model: nn.
         model = cast(nn.Module, model.to(memory_format=torch.channels_last))  # pyright: ignore[reportCallIssue]
     network = cast(nn.Module, torch.compile(model)) if config.model.compile else model
     model.train()
+    schedule = make_schedule(config.diffusion)
     state = State(
         model=model,
         optimizer=make_optimizer(config.optimizer, model),
         averages=Averages(config.ema, model),
         clipper=Clipper(config.clipping, engine.device),
         scale=LossScale(config.train.precision, engine.device),
+        monitors=Monitors(model, log_snr(schedule)),
     )
-    objective = Objective(config.diffusion, make_schedule(config.diffusion), engine.device)
+    objective = Objective(config.diffusion, schedule, engine.device)
     batches = make_batches(config, images)
     config = _with_micro_batches(config, engine, objective, state, network, batches, say)
     micro_batches = int(config.train.accumulate)
     check_shares(config.train.batch_size, micro_batches, engine.processes)
-    probe = Probe(config, images, objective, engine)
+    train_ids, held_ids = hold_out(images, config.data.held_out)
+    probe = Probe(config, images, train_ids, objective, engine)
+    held_probe = Probe(config, images, held_ids, objective, engine) if len(held_ids) else None
     feed = Feed(
         _with_workers(config, engine),
         batches,
@@ -125,8 +132,8 @@ def build(config: Config, images: Images, say: Callable[[str], None], model: nn.
         rank=engine.rank,
         processes=engine.processes,
     )
-    stepper = Stepper(config, engine, objective, state, network)
-    return Parts(config, engine, state, stepper, feed, probe, batches, images)
+    stepper = Stepper(config, engine, objective, state, network, watched=True)
+    return Parts(config, engine, state, stepper, feed, probe, held_probe, batches, images)
 
 
 def _with_workers(config: Config, engine: Engine) -> Config:
@@ -141,6 +148,11 @@ def make_batches(config: Config, images: Images) -> Batches:
     views = Views(flip=data.flip, side=data.image_size, jitter=data.jitter)
     seed, batch_size = config.train.seed, config.train.batch_size
     return Batches(images, seed=seed, batch_size=batch_size, views=views, ids=ids, balance=data.balance)
+
+
+def log_snr(schedule: NoiseSchedule) -> np.ndarray:
+    """Of each timestep; a terminal one without any signal comes last, and need not be infinite for that."""
+    return schedule.snr.double().clamp(min=1e-12, max=1e12).log().numpy()
 
 
 def check_shares(batch_size: int, micro_batches: int, processes: int) -> None:

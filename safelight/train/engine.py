@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import AbstractContextManager, nullcontext
 
+import psutil
 import torch
 from torch import Tensor
 
@@ -62,6 +63,14 @@ class Engine:
             torch.cuda.manual_seed(value)
         elif self.device.type == "mps":
             torch.mps.manual_seed(value)
+
+    def memory(self) -> float:
+        """Bytes that are taken now: of the device, or of the process where that is the same."""
+        if self.device.type == "cuda":
+            return float(torch.cuda.memory_allocated(self.device))
+        if self.device.type == "mps":
+            return float(torch.mps.current_allocated_memory())
+        return float(psutil.Process().memory_info().rss)
 
     def describe(self) -> str:
         if self.device.type == "cuda":

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 
 from safelight.config import Config
 from safelight.data.batches import Batches, Views
-from safelight.data.images import Images, hold_out
+from safelight.data.images import Images
 from safelight.diffusion.draws import draw_noise, draw_timesteps
 from safelight.diffusion.objective import Objective
 from safelight.generate import WithWeights, evaluation_mode
@@ -22,9 +23,12 @@ SIZE = 128
 class Probe:
     """Frozen inputs, evaluated on raw and averaged weights."""
 
-    def __init__(self, config: Config, images: Images, objective: Objective, engine: Engine) -> None:
+    def __init__(
+        self, config: Config, images: Images, ids: np.ndarray | None, objective: Objective, engine: Engine
+    ) -> None:
+        """`ids`: the images it is taken from; unset: all. Two probes of as many images see the same noise and
+        timesteps, so that their difference is the images'."""
         seed = key(config.train.seed, "probe")
-        ids, _ = hold_out(images, config.data.held_out)
         count = min(SIZE, len(images if ids is None else ids))
         views = Views(side=config.data.image_size)
         rows = Batches(images, seed=seed, batch_size=count, views=views, ids=ids).rows(0, 0, count)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from safelight.errors import CheckpointError
+from safelight.monitors.monitors import Monitors
 from safelight.train.checkpoint import Loaded, Snapshot
 from safelight.train.clipping import Clipper
 from safelight.train.ema import MAIN, Averages
@@ -37,6 +38,7 @@ class State:
     averages: Averages
     clipper: Clipper
     scale: LossScale
+    monitors: Monitors
     counters: Counters = field(default_factory=Counters)
 
     def snapshot(self, environment: dict[str, Any]) -> Snapshot:
@@ -45,6 +47,7 @@ class State:
             "model": self.model.state_dict(),
             "ema": self.averages.tensors(),
             "optimizer": optimizer_tensors(self.optimizer, self.model),
+            "monitors": self.monitors.state(),
         }
         profiles = {
             f"{track}/{name}": value
@@ -79,6 +82,7 @@ class State:
                 group = loaded.tensors.get("profiles", {})
                 self.averages.load(track, {k.removeprefix(prefix): v for k, v in group.items() if k.startswith(prefix)})
         load_optimizer(self.optimizer, self.model, loaded.tensors["optimizer"])
+        self.monitors.restore(loaded.tensors.get("monitors", {}))
         self.clipper.running.fill_(loaded.state["clip_running"])
         self.scale.scale.fill_(loaded.state["loss_scale"])
         self.scale.good_steps.fill_(loaded.state["good_steps"])

@@ -12,7 +12,10 @@ from safelight.config import Config
 from safelight.diffusion.objective import Noised, Objective
 from safelight.keys import key
 from safelight.model.unet import predict
+from safelight.monitors.monitors import Small
+from safelight.monitors.pool import Piece
 from safelight.train.clipping import global_norm
+from safelight.train.ema import MAIN
 from safelight.train.engine import Engine
 from safelight.train.feed import Inputs
 from safelight.train.optimizer import learning_rate, update
@@ -27,37 +30,75 @@ class StepView:
     inputs: Sequence[Inputs]
     loss: Tensor  # [batch] unweighted, of this process
     norm: Tensor  # before clipping
-    limit: Tensor
     scale: Tensor
     refused: Tensor  # 1 where the update was refused
     lr: float
+    readings: Sequence[Piece]  # of the monitors
 
 
 class Stepper:
     """Binds the parts that a step needs; owns none of them."""
 
-    def __init__(self, config: Config, engine: Engine, objective: Objective, state: State, network: nn.Module) -> None:
+    def __init__(
+        self,
+        config: Config,
+        engine: Engine,
+        objective: Objective,
+        state: State,
+        network: nn.Module,
+        *,
+        watched: bool = False,
+    ) -> None:
         self.config, self.engine, self.objective = config, engine, objective
+        self.monitors = state.monitors if watched else None
         self.state, self.network = state, network  # network: the model, or the model compiled or wrapped
         self._parameters = [p for p in state.model.parameters() if p.requires_grad]
 
     def take(self, inputs: Sequence[Inputs], step: int) -> StepView:
-        loss = torch.cat([self.accumulate(micro, step) for micro in inputs])
-        gradients = [p.grad for p in self._parameters if p.grad is not None]
+        first = self.accumulate(inputs[0], step)
+        small = self._small(inputs) if self.monitors is not None else None
+        loss = torch.cat([first, *(self.accumulate(micro, step) for micro in inputs[1:])])
+        gradients = [p.grad if p.grad is not None else torch.zeros_like(p) for p in self._parameters]
         state = self.state
         state.scale.unscale(gradients)
-        norm = global_norm(gradients)
+        norms = torch.stack(torch._foreach_norm(gradients))
+        norm = torch.linalg.vector_norm(norms)
 
         # Refused on all processes together, before anything is touched: weights, moments, counters stay clean.
         refused = self.engine.any(1 - (norm.isfinite() & loss.isfinite().all()).float())
         limit = state.clipper.clip(gradients, norm)
         lr = learning_rate(self.config.optimizer, step, self.config.train.steps)
+        if self.monitors is not None:
+            self.monitors.before_update(step, gradients)
         update(state.optimizer, lr, refused)
         state.optimizer.zero_grad(set_to_none=True)
         scale = state.scale.scale
         state.scale.adjust(refused)
         state.averages.update(step + 1)
-        return StepView(step, inputs, loss, norm, limit, scale, refused, lr)
+        readings: Sequence[Piece] = ()
+        if self.monitors is not None:
+            readings = self.monitors.after_update(
+                step,
+                loss=loss,
+                t=torch.cat([micro.t for micro in inputs]),
+                norms=norms,
+                norm=norm,
+                limit=limit,
+                scale=scale,
+                refused=refused,
+                small=small,
+                average=state.averages.shadows[MAIN],
+            )
+        return StepView(step, inputs, loss, norm, scale, refused, lr, readings)
+
+    @torch.no_grad()
+    def _small(self, inputs: Sequence[Inputs]) -> Small | None:
+        """The gradient after the first of several micro-batches, on the scale of a mean over it."""
+        if len(inputs) < 2:
+            return None
+        batch, whole = len(inputs[0].x0), self.config.train.batch_size
+        gradients = [p.grad for p in self._parameters if p.grad is not None]
+        return Small(global_norm(gradients) * (whole / batch) / self.state.scale.scale, batch, whole)
 
     def accumulate(self, micro: Inputs, step: int) -> Tensor:
         """Forward and backward of one micro-batch; returns its unweighted losses."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -10,12 +11,13 @@ from safelight.config import Config
 from safelight.data.page import summary
 from safelight.errors import CheckpointError, Interrupted
 from safelight.model.memory import is_out_of_memory
+from safelight.monitors.pool import Pool
 from safelight.record.store import Record
 from safelight.run import RunFolder
 from safelight.train.build import Parts, environment, out_of_memory
 from safelight.train.checkpoint import Writer
 from safelight.train.checkpoint import steps as steps_on_disk
-from safelight.train.ema import snapshot_steps
+from safelight.train.ema import MAIN, snapshot_steps
 from safelight.train.guard import Guard
 from safelight.train.interrupts import Interrupts
 from safelight.train.profiles import snapshot_profiles
@@ -24,19 +26,22 @@ from safelight.train.speed import Speedometer
 from safelight.train.stages import attempt, draw_stage, draw_timelapse, stage_steps
 from safelight.train.step import StepView
 from safelight.vocabulary import (
-    CLIP_LIMIT,
     DATA_WAIT,
+    EMA_DECAY,
     GRADIENT_NORM,
+    HELD_EMA,
+    HELD_RAW,
     LEARNING_RATE,
     LOSS,
-    LOSS_SCALE,
+    MEMORY,
     PROBE_EMA,
     PROBE_RAW,
-    REFUSED,
     SPEED,
+    TIME_LEFT,
 )
 
 HEARTBEAT_SECONDS = 2.0
+SYSTEM_EVERY = 16  # steps between looks at speed and memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +86,7 @@ class Trainer:
         self._guard = Guard(self.config, parts.stepper, self.record)
         self._speed = Speedometer()
         self._seconds_before = self.state.counters.seconds
+        self._pool = Pool(self.record)
         self._window: list[StepView] = []
         self._beat = 0.0
 
@@ -131,26 +137,18 @@ class Trainer:
     def _look(self, view: StepView) -> None:
         """Reads the device once per window: a copy waits for all the work that is queued before it."""
         self._window.append(view)
+        decay = self.state.averages.decay(MAIN, view.step + 1)
+        self._pool.add(view.step, view.readings, {LEARNING_RATE.name: view.lr, EMA_DECAY.name: decay})
         ended = self.state.counters.step == self.config.train.steps
         if len(self._window) < self.parts.engine.window and not ended:
             return
         views, self._window = self._window, []
+        readings = self._pool.flush()
         for seen in views:
             self._read(seen)
-        self._show(views[-1])
+        self._show(views[-1], readings[-1])
 
     def _read(self, view: StepView) -> None:
-        self.record.add(
-            view.step,
-            {
-                LOSS.name: float(view.loss.mean()),
-                LEARNING_RATE.name: view.lr,
-                GRADIENT_NORM.name: float(view.norm),
-                CLIP_LIMIT.name: float(view.limit),
-                LOSS_SCALE.name: float(view.scale),
-                REFUSED.name: float(view.refused),
-            },
-        )
         where = self._guard.judge(view)
         if self.state.counters.refused_in_row == 1:
             self.screen.say(f"Step {view.step}: the loss or gradient is not finite; the update was refused.")
@@ -159,19 +157,23 @@ class Trainer:
             self.folder.report(status="stopped", step=self.state.counters.step, last_finding=f"non-finite: {where}")
             raise self._guard.stopped(view, where)
 
-    def _show(self, view: StepView) -> None:
+    def _show(self, view: StepView, readings: Mapping[str, float]) -> None:
         step, steps, speed = self.state.counters.step, self.config.train.steps, self._speed
         images_per_second = self.config.train.batch_size / speed.seconds_per_step
-        self.record.add(view.step, {SPEED.name: images_per_second, DATA_WAIT.name: speed.share_waiting})
+        seconds_left = (steps - step) * speed.seconds_per_step
+        if view.step % SYSTEM_EVERY == 0:
+            told = {SPEED: images_per_second, DATA_WAIT: speed.share_waiting, TIME_LEFT: seconds_left}
+            told[MEMORY] = self.parts.engine.memory()
+            self.record.add(view.step, {signal.name: number for signal, number in told.items()})
         self.screen.show(
             Progress(
                 step=step,
                 steps=steps,
-                loss=float(view.loss.mean()),
+                loss=readings[LOSS.name],
                 lr=view.lr,
-                norm=float(view.norm),
+                norm=readings[GRADIENT_NORM.name],
                 images_per_second=images_per_second,
-                seconds_left=(steps - step) * speed.seconds_per_step,
+                seconds_left=seconds_left,
                 refused=self.state.counters.refused,
             )
         )
@@ -198,6 +200,9 @@ class Trainer:
             return
         raw, averaged = self.parts.probe.losses(self.state)
         self.record.add(counters.step - 1, {PROBE_RAW.name: raw, PROBE_EMA.name: averaged})
+        if self.parts.held_probe is not None:
+            held_raw, held_averaged = self.parts.held_probe.losses(self.state)
+            self.record.add(counters.step - 1, {HELD_RAW.name: held_raw, HELD_EMA.name: held_averaged})
         if averaged < counters.best_loss:
             counters.best_step, counters.best_loss = counters.step, averaged
         counters.seconds = self._seconds_before + self._speed.seconds

@@ -99,10 +99,11 @@ def test_nothing_verifies_is_never_step_0(tmp_path: Path) -> None:
 def test_record_has_every_step_once_after_resume(tmp_path: Path) -> None:
     broken = train(tmp_path / "broken", crash_after=6)
     session.resume(broken, terminal=Quiet())
-    readings = read_signal(broken / "record.sqlite", "loss/mean")
-    assert [step for step, _ in readings] == list(range(12))
     whole = train(tmp_path / "whole")
-    assert readings == read_signal(whole / "record.sqlite", "loss/mean")
+    for name in ("loss/mean", "loss/whitened", "gradient/part/conv_in"):
+        readings = read_signal(broken / "record.sqlite", name)
+        assert [step for step, _ in readings] == list(range(12))
+        assert readings == read_signal(whole / "record.sqlite", name)
 
 
 def test_second_process_on_one_folder_is_refused(tmp_path: Path) -> None:

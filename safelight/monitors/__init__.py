@@ -1,0 +1,1 @@
+"""What every step is measured by: on the device, without waiting for it, and without touching anything."""

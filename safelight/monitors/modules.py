@@ -1,0 +1,57 @@
+"""The parts of a network that readings are told for: a dozen blocks rather than hundreds of tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+MOST = 32  # parts of a network; more are put together
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Which part each parameter belongs to, in the order of `names`."""
+
+    names: tuple[str, ...]
+    parameters: tuple[str, ...]
+    index: Tensor
+    """int64 [parameters], on the device."""
+
+    def total(self, per_parameter: Tensor) -> Tensor:
+        """Sums over the parameters of each part."""
+        return per_parameter.new_zeros(len(self.names)).index_add_(0, self.index, per_parameter)
+
+
+def find_parts(named: Sequence[tuple[str, Tensor]], device: torch.device) -> Parts:
+    """Blocks by the beginning of the parameters' names: `conv_in`, `down_blocks.0`, `mid_block`, …"""
+    parameters = tuple(name for name, _ in named)
+    labels = [_block(name) for name in _without_wrapper(parameters)]
+    names = list(dict.fromkeys(labels))
+    if len(names) > MOST:
+        size = -(-len(names) // MOST)
+        joined = {name: f"{names[i // size * size]} …" for i, name in enumerate(names)}
+        labels = [joined[label] for label in labels]
+        names = list(dict.fromkeys(labels))
+    places = {name: place for place, name in enumerate(names)}
+    index = torch.tensor([places[label] for label in labels], dtype=torch.long, device=device)
+    return Parts(tuple(names), parameters, index)
+
+
+def trained(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
+    return [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
+
+
+def _without_wrapper(names: Sequence[str]) -> list[str]:
+    """Without what all names begin with: `module.` of DDP, `model.` of a wrapper."""
+    split = [name.split(".") for name in names]
+    while split and min(map(len, split)) > 1 and len({parts[0] for parts in split}) == 1:
+        split = [parts[1:] for parts in split]
+    return [".".join(parts) for parts in split]
+
+
+def _block(name: str) -> str:
+    first, *rest = name.split(".")
+    return f"{first}.{rest[0]}" if len(rest) > 1 and rest[0].isdigit() else first
