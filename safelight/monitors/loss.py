@@ -2,79 +2,81 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import torch
 from torch import Tensor
 
-from safelight.monitors.pool import Piece
 from safelight.vocabulary import LOSS, LOSS_AT_LEVEL, LOSS_WHITENED
 
 LEVELS = 16  # noise levels that the loss is told for
-BINS = 64  # finer ones, whose usual loss is remembered
-MEMORY = 0.98  # of the usual loss, per visit of a bin
+BINS = 4 * LEVELS  # finer ones, whose usual loss is remembered
+MEMORY = 0.98  # of the usual loss, per step that visits a bin
 WINDOW = 64  # steps over which the loss by level is averaged: one cell of the record
+TINY = 1e-12
 
 
 class LossMonitor:
     """Levels are slices of equal probability, from little noise to much: every one is visited equally often."""
 
-    def __init__(self, log_snr: np.ndarray, device: torch.device) -> None:
+    def __init__(self, log_snr: np.ndarray) -> None:
         """`log_snr` [timesteps], of each timestep."""
         order = np.argsort(-log_snr, kind="stable")
         place = np.empty(len(order), np.int64)
         place[order] = np.arange(len(order))  # 0: least noise
         self.edges = [float(log_snr[part[0]]) for part in np.array_split(order, LEVELS) if len(part)]
-        self._level = torch.from_numpy(place * LEVELS // len(order)).to(device)
-        self._bin = torch.from_numpy(place * BINS // len(order)).to(device)
-        self._names = tuple(f"{LOSS_AT_LEVEL.name}/{level:02d}" for level in range(LEVELS))
-        # What is remembered over steps; a checkpoint holds it.
-        self.usual = torch.zeros(BINS, device=device)
-        self.weight = torch.zeros(BINS, device=device)
-        self.sums = torch.zeros(2, LEVELS, device=device)  # losses, visits
+        self._bin = place * BINS // len(order)
+        self._names = [f"{LOSS_AT_LEVEL.name}/{level:02d}" for level in range(LEVELS)]
+        # What is remembered over steps, for each bin; a checkpoint holds it.
+        self.usual, self.weight = np.zeros(BINS), np.zeros(BINS)
+        self.sums, self.visits = np.zeros(BINS), np.zeros(BINS)
 
-    @torch.no_grad()
-    def look(self, step: int, loss: Tensor, t: Tensor) -> list[Piece]:
+    def look(self, step: int, loss: np.ndarray, t: np.ndarray) -> dict[str, float]:
         """`loss` and `t` [n], of every sample of the step."""
-        loss = loss.float()
-        pieces = [
-            Piece((LOSS.name, LOSS_WHITENED.name), torch.stack([loss.mean(), self._whitened(loss, self._bin[t])]))
-        ]
-        # A loss that is not finite is told by the mean of its step; here it would blank a level for 64 steps.
-        finite = loss.isfinite()
-        self.sums.index_add_(1, self._level[t], torch.stack([loss.where(finite, 0.0), finite.float()]))
+        mean = float(loss.mean(dtype=np.float64))
+        bins = self._bin[t.astype(np.int64, copy=False)]
+        finite = math.isfinite(mean)
+        if not finite:  # told by the mean of its step; remembered, it would blank all that follow
+            sound = np.isfinite(loss)
+            loss, bins = loss[sound], bins[sound]
+        hits, totals = np.bincount(bins, minlength=BINS), np.bincount(bins, loss, BINS)
+        told = {LOSS.name: mean, LOSS_WHITENED.name: self._whitened(hits, totals) if finite else mean}
+        self._remember(hits, totals)
         if (step + 1) % WINDOW == 0:
-            pieces.append(Piece(self._names, self.sums.flatten(), _means))
-            self.sums = torch.zeros_like(self.sums)
-        return pieces
+            told |= self._levels()
+        return told
 
-    def _whitened(self, loss: Tensor, bins: Tensor) -> Tensor:
-        """Mean of loss over usual loss at the same noise level, 1 in a run that stands still.
-
-        A bin that was never visited has no usual loss and does not count. A loss that is not finite shows in the result
-        and is not remembered.
-        """
-        known = self.weight[bins] > 0
-        usual = self.usual[bins] / self.weight[bins].clamp(min=1e-12)
-        ratio = torch.where(known, loss / usual.clamp(min=1e-12), torch.zeros_like(loss))
-        finite = loss.isfinite()
-        hits = torch.zeros_like(self.usual).index_add_(0, bins, finite.float())
-        total = torch.zeros_like(self.usual).index_add_(0, bins, torch.where(finite, loss, torch.zeros_like(loss)))
-        fade = torch.where(hits > 0, MEMORY, 1.0)
-        self.usual = self.usual * fade + (total / hits.clamp(min=1)) * (1 - fade)
-        self.weight = self.weight * fade + (1 - fade)
-        # At the first step nothing is known yet: 1, which is what a usual loss gives.
+    def _whitened(self, hits: np.ndarray, totals: np.ndarray) -> float:
+        """Mean of loss over usual loss at the same noise level; 1 in a run that stands still, and where nothing is
+        known yet. A bin that was never visited has no usual loss and does not count."""
+        known = hits * (self.weight > 0)
         count = known.sum()
-        return torch.where(count > 0, ratio.sum() / count.clamp(min=1), torch.ones_like(usual[0]))
+        if not count:
+            return 1.0
+        # usual / weight: free of the bias of a memory that began empty
+        expected = np.maximum(self.usual, TINY) / np.maximum(self.weight, TINY)
+        return float((totals / expected * (self.weight > 0)).sum() / count)
+
+    def _remember(self, hits: np.ndarray, totals: np.ndarray) -> None:
+        new = (hits > 0) * (1 - MEMORY)
+        self.usual += new * (totals / np.maximum(hits, 1) - self.usual)
+        self.weight += new * (1 - self.weight)
+        self.sums += totals
+        self.visits += hits
+
+    def _levels(self) -> dict[str, float]:
+        """The means since the last time; a level that nobody visited has none."""
+        sums, visits = (each.reshape(LEVELS, -1).sum(1) for each in (self.sums, self.visits))
+        self.sums, self.visits = np.zeros(BINS), np.zeros(BINS)
+        means = sums / np.maximum(visits, 1)
+        return {name: mean for name, mean, count in zip(self._names, means.tolist(), visits, strict=True) if count}
 
     def state(self) -> dict[str, Tensor]:
-        return {"loss/usual": self.usual, "loss/weight": self.weight, "loss/sums": self.sums}
+        kept = {"usual": self.usual, "weight": self.weight, "sums": self.sums, "visits": self.visits}
+        return {f"loss/{name}": torch.from_numpy(array.copy()) for name, array in kept.items()}
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
-        self.usual.copy_(tensors["loss/usual"])
-        self.weight.copy_(tensors["loss/weight"])
-        self.sums.copy_(tensors["loss/sums"])
-
-
-def _means(sums: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    total, visits = sums.reshape(2, -1)
-    return total / np.maximum(visits, 1), visits > 0
+        self.usual, self.weight, self.sums, self.visits = (
+            tensors[f"loss/{name}"].double().numpy().copy() for name in ("usual", "weight", "sums", "visits")
+        )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor, nn
+import numpy as np
+from torch import nn
 
 MOST = 32  # parts of a network; more are put together
 
@@ -17,15 +17,15 @@ class Parts:
 
     names: tuple[str, ...]
     parameters: tuple[str, ...]
-    index: Tensor
-    """int64 [parameters], on the device."""
+    index: np.ndarray
+    """int64 [parameters]."""
 
-    def total(self, per_parameter: Tensor) -> Tensor:
+    def total(self, per_parameter: np.ndarray) -> np.ndarray:
         """Sums over the parameters of each part."""
-        return per_parameter.new_zeros(len(self.names)).index_add_(0, self.index, per_parameter)
+        return np.bincount(self.index, per_parameter, len(self.names))
 
 
-def find_parts(named: Sequence[tuple[str, Tensor]], device: torch.device) -> Parts:
+def find_parts(named: Sequence[tuple[str, object]]) -> Parts:
     """Blocks by the beginning of the parameters' names: `conv_in`, `down_blocks.0`, `mid_block`, …"""
     parameters = tuple(name for name, _ in named)
     labels = [_block(name) for name in _without_wrapper(parameters)]
@@ -36,8 +36,7 @@ def find_parts(named: Sequence[tuple[str, Tensor]], device: torch.device) -> Par
         labels = [joined[label] for label in labels]
         names = list(dict.fromkeys(labels))
     places = {name: place for place, name in enumerate(names)}
-    index = torch.tensor([places[label] for label in labels], dtype=torch.long, device=device)
-    return Parts(tuple(names), parameters, index)
+    return Parts(tuple(names), parameters, np.array([places[label] for label in labels], np.int64))
 
 
 def trained(model: nn.Module) -> list[tuple[str, nn.Parameter]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,7 +15,7 @@ from safelight.monitors.loss import LossMonitor
 from safelight.monitors.modules import find_parts, trained
 from safelight.monitors.pool import Piece
 from safelight.monitors.updates import UpdateMonitor
-from safelight.vocabulary import LOSS_SCALE, REFUSED
+from safelight.vocabulary import LOSS, LOSS_SCALE, REFUSED
 
 DEEP_EVERY = 64  # steps between looks that read every weight: one in each cell of the record
 
@@ -35,10 +36,9 @@ class Monitors:
     def __init__(self, model: nn.Module, log_snr: np.ndarray | None) -> None:
         """`log_snr` [timesteps]; None where the schedule is not known: the loss is then told as a whole only."""
         named = trained(model)
-        device = named[0][1].device if named else torch.device("cpu")
-        self.parts = find_parts(named, device)
-        self._loss = None if log_snr is None else LossMonitor(log_snr, device)
-        self._gradients = GradientMonitor(self.parts, device)
+        self.parts = find_parts(named)
+        self._loss = None if log_snr is None else LossMonitor(log_snr)
+        self._gradients = GradientMonitor(self.parts)
         self._updates = UpdateMonitor(self.parts, [parameter for _, parameter in named])
         self._zeros: list[Piece] = []
 
@@ -49,7 +49,7 @@ class Monitors:
         """`gradients` after unscaling, one for each trained parameter."""
         if self.is_deep(step):
             self._updates.before()
-            self._zeros = self._gradients.look_deeper(gradients)
+            self._zeros = [self._gradients.look_deeper(gradients)]
 
     def after_update(
         self,
@@ -66,21 +66,26 @@ class Monitors:
         average: Sequence[Tensor] | None,
     ) -> list[Piece]:
         """The readings of the step, as vectors on the device."""
-        pieces = self._gradients.look(norms, norm, limit)
-        pieces.append(
-            Piece((LOSS_SCALE.name, REFUSED.name), torch.stack([scale.reshape(()), refused.reshape(())]).float())
-        )
-        if self._loss is not None and t is not None:
-            pieces += self._loss.look(step, loss, t)
+        scalars = torch.stack([each.reshape(()).float() for each in (norm, limit, scale, refused)])
+        pieces = [Piece((norms, scalars), self._tell_gradients)]
         if small is not None:
-            pieces += self._gradients.look_at_noise(small.norm, norm, small.batch, small.whole)
+            noise = functools.partial(self._gradients.look_at_noise, small_batch=small.batch, big_batch=small.whole)
+            pieces.append(Piece((torch.stack([small.norm, norm]).float(),), lambda pair: noise(*pair.tolist())))
+        if self._loss is not None and t is not None:
+            pieces.append(Piece((loss, t), functools.partial(self._loss.look, step)))
+        else:
+            pieces.append(Piece((loss,), lambda losses: {LOSS.name: float(losses.mean())}))
         if self.is_deep(step):
-            pieces += self._zeros + self._updates.after(average)
+            pieces += [*self._zeros, self._updates.after(average)]
             self._zeros = []
         return pieces
 
+    def _tell_gradients(self, norms: np.ndarray, scalars: np.ndarray) -> dict[str, float]:
+        norm, limit, scale, refused = scalars.tolist()
+        return self._gradients.look(norms, norm, limit) | {LOSS_SCALE.name: scale, REFUSED.name: refused}
+
     def state(self) -> dict[str, Tensor]:
-        """What is remembered over steps: a few small vectors, kept in checkpoints."""
+        """What is remembered over the steps that were brought to the host: a few small vectors, kept in checkpoints."""
         return self._gradients.state() | ({} if self._loss is None else self._loss.state())
 
     @torch.no_grad()

@@ -1,4 +1,4 @@
-"""Gathers readings on the device and brings them to the host once per window, in one copy."""
+"""Gathers what was measured on the device and brings it to the host once per window, in one copy."""
 
 from __future__ import annotations
 
@@ -13,13 +13,11 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Readings that lie in one vector on the device."""
+    """Small vectors on the device, and what becomes of them on the host."""
 
-    names: tuple[str, ...]
-    numbers: Tensor
-    """float32 [k]."""
-    finish: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]] | None = None
-    """What is left to do on the host: the vector as it came to (one number per name, whether it exists)."""
+    tensors: tuple[Tensor, ...]
+    finish: Callable[..., Mapping[str, float]]
+    """Given one array for each tensor: readings by name. Called once, in the order of the steps."""
 
 
 class Receiver(Protocol):
@@ -42,24 +40,22 @@ class Pool:
     def flush(self) -> list[dict[str, float]]:
         """The readings of every step since the last flush, by name; they are in the record now."""
         steps, self._steps = self._steps, []
-        vectors = [piece.numbers for _, pieces, _ in steps for piece in pieces]
-        if not steps:
-            return []
-        flat = torch.cat(vectors).to("cpu").numpy() if vectors else np.empty(0, np.float32)
-        found, start = [], 0
+        arrays = iter(_on_host([tensor for _, pieces, _ in steps for piece in pieces for tensor in piece.tensors]))
+        found = []
         for step, pieces, numbers in steps:
             told = dict(numbers)
             for piece in pieces:
-                stop = start + piece.numbers.numel()
-                told.update(_named(piece, flat[start:stop]))
-                start = stop
+                told.update(piece.finish(*(next(arrays) for _ in piece.tensors)))
             self._receiver.add(step, told)
             found.append(told)
         return found
 
 
-def _named(piece: Piece, numbers: np.ndarray) -> dict[str, float]:
-    if piece.finish is None:
-        return dict(zip(piece.names, numbers.tolist(), strict=True))
-    values, present = piece.finish(numbers)
-    return {name: v for name, v, here in zip(piece.names, values.tolist(), present.tolist(), strict=True) if here}
+def _on_host(tensors: list[Tensor]) -> list[np.ndarray]:
+    if not tensors:
+        return []
+    if tensors[0].device.type == "cpu":
+        return [tensor.detach().numpy() for tensor in tensors]
+    flat = torch.cat([tensor.detach().reshape(-1).float() for tensor in tensors]).cpu().numpy()
+    cuts = np.cumsum([tensor.numel() for tensor in tensors])[:-1]
+    return [part.reshape(tensor.shape) for part, tensor in zip(np.split(flat, cuts), tensors, strict=True)]

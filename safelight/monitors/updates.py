@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -11,14 +12,14 @@ from safelight.monitors.modules import Parts
 from safelight.monitors.pool import Piece
 from safelight.vocabulary import EMA_DISTANCE, UPDATE_RATIO, WEIGHT_NORM
 
+TINY = float(np.finfo(np.float32).tiny)
+
 
 class UpdateMonitor:
     """Holds a copy of the weights for the length of one update."""
 
     def __init__(self, parts: Parts, parameters: Sequence[Tensor]) -> None:
         self._parts, self._parameters = parts, list(parameters)
-        self._ratios = tuple(f"{UPDATE_RATIO.name}/{name}" for name in parts.names)
-        self._norms = tuple(f"{WEIGHT_NORM.name}/{name}" for name in parts.names)
         self._before: list[Tensor] | None = None
 
     @torch.no_grad()
@@ -26,24 +27,31 @@ class UpdateMonitor:
         self._before = [parameter.detach().clone() for parameter in self._parameters]
 
     @torch.no_grad()
-    def after(self, average: Sequence[Tensor] | None) -> list[Piece]:
+    def after(self, average: Sequence[Tensor] | None) -> Piece:
         """`average`: the averaged weights, in the same order."""
         assert self._before is not None, "before() comes first"
-        weights = self._squares(self._before)
-        torch._foreach_sub_(self._before, self._parameters)
-        moved = self._squares(self._before)
-        self._before = None
-        tiny = torch.finfo(torch.float32).tiny
-        pieces = [
-            Piece(self._ratios, (moved / weights.clamp(min=tiny)).sqrt()),
-            Piece(self._norms, weights.sqrt()),
-        ]
+        before, self._before = self._before, None
+        weights = _norms(before)
+        torch._foreach_sub_(before, self._parameters)
+        moved = _norms(before)
+        apart = torch.zeros_like(weights)
         if average is not None:
-            apart = torch._foreach_sub([parameter.detach() for parameter in self._parameters], list(average))
-            distance = (self._squares(apart).sum() / weights.sum().clamp(min=tiny)).sqrt()
-            pieces.append(Piece((EMA_DISTANCE.name,), distance[None]))
-        return pieces
+            apart = _norms(torch._foreach_sub([parameter.detach() for parameter in self._parameters], list(average)))
+        return Piece((weights, moved, apart), self._tell if average is not None else self._tell_without_average)
 
-    def _squares(self, tensors: Sequence[Tensor]) -> Tensor:
-        norms = torch.stack(torch._foreach_norm(list(tensors)))
-        return self._parts.total(norms.float().square())
+    def _tell(self, weights: np.ndarray, moved: np.ndarray, apart: np.ndarray) -> dict[str, float]:
+        told = self._tell_without_average(weights, moved, apart)
+        distance = np.linalg.norm(apart.astype(np.float64)) / max(np.linalg.norm(weights.astype(np.float64)), TINY)
+        return told | {EMA_DISTANCE.name: float(distance)}
+
+    def _tell_without_average(self, weights: np.ndarray, moved: np.ndarray, apart: np.ndarray) -> dict[str, float]:
+        lengths, changes = (np.sqrt(self._parts.total(np.square(x, dtype=np.float64))) for x in (weights, moved))
+        told: dict[str, float] = {}
+        for name, length, change in zip(self._parts.names, lengths.tolist(), changes.tolist(), strict=True):
+            told[f"{UPDATE_RATIO.name}/{name}"] = change / max(length, TINY)
+            told[f"{WEIGHT_NORM.name}/{name}"] = length
+        return told
+
+
+def _norms(tensors: Sequence[Tensor]) -> Tensor:
+    return torch.stack(torch._foreach_norm(list(tensors)))

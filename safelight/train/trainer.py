@@ -140,9 +140,14 @@ class Trainer:
         decay = self.state.averages.decay(MAIN, view.step + 1)
         self._pool.add(view.step, view.readings, {LEARNING_RATE.name: view.lr, EMA_DECAY.name: decay})
         ended = self.state.counters.step == self.config.train.steps
-        if len(self._window) < self.parts.engine.window and not ended:
-            return
+        if len(self._window) == self.parts.engine.window or ended:
+            self._drain()
+
+    def _drain(self) -> None:
+        """Brings what was measured to the host; also before a checkpoint, which holds what the monitors remember."""
         views, self._window = self._window, []
+        if not views:
+            return
         readings = self._pool.flush()
         for seen in views:
             self._read(seen)
@@ -192,6 +197,7 @@ class Trainer:
 
     def _save(self, *, wait: bool) -> None:
         counters = self.state.counters
+        self._drain()
         self.record.flush()  # what lies before a checkpoint is never trained again, so it must not be lost
         if wait:
             self.writer.wait()

@@ -16,7 +16,6 @@ from safelight.monitors.modules import MOST, find_parts, trained
 from safelight.monitors.pool import Piece, Pool
 from safelight.monitors.updates import UpdateMonitor
 
-CPU = torch.device("cpu")
 LOG_SNR = np.linspace(8, -8, 1000)
 
 
@@ -30,9 +29,9 @@ class Kept:
         self.readings.append((step, dict(numbers)))
 
 
-def told(pieces: list[Piece]) -> dict[str, float]:
+def told(piece: Piece) -> dict[str, float]:
     pool = Pool(Kept())
-    pool.add(0, pieces, {})
+    pool.add(0, [piece], {})
     return pool.flush()[0]
 
 
@@ -46,11 +45,15 @@ def with_gradients(model: nn.Module, seed: int = 0) -> list[Tensor]:
     return [torch.randn(p.shape, generator=generator) for p in model.parameters()]
 
 
+def whole(norms: np.ndarray) -> float:
+    return float(np.linalg.norm(norms))
+
+
 # Parts
 
 
 def names_of(parameters: list[str]) -> tuple[str, ...]:
-    return find_parts([(name, torch.zeros(1)) for name in parameters], CPU).names
+    return find_parts([(name, torch.zeros(1)) for name in parameters]).names
 
 
 @pytest.mark.parametrize(
@@ -77,42 +80,56 @@ def test_many_parts_are_put_together() -> None:
 # Pool
 
 
-def test_a_window_is_brought_over_in_one_copy(monkeypatch: pytest.MonkeyPatch) -> None:
-    copies = []
-    to = Tensor.to
-    monkeypatch.setattr(Tensor, "to", lambda tensor, *how, **more: (copies.append(how), to(tensor, *how, **more))[1])
+def test_every_step_is_finished_in_order_with_its_own_numbers() -> None:
     record = Kept()
-    pool = Pool(record)
+    pool, order = Pool(record), []
+
+    def finish(a: np.ndarray, b: np.ndarray) -> dict[str, float]:
+        order.append(float(a[0]))
+        return {"a": float(a[0]), "b": float(b.sum())}
+
     for step in range(5):
-        pool.add(step, [Piece(("a", "b"), torch.tensor([step, math.nan])), Piece(("c",), torch.ones(1))], {"lr": 0.5})
-    assert copies == []
-    pool.flush()
-    assert copies == [("cpu",)]
+        pool.add(step, [Piece((torch.tensor([step, math.nan]), torch.ones(2, 2)), finish)], {"lr": 0.5})
+    assert order == []
+    assert pool.flush()[3] == {"a": 3, "b": 4, "lr": 0.5}
+    assert order == [0, 1, 2, 3, 4]
     assert [step for step, _ in record.readings] == list(range(5))
-    assert record.readings[3][1]["a"] == 3
-    assert math.isnan(record.readings[3][1]["b"])
-    assert (record.readings[3][1]["c"], record.readings[3][1]["lr"]) == (1, 0.5)
     assert pool.flush() == []
+
+
+def test_a_device_is_asked_once_per_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tensors of another device are put together there and copied once; told by a stand-in for such a device."""
+    copies = []
+    cpu = Tensor.cpu
+    monkeypatch.setattr(Tensor, "cpu", lambda tensor: (copies.append(tensor.numel()), cpu(tensor))[1])
+    monkeypatch.setattr(Tensor, "device", torch.device("cuda"), raising=False)
+    pool = Pool(Kept())
+    for step in range(4):
+        pool.add(
+            step, [Piece((torch.full((2, 3), float(step)), torch.tensor([7])), lambda a, b: {"a": a.sum() + b[0]})], {}
+        )
+    assert [reading["a"] for reading in pool.flush()] == [7, 13, 19, 25]
+    assert copies == [28]
 
 
 # Loss
 
 
-def draws(steps: int, batch: int, seed: int = 0) -> list[tuple[Tensor, Tensor]]:
+def draws(steps: int, batch: int, seed: int = 0) -> list[tuple[np.ndarray, np.ndarray]]:
     """Losses that depend on the timestep as those of diffusion do, and a little on chance."""
     rng = np.random.default_rng(seed)
     found = []
     for _ in range(steps):
         t = rng.integers(0, 1000, batch)
         loss = np.exp(-4 * t / 1000) * rng.gamma(20, 1 / 20, batch)
-        found.append((torch.from_numpy(loss).float(), torch.from_numpy(t)))
+        found.append((loss.astype(np.float32), t))
     return found
 
 
 def test_whitening_takes_the_draw_of_timesteps_out() -> None:
-    monitor, raw, white = LossMonitor(LOG_SNR, CPU), [], []
+    monitor, raw, white = LossMonitor(LOG_SNR), [], []
     for step, (loss, t) in enumerate(draws(600, 32)):
-        reading = told(monitor.look(step, loss, t)[:1])
+        reading = monitor.look(step, loss, t)
         raw.append(reading["loss/mean"])
         white.append(reading["loss/whitened"])
         assert raw[-1] == pytest.approx(float(loss.mean()))
@@ -123,37 +140,36 @@ def test_whitening_takes_the_draw_of_timesteps_out() -> None:
 
 
 def test_whitening_shows_news() -> None:
-    monitor, white = LossMonitor(LOG_SNR, CPU), []
+    monitor, white = LossMonitor(LOG_SNR), []
     for step, (loss, t) in enumerate(draws(600, 32)):
-        white.append(told(monitor.look(step, loss * (1.3 if step >= 500 else 1), t)[:1])["loss/whitened"])
+        white.append(monitor.look(step, loss * (1.3 if step >= 500 else 1), t)["loss/whitened"])
     assert np.mean(white[500:510]) > 1.2
     assert abs(np.mean(white[490:500]) - 1) < 0.05
 
 
 def test_a_loss_that_is_not_finite_shows_and_is_not_remembered() -> None:
-    monitor = LossMonitor(LOG_SNR, CPU)
+    monitor = LossMonitor(LOG_SNR)
     healthy = draws(80, 32)
     for step, (loss, t) in enumerate(healthy[:40]):
         monitor.look(step, loss, t)
-    sick = healthy[40][0].clone()
+    sick = healthy[40][0].copy()
     sick[3] = math.nan
-    reading = told(monitor.look(40, sick, healthy[40][1])[:1])
+    reading = monitor.look(40, sick, healthy[40][1])
     assert math.isnan(reading["loss/mean"])
     assert math.isnan(reading["loss/whitened"])
-    after = told(monitor.look(41, *healthy[41])[:1])
+    after = monitor.look(41, *healthy[41])
     assert abs(after["loss/whitened"] - 1) < 0.5
     assert all(value.isfinite().all() for value in monitor.state().values())
 
 
 def test_levels_are_means_over_their_part_of_the_schedule() -> None:
-    monitor = LossMonitor(LOG_SNR[::-1].copy(), CPU)  # noise may also fall with the timestep
+    monitor = LossMonitor(LOG_SNR[::-1].copy())  # noise may also fall with the timestep
     seen = draws(WINDOW, 8)
-    pieces: list[Piece] = []
+    reading: dict[str, float] = {}
     for step, (loss, t) in enumerate(seen):
-        pieces = monitor.look(step, loss, t)
-        assert len(pieces) == 1 + (step == WINDOW - 1)
-    reading = told(pieces[1:])
-    loss, t = (torch.cat([pair[place] for pair in seen]).numpy() for place in (0, 1))
+        reading = monitor.look(step, loss, t)
+        assert len(reading) == 2 + LEVELS * (step == WINDOW - 1)
+    loss, t = (np.concatenate([pair[place] for pair in seen]) for place in (0, 1))
     level = (999 - t) * LEVELS // 1000
     for number in range(LEVELS):
         assert reading[f"loss/level/{number:02d}"] == pytest.approx(loss[level == number].mean(), rel=1e-5)
@@ -161,22 +177,22 @@ def test_levels_are_means_over_their_part_of_the_schedule() -> None:
 
 
 def test_a_level_that_nobody_visited_has_no_reading() -> None:
-    monitor = LossMonitor(LOG_SNR, CPU)
-    pieces: list[Piece] = []
+    monitor = LossMonitor(LOG_SNR)
+    reading: dict[str, float] = {}
     for step in range(WINDOW):
-        pieces = monitor.look(step, torch.ones(2), torch.tensor([0, 999]))
-    assert told(pieces[1:]).keys() == {"loss/level/00", f"loss/level/{LEVELS - 1}"}
+        reading = monitor.look(step, np.ones(2, np.float32), np.array([0, 999]))
+    assert reading.keys() - {"loss/mean", "loss/whitened"} == {"loss/level/00", f"loss/level/{LEVELS - 1}"}
 
 
 def test_what_is_remembered_can_be_put_back() -> None:
     seen = draws(100, 16)
-    whole, first = LossMonitor(LOG_SNR, CPU), LossMonitor(LOG_SNR, CPU)
-    expected = [told(whole.look(step, *pair)) for step, pair in enumerate(seen)]
+    whole, first = LossMonitor(LOG_SNR), LossMonitor(LOG_SNR)
+    expected = [whole.look(step, *pair) for step, pair in enumerate(seen)]
     for step in range(50):
         first.look(step, *seen[step])
-    second = LossMonitor(LOG_SNR, CPU)
+    second = LossMonitor(LOG_SNR)
     second.restore(copy.deepcopy(first.state()))
-    assert [told(second.look(step, *seen[step])) for step in range(50, 100)] == expected[50:]
+    assert [second.look(step, *seen[step]) for step in range(50, 100)] == expected[50:]
     assert first.usual.shape == (BINS,)
 
 
@@ -185,10 +201,10 @@ def test_what_is_remembered_can_be_put_back() -> None:
 
 def test_norms_by_part_are_those_of_their_parameters() -> None:
     model = network()
-    parts, gradients = find_parts(trained(model), CPU), with_gradients(model)
-    norms = torch.stack([gradient.norm() for gradient in gradients])
-    monitor = GradientMonitor(parts, CPU)
-    reading = told(monitor.look(norms, norms.norm(), torch.tensor(1.0)))
+    parts, gradients = find_parts(trained(model)), with_gradients(model)
+    norms = torch.stack([gradient.norm() for gradient in gradients]).numpy()
+    monitor = GradientMonitor(parts)
+    reading = monitor.look(norms, whole(norms), 1.0)
     assert reading["gradient/part/first"] == pytest.approx(
         torch.cat([g.flatten() for g in gradients[:2]]).norm().item()
     )
@@ -199,7 +215,7 @@ def test_norms_by_part_are_those_of_their_parameters() -> None:
     assert reading["gradient/clipped"] == 1
     assert reading["gradient/kept"] == pytest.approx(1 / reading["gradient/norm"])
     assert reading["gradient/nonfinite"] == 0
-    free = told(monitor.look(norms, norms.norm(), torch.tensor(math.inf)))
+    free = monitor.look(norms, whole(norms), math.inf)
     assert (free["gradient/clipped"], free["gradient/kept"]) == (0, 1)
 
 
@@ -208,8 +224,8 @@ def test_gradients_that_are_not_finite_are_counted_where_they_are() -> None:
     gradients = with_gradients(model)
     gradients[2][0, 0] = math.nan
     gradients[3][1] = math.inf
-    norms = torch.stack([gradient.norm() for gradient in gradients])
-    reading = told(GradientMonitor(find_parts(trained(model), CPU), CPU).look(norms, norms.norm(), torch.tensor(1.0)))
+    norms = torch.stack([gradient.norm() for gradient in gradients]).numpy()
+    reading = GradientMonitor(find_parts(trained(model))).look(norms, whole(norms), 1.0)
     assert reading["gradient/nonfinite"] == 2
     assert math.isnan(reading["gradient/norm"])
     assert math.isfinite(reading["gradient/part/first"])
@@ -221,7 +237,7 @@ def test_the_share_of_zeros_is_counted_by_part() -> None:
     gradients = with_gradients(model)
     gradients[0].zero_()
     gradients[4][0] = 0
-    reading = told(GradientMonitor(find_parts(trained(model), CPU), CPU).look_deeper(gradients))
+    reading = told(GradientMonitor(find_parts(trained(model))).look_deeper(gradients))
     assert reading["gradient/zero/first"] == pytest.approx(15 / 20)
     assert reading["gradient/zero/blocks.0"] == 0
     assert reading["gradient/zero/blocks.1"] == pytest.approx(5 / 12)
@@ -230,13 +246,13 @@ def test_the_share_of_zeros_is_counted_by_part() -> None:
 def test_the_noise_scale_is_that_of_known_gradients() -> None:
     """Samples with a mean gradient of length 2 and a variance of 0.5 in each of 400 directions: 200 / 4 = 50."""
     generator = torch.Generator().manual_seed(0)
-    monitor = GradientMonitor(find_parts(trained(network()), CPU), CPU)
+    monitor = GradientMonitor(find_parts(trained(network())))
     mean = torch.full((400,), 2 / 20)
     scales = []
     for _ in range(800):
         samples = mean + torch.randn(32, 400, generator=generator) * 0.5**0.5
         small, big = samples[:8].mean(0).norm(), samples.mean(0).norm()
-        scales.append(told(monitor.look_at_noise(small, big, 8, 32)).get("gradient/noise_scale", math.nan))
+        scales.append(monitor.look_at_noise(float(small), float(big), 8, 32).get("gradient/noise_scale", math.nan))
     assert np.nanmedian(scales[200:]) == pytest.approx(50, rel=0.15)
 
 
@@ -246,7 +262,7 @@ def test_the_noise_scale_is_that_of_known_gradients() -> None:
 def test_the_ratio_of_an_update_to_its_weights() -> None:
     model = network()
     parameters = list(model.parameters())
-    monitor = UpdateMonitor(find_parts(trained(model), CPU), parameters)
+    monitor = UpdateMonitor(find_parts(trained(model)), parameters)
     before = [p.detach().clone() for p in parameters]
     monitor.before()
     with torch.no_grad():
