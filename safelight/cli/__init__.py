@@ -11,6 +11,8 @@ VERBS = {
     "resume": "carry a run on, exactly where it stopped",
     "sample": "draw images from a run",
     "export": "write a pipeline that diffusers loads",
+    "metrics": "show what a run measured",
+    "compare": "put runs side by side",
     "data": "look at a pile of images before training on it",
     "estimate": "tell what a run would need, before it starts",
 }

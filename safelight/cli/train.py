@@ -46,6 +46,8 @@ class Command:
     """Steps between pictures."""
     workers: Number = None
     """Threads that prepare batches ahead."""
+    loggers: Word = None
+    """tensorboard, wandb, jsonl, or several with commas between."""
     init: Word = None
     """Folder of a diffusers pipeline to fine-tune."""
 

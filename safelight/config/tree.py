@@ -16,6 +16,7 @@ Clip = Literal["fixed", "adaptive", "none"]
 Average = Literal["power", "exponential"]
 Fit = Literal["crop", "pad"]
 Filter = Literal["bicubic", "lanczos"]
+Logger = Literal["tensorboard", "wandb", "jsonl"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -235,6 +236,14 @@ class Sample:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Watch:
+    """Who is told what was measured, beside the record of the run."""
+
+    loggers: tuple[Logger, ...] = ()
+    """Any of `tensorboard`, `wandb` (Weights & Biases) and `jsonl`. One that fails costs the training nothing."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Config:
     """Everything a run needs to know."""
 
@@ -247,3 +256,4 @@ class Config:
     train: Train = field(default_factory=Train)
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
     sample: Sample = field(default_factory=Sample)
+    watch: Watch = field(default_factory=Watch)

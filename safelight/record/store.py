@@ -1,165 +1,169 @@
-"""The writer of record.sqlite: readings in windows of steps, events as JSON, on a thread of its own.
-
-reading(signal, first, last, count, nonfinite, low, high, mean, latest, steps, numbers)
-    one row per signal and window; `numbers` are float32, `steps` int64 or NULL where they are first..last
-event(step, time, kind, facts)
-"""
+"""The writer of a record: takes readings from the training at almost no cost, stores them on a thread of its own."""
 
 from __future__ import annotations
 
-import json
+import contextlib
 import os
-import queue
 import sqlite3
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import numpy as np
 
-VERSION = 1
-WINDOW_STEPS, WINDOW_SECONDS = 64, 1.0
-SCHEMA = """
-CREATE TABLE IF NOT EXISTS reading (
-    signal TEXT NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL,
-    count INTEGER NOT NULL, nonfinite INTEGER NOT NULL,
-    low REAL, high REAL, mean REAL, latest REAL,  -- of the finite numbers; NULL where there is none
-    steps BLOB, numbers BLOB NOT NULL,
-    PRIMARY KEY (signal, first)) STRICT, WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS event (
-    id INTEGER PRIMARY KEY, step INTEGER NOT NULL, time REAL NOT NULL, kind TEXT NOT NULL, facts TEXT NOT NULL) STRICT;
-"""
-Row = tuple[str, int, int, int, int, float | None, float | None, float | None, float | None, bytes | None, bytes]
+from safelight.record.backlog import Window, gather, take
+from safelight.record.database import forget_from, open_database, transaction
+from safelight.record.facts import encode
+from safelight.record.ledger import Ledger
+from safelight.record.reader import open_reader, read_events, read_signal
+from safelight.record.schema import SCHEMA, VERSION
+
+__all__ = ["SCHEMA", "VERSION", "Record", "open_database", "open_reader", "read_events", "read_signal"]
+
+STORE_SECONDS = 0.4  # between two commits: with the time they take, a kill costs less than a second
+LARGEST_BACKLOG = 20_000  # steps, windows or events that wait for the writer
+LARGEST_LEDGER = 50_000  # rows that wait for room on the disk, about 100 MB
+
+Statement = tuple[str, tuple[Any, ...]]
 
 
 class Record:
-    """Collects readings and events; hands them to the file in batches. Never blocks or ends the training."""
+    """Collects readings, events, pictures and findings. Never blocks or ends the training."""
 
     def __init__(self, path: Path, *, from_step: int, say: Callable[[str], None]) -> None:
-        self._path, self._from_step, self._say = path, from_step, say
-        self._buffer: dict[str, list[tuple[int, float]]] = {}
-        self._flushed = time.monotonic()
-        self._queue: queue.Queue[list[tuple[str, tuple[Any, ...]]] | None] = queue.Queue(maxsize=256)
+        self._path, self._from_step, self._say_aloud = path, from_step, say
+        self._readings: deque[tuple[int, dict[str, float]]] = deque()
+        self._windows: deque[Window] = deque()
+        self._statements: deque[Statement] = deque()
+        self._waiting: deque[threading.Event] = deque()
+        self._left_out, self._lost, self._failing, self._closing = 0, 0, False, False
+        self._told: set[str] = set()
+        self._wake = threading.Event()
         self._thread = threading.Thread(target=self._write_all, name="safelight-record", daemon=True)
         self._thread.start()
 
     def add(self, step: int, numbers: Mapping[str, float]) -> None:
-        for signal, number in numbers.items():
-            self._buffer.setdefault(signal, []).append((step, number))
-        if step % WINDOW_STEPS == 0 or time.monotonic() - self._flushed > WINDOW_SECONDS:
-            self.flush()
+        """Some signals of one step."""
+        self._hand_over(self._readings, (step, dict(numbers)))
 
-    def event(self, step: int, kind: str, **facts: Any) -> None:
-        text = json.dumps(facts, default=str)
-        self._hand_over([("INSERT INTO event VALUES (NULL, ?, ?, ?, ?)", (step, time.time(), kind, text))])
+    def add_window(
+        self, steps: np.ndarray, names: tuple[str, ...], values: np.ndarray, present: np.ndarray | None = None
+    ) -> None:
+        """`values` [steps, names] as float32; `present` marks those that exist. The arrays must not change later."""
+        self._hand_over(self._windows, (steps, names, values, present))
 
-    def flush(self) -> None:
-        rows = [summarise(signal, pairs) for signal, pairs in self._buffer.items()]
-        self._buffer, self._flushed = {}, time.monotonic()
-        marks = ", ".join("?" * 11)
-        self._hand_over([(f"INSERT OR REPLACE INTO reading VALUES ({marks})", row) for row in rows])
+    def event(self, step: int, kind: str, /, **facts: Any) -> None:
+        self._note("event VALUES (NULL, ?, ?, ?, ?)", step, time.time(), kind, encode(facts))
 
-    def _hand_over(self, statements: list[tuple[str, tuple[Any, ...]]]) -> None:
-        try:
-            self._queue.put_nowait(statements)
-        except queue.Full:
-            self._say(f"The record is too slow: {len(statements)} rows were left out.")
+    def finding(self, step: int, code: str, /, **facts: Any) -> None:
+        self._note("finding VALUES (NULL, ?, ?, ?, ?)", step, time.time(), code, encode(facts))
+
+    def picture(self, step: int, kind: str, path: Path, size: tuple[int, int]) -> None:
+        """A file in the run folder, after so many completed steps; `size` is width and height."""
+        place = Path(os.path.relpath(path, self._path.parent)) if path.is_absolute() else path
+        self._note("picture VALUES (?, ?, ?, ?, ?)", kind, step, place.as_posix(), *size)
+
+    def _note(self, what: str, *values: Any) -> None:
+        self._hand_over(self._statements, (f"INSERT OR REPLACE INTO {what}", values))
+
+    def _hand_over(self, backlog: deque[Any], item: Any) -> None:
+        waiting = len(backlog)
+        if waiting < LARGEST_BACKLOG:
+            backlog.append(item)
+        else:
+            self._left_out += 1
+        if waiting == LARGEST_BACKLOG // 4:
+            self._wake.set()
+
+    def flush(self, *, wait: bool = False) -> None:
+        """Stores now what has come so far; with `wait`, returns when that is done."""
+        stored = threading.Event()
+        self._waiting.append(stored)
+        self._wake.set()
+        while wait and self._thread.is_alive() and not stored.wait(0.1):
+            pass
 
     def close(self) -> None:
-        self.flush()
-        self._queue.put(None)
+        self._closing = True
+        self._wake.set()
         self._thread.join()
 
     def _write_all(self) -> None:
         try:
             database = open_database(self._path)
             forget_from(database, self._from_step)
-        except Exception as error:  # also a damaged row: without this thread the queue would fill, and `close` hang
+        except Exception as error:  # also a damaged row: without this thread the backlog would fill, and `close` hang
             self._say(f"The record {self._path} cannot be opened ({error}); the run goes on without it.")
             database = None
-        while (statements := self._queue.get()) is not None:
-            if database is not None:
-                self._write(database, statements)
+        ledger = None if database is None else Ledger(database)
+        closing = False
+        while not closing:
+            self._wake.wait(STORE_SECONDS)
+            self._wake.clear()
+            closing = self._closing  # looked at first: what was handed over before is still written
+            self._write(database, ledger)
+        self._tell_losses()
         if database is not None:
             database.close()
 
-    def _write(self, database: sqlite3.Connection, statements: list[tuple[str, tuple[Any, ...]]]) -> None:
+    def _write(self, database: sqlite3.Connection | None, ledger: Ledger | None) -> None:
+        waiting = take(self._waiting)
+        readings, windows = take(self._readings), take(self._windows)
+        if database is None or ledger is None:
+            self._statements.clear()
+        else:
+            for window in [*windows, *gather(readings)]:
+                self._put(ledger, window)
+            self._store(database, ledger)
+        for stored in waiting:
+            stored.set()
+
+    def _put(self, ledger: Ledger, window: Window) -> None:
+        steps, names, values, present = window
         try:
-            with database:
-                database.execute("BEGIN")
+            with np.errstate(over="ignore"):  # beyond float32: counted with the infinite ones
+                ledger.put(np.asarray(steps, np.int64), names, np.asarray(values, np.float32), present)
+        except Exception as error:
+            if (which := ", ".join(names[:3])) not in self._told:
+                self._say(f"Readings of {which} could not be recorded ({error}); the run goes on.")
+            self._told.add(which)
+
+    def _store(self, database: sqlite3.Connection, ledger: Ledger) -> None:
+        statements = list(self._statements)
+        try:
+            with transaction(database):
+                ledger.store()
                 for statement, values in statements:
                     database.execute(statement, values)
         except Exception as error:
-            self._say(f"The record could not be written ({error}); {len(statements)} rows are lost, the run goes on.")
+            self._fail(ledger, error)
+            return
+        ledger.settle()
+        for _ in statements:
+            self._statements.popleft()
+        self._failing = False
+        self._tell_losses()
 
+    def _fail(self, ledger: Ledger, error: Exception) -> None:
+        """A full or locked disk is tried again, with all that came since; what cannot be kept so long is lost."""
+        if not self._failing:
+            self._say(f"The record could not be written ({error}); it is tried again, the run goes on.")
+        self._failing = True
+        if not isinstance(error, sqlite3.OperationalError) or ledger.size > LARGEST_LEDGER or self._closing:
+            self._lost += ledger.size + len(self._statements)
+            self._statements.clear()
+            ledger.forget()
 
-def open_database(path: Path) -> sqlite3.Connection:
-    database = sqlite3.connect(path, isolation_level=None, timeout=10)
-    database.execute("PRAGMA journal_mode = WAL")  # readers and the writer never wait for each other
-    database.execute("PRAGMA synchronous = NORMAL")
-    database.executescript(SCHEMA)
-    database.execute(f"PRAGMA user_version = {VERSION}")
-    return database
+    def _tell_losses(self) -> None:
+        if self._left_out:
+            self._say(f"The record was too slow: {self._left_out} entries were left out.")
+        if self._lost:
+            self._say(f"{self._lost} rows of the record are lost, because it could not be written.")
+        self._left_out = self._lost = 0
 
-
-def summarise(signal: str, pairs: list[tuple[int, float]]) -> Row:
-    """One window as a row; a non-finite number is counted and kept, never dropped."""
-    steps = np.array([step for step, _ in pairs], dtype=np.int64)
-    with np.errstate(over="ignore"):  # beyond float32: counted with the infinite ones
-        numbers = np.array([number for _, number in pairs], dtype=np.float32)
-    finite = numbers[np.isfinite(numbers)].astype(np.float64)
-    low, high, mean = (float(finite.min()), float(finite.max()), float(finite.mean())) if len(finite) else (None,) * 3
-    latest = float(numbers[-1]) if np.isfinite(numbers[-1]) else None
-    places = None if (np.diff(steps) == 1).all() else steps.tobytes()
-    count = len(numbers)
-    span = int(steps[0]), int(steps[-1])
-    return (signal, *span, count, count - len(finite), low, high, mean, latest, places, numbers.tobytes())
-
-
-def forget_from(database: sqlite3.Connection, step: int) -> None:
-    """Drops everything at or after a step that is about to be trained again; a window that straddles it is cut."""
-    straddling = database.execute(
-        "SELECT signal, first, last, steps, numbers FROM reading WHERE first < ? AND last >= ?", (step, step)
-    ).fetchall()
-    with database:
-        database.execute("BEGIN")
-        database.execute("DELETE FROM reading WHERE last >= ?", (step,))
-        database.execute("DELETE FROM event WHERE step >= ?", (step,))
-        for signal, first, last, steps, numbers in straddling:
-            pairs = [(s, n) for s, n in unpack(first, last, steps, numbers) if s < step]
-            database.execute(f"INSERT OR REPLACE INTO reading VALUES ({', '.join('?' * 11)})", summarise(signal, pairs))
-
-
-def unpack(first: int, last: int, steps: bytes | None, numbers: bytes) -> list[tuple[int, float]]:
-    places = range(first, last + 1) if steps is None else np.frombuffer(steps, np.int64).tolist()
-    return list(zip(places, np.frombuffer(numbers, np.float32).tolist(), strict=True))
-
-
-def open_reader(path: Path) -> sqlite3.Connection:
-    """Read only; a run goes on writing meanwhile."""
-    return sqlite3.connect(f"file:{quote(os.fsencode(path))}?mode=ro", uri=True)
-
-
-def read_signal(path: Path, signal: str) -> list[tuple[int, float]]:
-    """All readings of one signal, in order, as (step, number)."""
-    database = open_reader(path)
-    try:
-        rows = database.execute(
-            "SELECT first, last, steps, numbers FROM reading WHERE signal = ? ORDER BY first", (signal,)
-        ).fetchall()
-    finally:
-        database.close()
-    return [pair for row in rows for pair in unpack(*row)]
-
-
-def read_events(path: Path, kind: str | None = None) -> list[tuple[int, str, dict[str, Any]]]:
-    """(step, kind, facts) of every event, or of one kind."""
-    database = open_reader(path)
-    try:
-        rows = database.execute("SELECT step, kind, facts FROM event ORDER BY id").fetchall()
-    finally:
-        database.close()
-    return [(step, name, json.loads(facts)) for step, name, facts in rows if kind in (None, name)]
+    def _say(self, words: str) -> None:
+        with contextlib.suppress(Exception):  # a terminal that is gone must not end the record
+            self._say_aloud(words)

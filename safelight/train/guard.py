@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from safelight.config import Config
 from safelight.errors import Stopped
-from safelight.record.store import Record
 from safelight.train.autopsy import describe_inputs, find_first_nonfinite
+from safelight.train.outlet import Outlet
 from safelight.train.scaling import LOWEST
 from safelight.train.step import Stepper, StepView
 
@@ -13,7 +13,7 @@ from safelight.train.step import Stepper, StepView
 class Guard:
     """Judges every step that was read back; the refusal itself happened on the device, inside the step."""
 
-    def __init__(self, config: Config, stepper: Stepper, record: Record) -> None:
+    def __init__(self, config: Config, stepper: Stepper, record: Outlet) -> None:
         self._config, self._stepper, self._record = config, stepper, record
 
     def judge(self, view: StepView) -> str | None:

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from safelight.config import Config
+from safelight.config.resolve import to_dict
 from safelight.data.page import summary
 from safelight.errors import CheckpointError, Interrupted
 from safelight.model.memory import is_out_of_memory
 from safelight.monitors.pool import Pool
+from safelight.record.sinks import open_sinks
 from safelight.record.store import Record
 from safelight.run import RunFolder
 from safelight.train.build import Parts, environment, out_of_memory
@@ -20,6 +22,7 @@ from safelight.train.checkpoint import steps as steps_on_disk
 from safelight.train.ema import MAIN, snapshot_steps
 from safelight.train.guard import Guard
 from safelight.train.interrupts import Interrupts
+from safelight.train.outlet import Outlet
 from safelight.train.profiles import snapshot_profiles
 from safelight.train.retention import KEEP_ALL
 from safelight.train.speed import Speedometer
@@ -78,7 +81,7 @@ class Trainer:
         keep = self.config.checkpoint
         self.writer = Writer(folder.checkpoints, last=keep.keep_last, every=keep.keep_every, say=screen.say)
         self.profile_writer = Writer(folder.snapshots, last=KEEP_ALL, every=0, say=screen.say)
-        self.record = Record(folder.record, from_step=self.state.counters.step, say=screen.say)
+        self.record = self._open_outlet()
         if self.state.counters.step == 0:
             self.record.event(0, "data", **summary(parts.images, self.config.data))
         self._stages = stage_steps(self.config)
@@ -90,11 +93,23 @@ class Trainer:
         self._window: list[StepView] = []
         self._beat = 0.0
 
+    def _open_outlet(self) -> Outlet:
+        step, say = self.state.counters.step, self.screen.say
+        names = dict.fromkeys(self.config.watch.loggers)
+        settings = to_dict(self.config)
+        folder, name = self.folder.path, self.folder.path.name
+        pump = open_sinks(names, folder, config=settings, run_name=name, from_step=step, say=say) if names else None
+        return Outlet(Record(self.folder.record, from_step=step, say=say), pump)
+
     def run(self) -> None:
         """Trains to the end, or to the first signal, or to a diagnosis; whatever happens, the state is saved."""
+        interrupted = False
         try:
             with Interrupts() as interrupts:
                 self._train(interrupts)
+        except Interrupted:
+            interrupted = True
+            raise
         except RuntimeError as error:
             if is_out_of_memory(error):
                 self.folder.report(status="out of memory", step=self.state.counters.step)
@@ -104,7 +119,7 @@ class Trainer:
             self.parts.feed.close()
             self.writer.close()
             self.profile_writer.close()
-            self.record.close()
+            self.record.close(interrupted=interrupted)
 
     def _train(self, interrupts: Interrupts) -> None:
         counters = self.state.counters
@@ -188,6 +203,14 @@ class Trainer:
 
     def _draw(self) -> None:
         attempt("The picture", lambda: draw_stage(self.state, self.config, self.folder), self.screen.say)
+        self._tell_pictures()
+
+    def _tell_pictures(self) -> None:
+        step, samples = self.state.counters.step, self.folder.samples
+        stage = {"samples": self.folder.picture(step)}
+        newest = {name: samples / f"{name}.png" for name in ("raw_and_averaged", "denoising")}
+        for kind, path in (stage | newest).items() if stage["samples"].is_file() else ():
+            self.record.picture(step, kind, path)
 
     def _keep_profiles(self) -> None:
         if self.state.counters.step in steps_on_disk(self.folder.snapshots):

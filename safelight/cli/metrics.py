@@ -1,0 +1,142 @@
+"""safelight metrics"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+from tyro.conf import Positional, arg
+
+from safelight.cli.options import Number, RunPath
+from safelight.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from safelight.record.export import Span
+    from safelight.record.history import History
+
+ROOMY, WIDE = 110, 160  # columns of a terminal with room for counts and units, and for meanings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """Show what a run measured: where does each signal stand, how did it get there, what was not finite?"""
+
+    run: RunPath
+    """The run folder."""
+    signals: Annotated[tuple[str, ...], Positional, arg(metavar="[SIGNAL …]", help_behavior_hint="")] = ()
+    """Names of signals, such as loss/mean; without any, all."""
+    first: Number = None
+    """Leave out the steps before this one."""
+    last: Number = None
+    """Leave out the steps after this one."""
+    points: Number = None
+    """Also give the curve, in at least so many spans (--json, --csv)."""
+    json: bool = False
+    """Print JSON instead of a page."""
+    csv: Annotated[str | None, arg(metavar="FILE", help_behavior_hint="")] = None
+    """Write the readings to a file, or to - for stdout: every single one, or spans with --points."""
+
+    def run_command(self) -> None:
+        from safelight.record.export import describe
+        from safelight.record.history import open_history
+        from safelight.run import open_run
+
+        if self.json and self.csv is not None:
+            raise UsageError("--json and --csv exclude each other.")
+        folder = open_run(self.run)
+        span = whole("--first", self.first), whole("--last", self.last)
+        points = whole("--points", self.points, at_least=1)
+        with open_history(folder.record) as history:
+            names = choose_signals(history.signals(), self.signals)
+            if self.csv is not None:
+                self._write(history, names, span, points)
+            elif self.json:
+                found = {name: describe(history, name, *span, points=points) for name in names}
+                print(json.dumps({"run": str(self.run), "signals": found}, indent=1, allow_nan=False))
+            else:
+                print_page(str(self.run), history, names, span)
+
+    def _write(self, history: History, names: list[str], span: Span, points: int | None) -> None:
+        import sys
+        from pathlib import Path
+
+        from safelight.record.export import write_csv
+
+        if self.csv == "-":
+            write_csv(sys.stdout, history, names, span, points)
+            return
+        path = Path(str(self.csv))
+        try:
+            with open(path, "w", encoding="utf-8", newline="") as file:
+                write_csv(file, history, names, span, points)
+        except OSError as error:
+            raise UsageError(f"{path} cannot be written: {error.strerror}. Choose another place with --csv.") from error
+        print(path)
+
+
+def whole(flag: str, word: str | None, at_least: int | None = None) -> int | None:
+    """A whole number from the command line."""
+    from safelight.config.resolve import convert
+
+    value = None if word is None else convert(flag, word, int)
+    if value is not None and at_least is not None and value < at_least:
+        raise UsageError(f"{flag} is {value}, but it must be at least {at_least}.")
+    return value
+
+
+def choose_signals(known: list[str], asked: tuple[str, ...]) -> list[str]:
+    from safelight.config.resolve import nearest
+
+    for name in asked:
+        if name not in known:
+            raise UsageError(f"This run has no signal {name!r}{nearest(name, known)} It has {len(known)}.")
+    return list(dict.fromkeys(asked)) or known
+
+
+def print_page(title: str, history: History, names: list[str], span: Span) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    from safelight.record.export import describe
+    from safelight.record.sparkline import draw
+    from safelight.terminal import ACCENT
+
+    console = page()
+    roomy, wide = console.width >= ROOMY, console.width >= WIDE
+    columns = 24 if roomy else 12
+    table = Table(box=None, padding=(0, 1, 0, 0), header_style="dim")
+    for heading in ("signal", "curve"):
+        table.add_column(heading, overflow="fold")
+    for heading in ("last", "recent", "low", "high", *(["count"] if roomy else []), "×"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for heading in [*(["unit"] if roomy else []), *(["meaning"] if wide else [])]:
+        table.add_column(heading, style="dim")
+    for name in names:
+        found = describe(history, name, *span)
+        curve = draw(history.zoom(name, *span, pixels=columns), columns)
+        figures = [in_words(found, key) for key in ("latest", "recent", "low", "high")]
+        count = [f"{found['count']:,}"] if roomy else []
+        sick = Text(f"{found.get('nonfinite', 0):,}", style="bold red" if found.get("nonfinite") else "dim")
+        words = [found["unit"] or ""] * roomy + [found["meaning"] or ""] * wide
+        table.add_row(name, Text(curve, style=ACCENT), *figures, *count, sick, *words)
+    console.print(Text(title, style=f"bold {ACCENT}"), table, sep="\n")
+
+
+def page() -> Console:
+    """As wide as the terminal, and wide enough for everything where there is none."""
+    import os
+    import sys
+
+    from rich.console import Console
+
+    return Console(highlight=False, width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else WIDE)
+
+
+def in_words(found: dict[str, Any], key: str) -> str:
+    """A mark where a number is not finite, a dash where there is none."""
+    if (number := found.get(key)) is not None:
+        return f"{number:.4g}"
+    return "×" if key in found else "–"

@@ -1,0 +1,86 @@
+"""Readings of one signal within 64 steps: collected from the training, summed up and packed into a row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+Statistics = tuple[int, int, float | None, float | None, float | None, float | None]
+Row = tuple[str, int, int, int, int, float | None, float | None, float | None, float | None, bytes | None, bytes]
+
+
+@dataclass(slots=True)
+class Cell:
+    """What is known of a signal in steps 64 * index to 64 * index + 63, in the parts in which it came."""
+
+    signal: str
+    index: int
+    steps: list[np.ndarray]
+    numbers: list[np.ndarray]
+    changed: bool = False
+    stored: bool = False  # whether there is a row of it already
+
+    def join(self) -> tuple[np.ndarray, np.ndarray]:
+        """All parts as one, in the order of their steps."""
+        if len(self.steps) > 1:
+            steps, numbers = np.concatenate(self.steps), np.concatenate(self.numbers)
+            order = np.argsort(steps, kind="stable")
+            self.steps, self.numbers = [steps[order]], [numbers[order]]
+        return self.steps[0], self.numbers[0]
+
+
+def pack(cells: Iterable[Cell]) -> list[Row]:
+    """A row of `reading` for each cell; cells of one length are summed up together, which is much faster."""
+    alike: dict[int, list[tuple[Cell, np.ndarray, np.ndarray]]] = {}
+    for cell in cells:
+        steps, numbers = cell.join()
+        alike.setdefault(len(steps), []).append((cell, steps, numbers))
+    found = []
+    for group in alike.values():
+        places: dict[int, bytes | None] = {}  # signals that are measured together share one array of steps
+        statistics = summarise(np.stack([numbers for _, _, numbers in group]))
+        for (cell, steps, numbers), figures in zip(group, statistics, strict=True):
+            if id(steps) not in places:
+                places[id(steps)] = None if (np.diff(steps) == 1).all() else steps.tobytes()
+            span = int(steps[0]), int(steps[-1])
+            found.append((cell.signal, *span, *figures, places[id(steps)], numbers.tobytes()))
+    return found
+
+
+def summarise(numbers: np.ndarray) -> list[Statistics]:
+    """(count, nonfinite, low, high, mean, latest) of each line; what is not finite is counted and left out."""
+    finite = np.isfinite(numbers)
+    wide = numbers.astype(np.float64)  # float32 keeps the numbers, float64 adds them up
+    kept = finite.sum(1)
+    low = np.where(finite, wide, np.inf).min(1)
+    high = np.where(finite, wide, -np.inf).max(1)
+    mean = np.where(finite, wide, 0).sum(1) / np.maximum(kept, 1)
+    columns = [_or_none(column, kept > 0) for column in (low, high, mean)]
+    latest, count = _or_none(wide[:, -1], finite[:, -1]), numbers.shape[1]
+    return list(zip([count] * len(numbers), (count - kept).tolist(), *columns, latest, strict=True))
+
+
+def _or_none(column: np.ndarray, known: np.ndarray) -> list[float | None]:
+    return [number if good else None for number, good in zip(column.tolist(), known.tolist(), strict=True)]
+
+
+def unpack(first: int, last: int, steps: bytes | None, numbers: bytes) -> tuple[np.ndarray, np.ndarray]:
+    """(steps, numbers) of a row; a damaged one is a ValueError."""
+    places = np.arange(first, last + 1) if steps is None else np.frombuffer(steps, np.dtype("<i8"))
+    found = np.frombuffer(numbers, np.dtype("<f4"))
+    if len(places) != len(found) or not len(found):
+        raise ValueError(f"a row of steps {first} to {last} has {len(places)} steps and {len(found)} numbers")
+    return places, found
+
+
+def combine(rows: Sequence[tuple]) -> tuple:
+    """(first, last, *statistics) of several such rows that follow each other."""
+    first, last, count, nonfinite = rows[0][0], rows[-1][1], sum(row[2] for row in rows), sum(row[3] for row in rows)
+    finite = [row for row in rows if row[6] is not None]
+    if not finite:
+        return first, last, count, nonfinite, None, None, None, None
+    total = sum((row[2] - row[3]) * row[6] for row in finite)
+    low, high = min(row[4] for row in finite), max(row[5] for row in finite)
+    return first, last, count, nonfinite, low, high, total / (count - nonfinite), rows[-1][7]

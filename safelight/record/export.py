@@ -1,0 +1,57 @@
+"""What a record holds as JSON and CSV, for people and for other programs."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any, TextIO
+
+from safelight.record.history import History
+from safelight.record.schema import CELL
+from safelight.vocabulary import signal_of
+
+Span = tuple[int | None, int | None]
+COLUMNS = ("first", "last", "count", "nonfinite", "low", "high", "mean", "latest")
+
+
+def describe(
+    history: History, name: str, first: int | None = None, last: int | None = None, *, points: int | None = None
+) -> dict[str, Any]:
+    """All that is known of a signal in a range, as JSON has it: null where a number is not finite."""
+    signal, total = signal_of(name), history.total(name, first, last)
+    found: dict[str, Any] = {"unit": signal and signal.unit, "meaning": signal and signal.meaning}
+    if total is None:
+        return found | {"count": 0}
+    recent = history.total(name, max(total.first, total.last // CELL * CELL), total.last)
+    found |= asdict(total) | {"recent": recent and recent.mean}
+    if points is not None:
+        spans = history.zoom(name, first, last, pixels=points)
+        found["points"] = {column: getattr(spans, column).tolist() for column in COLUMNS}
+    return cleaned(found)
+
+
+def cleaned(value: Any) -> Any:
+    """JSON has no word for what is not finite."""
+    if isinstance(value, dict):
+        return {key: cleaned(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [cleaned(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def write_csv(file: TextIO, history: History, names: list[str], span: Span, points: int | None) -> None:
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(["signal", "step", "number"] if points is None else ["signal", *COLUMNS])
+    for name in names:
+        writer.writerows((name, *row) for row in rows_of(history, name, span, points))
+
+
+def rows_of(history: History, name: str, span: Span, points: int | None) -> Iterator[tuple[Any, ...]]:
+    if points is None:
+        steps, numbers = history.raw(name, *span)
+        # float32 in the fewest digits that read back the same
+        return zip(steps.tolist(), map(str, numbers), strict=True)
+    spans = history.zoom(name, *span, pixels=points)
+    return zip(*(getattr(spans, column).tolist() for column in COLUMNS), strict=True)

@@ -1,0 +1,170 @@
+"""What a record holds, for rules, pages and reports: read at any zoom, also while the run goes on."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from safelight.record.cells import summarise, unpack
+from safelight.record.database import SIGNALS, read_version
+from safelight.record.ledger import STATISTICS, width
+from safelight.record.notes import Note, Picture, read_notes, read_pictures
+from safelight.record.reader import open_reader
+from safelight.record.schema import CELL, VERSION, RecordError, newer
+from safelight.record.zoom import Total, Zoom, choose_width, from_numbers, from_rows, level_of, sum_up
+
+LOWEST = -(1 << 62)
+
+
+class History:
+    """One reader. Each answer is of one moment; the next one may know more. Not for several threads at once."""
+
+    def __init__(self, path: Path, database: sqlite3.Connection, version: int) -> None:
+        self._path, self._database, self._version = path, database, version
+
+    def __enter__(self) -> History:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._database.close()
+
+    def signals(self) -> list[str]:
+        """Names of all signals, in alphabetical order."""
+        with self._moment():
+            return [name for (name,) in self._database.execute(SIGNALS)]
+
+    def zoom(self, signal: str, first: int | None = None, last: int | None = None, *, pixels: int = 1000) -> Zoom:
+        """A range that includes both ends, in at least `pixels` spans where there are as many steps.
+
+        There are at most about four times as many, and about as many rows are read, however long the range is.
+        """
+        with self._moment():
+            ends = self._ends(signal, first, last)
+            if ends is None:
+                return from_rows([])
+            chosen = choose_width(ends[1] - ends[0] + 1, pixels)
+            if chosen < CELL or self._version < 2:  # version 1 had no rollups
+                return from_numbers(*self._numbers(signal, *ends), chosen)
+            rows = self._spans(signal, *ends, level_of(chosen))
+            whole = [row for row in rows if row[0] >= ends[0] and row[1] <= ends[1]]
+            return from_rows(whole if len(whole) == len(rows) else self._clipped(signal, rows, *ends))
+
+    def total(self, signal: str, first: int | None = None, last: int | None = None) -> Total | None:
+        """Statistics of a range."""
+        return sum_up(self.zoom(signal, first, last, pixels=256))
+
+    def raw(self, signal: str, first: int | None = None, last: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """(steps, numbers) of a range that includes both ends, as they were measured."""
+        with self._moment():
+            ends = self._ends(signal, first, last)
+            return self._numbers(signal, *(ends or (0, -1)))
+
+    def last(self, signal: str) -> tuple[int, float] | None:
+        """(step, number) of the newest reading."""
+        query = "SELECT first, last, steps, numbers FROM reading WHERE signal = ? ORDER BY first DESC LIMIT 1"
+        with self._moment():
+            for row in self._database.execute(query, (signal,)).fetchall():
+                steps, numbers = unpack(*row)
+                return int(steps[-1]), float(numbers[-1])
+        return None
+
+    def find(self, signal: str, number: float) -> int | None:
+        """Step of the first reading that is this low or this high: a lowest or highest number of `total`."""
+        spans = self.zoom(signal)
+        for span in np.flatnonzero((spans.low == number) | (spans.high == number)):
+            steps, numbers = self.raw(signal, int(spans.first[span]), int(spans.last[span]))
+            return int(steps[numbers == number][0])
+        return None
+
+    def events(self, kind: str | None = None) -> list[Note]:
+        with self._moment():
+            return read_notes(self._database, "event", "kind", kind)
+
+    def findings(self, code: str | None = None) -> list[Note]:
+        with self._moment():
+            return read_notes(self._database, "finding", "code", code) if self._version >= 2 else []
+
+    def pictures(self, kind: str | None = None) -> list[Picture]:
+        with self._moment():
+            return read_pictures(self._database, kind) if self._version >= 2 else []
+
+    def _ends(self, signal: str, first: int | None, last: int | None) -> tuple[int, int] | None:
+        """The range without what lies before the first reading and after the last."""
+        query = "SELECT first, last FROM reading WHERE signal = ? ORDER BY first {} LIMIT 1"
+        rows = [self._database.execute(query.format(way), (signal,)).fetchone() for way in ("ASC", "DESC")]
+        if None in rows:
+            return None
+        (lowest, _), (_, highest) = rows
+        return lowest if first is None else max(first, lowest), highest if last is None else min(last, highest)
+
+    def _spans(self, signal: str, first: int, last: int, level: int) -> list[tuple]:
+        """Rows of a level, and the end that is not summed up yet from the levels below."""
+        start, found = first // width(level) * width(level), list[tuple]()
+        for each in range(level, -1, -1):
+            found += self._rows(f"rollup WHERE level = {each} AND" if each else "reading WHERE", signal, start, last)
+            start = found[-1][1] + 1 if found else start
+        return found
+
+    def _rows(self, table: str, signal: str, first: int, last: int) -> list[tuple]:
+        query = f"SELECT {STATISTICS} FROM {table} signal = ? AND first BETWEEN ? AND ? ORDER BY first"
+        return self._database.execute(query, (signal, first, last)).fetchall()
+
+    def _clipped(self, signal: str, rows: list[tuple], first: int, last: int) -> list[tuple]:
+        """Rows that reach over an end are summed up again, from the numbers inside."""
+        found = []
+        for row in rows:
+            if row[0] >= first and row[1] <= last:
+                found.append(row)
+                continue
+            steps, numbers = self._numbers(signal, max(first, row[0]), min(last, row[1]))
+            if len(steps):
+                found.append((int(steps[0]), int(steps[-1]), *summarise(numbers[None])[0]))
+        return found
+
+    def _numbers(self, signal: str, first: int, last: int) -> tuple[np.ndarray, np.ndarray]:
+        lowest = first // CELL * CELL if self._version >= 2 else LOWEST
+        query = (
+            "SELECT first, last, steps, numbers FROM reading "
+            "WHERE signal = ? AND first BETWEEN ? AND ? AND last >= ? ORDER BY first"
+        )
+        parts = [unpack(*row) for row in self._database.execute(query, (signal, lowest, last, first))]
+        steps = np.concatenate([np.zeros(0, np.int64), *(s for s, _ in parts)])
+        numbers = np.concatenate([np.zeros(0, np.float32), *(n for _, n in parts)])
+        inside = (steps >= first) & (steps <= last)
+        return steps[inside], numbers[inside]
+
+    @contextmanager
+    def _moment(self) -> Iterator[None]:
+        """All queries inside see the record as it was at one moment; the writer goes on."""
+        try:
+            self._database.execute("BEGIN")
+            yield
+        except (sqlite3.Error, ValueError) as error:
+            raise RecordError(f"The record {self._path} cannot be read: {error}.") from error
+        finally:
+            if self._database.in_transaction:
+                self._database.execute("ROLLBACK")
+
+
+def open_history(path: Path) -> History:
+    """The record of a run for reading; one that is none is told in words."""
+    if not path.is_file():
+        raise RecordError(f"There is no record {path} yet: it appears when the training begins.")
+    try:
+        database = open_reader(path)
+        version = read_version(database)
+    except sqlite3.Error as error:
+        raise RecordError(f"The record {path} cannot be read: {error}.") from error
+    if 0 < version <= VERSION:
+        return History(path, database, version)
+    database.close()
+    if version == 0:
+        raise RecordError(f"{path} holds no record: nothing was written to it yet, or another program made it.")
+    raise newer(path, version)

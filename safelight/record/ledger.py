@@ -1,0 +1,122 @@
+"""The rows of `reading` and `rollup` that the writer has in hand: filled in memory, stored in one transaction."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from itertools import pairwise
+
+import numpy as np
+
+from safelight.record.cells import Cell, combine, pack, unpack
+from safelight.record.schema import BITS, CELL, LEVELS
+
+MARKS = ", ".join("?" * 11)
+STATISTICS = "first, last, count, nonfinite, low, high, mean, latest"
+
+
+class Ledger:
+    """Keeps the newest cell of every signal, and those that changed since the last commit."""
+
+    def __init__(self, database: sqlite3.Connection) -> None:
+        self._database = database
+        self._cells: dict[str, dict[int, Cell]] = {}
+        self._newest: dict[str, int] = {}
+
+    @property
+    def size(self) -> int:
+        return sum(map(len, self._cells.values()))
+
+    def put(
+        self, steps: np.ndarray, names: tuple[str, ...], numbers: np.ndarray, present: np.ndarray | None = None
+    ) -> None:
+        """`numbers` [steps, names]; `present` marks those that exist."""
+        if numbers.shape != (len(steps), len(names)) or (present is not None and present.shape != numbers.shape):
+            raise ValueError(f"{len(steps)} steps and {len(names)} signals came with numbers of {numbers.shape}")
+        if not len(steps):
+            return
+        columns = np.ascontiguousarray(numbers.T)
+        indices = steps // CELL
+        edges = [0, *(np.flatnonzero(np.diff(indices)) + 1).tolist(), len(steps)]
+        for start, stop in pairwise(edges):
+            index, part = int(indices[start]), steps[start:stop]
+            for column, signal in enumerate(names):
+                if present is None:
+                    self._add(signal, index, part, columns[column, start:stop])
+                elif (there := present[start:stop, column]).any():
+                    self._add(signal, index, part[there], columns[column, start:stop][there])
+
+    def _add(self, signal: str, index: int, steps: np.ndarray, numbers: np.ndarray) -> None:
+        cell = self._cell(signal, index)
+        cell.steps.append(steps)
+        cell.numbers.append(numbers)
+        cell.changed = True
+
+    def _cell(self, signal: str, index: int) -> Cell:
+        cells = self._cells.get(signal)
+        if cells is None:
+            cells = self._cells[signal] = self._newest_stored(signal)
+            self._newest[signal] = max(cells, default=index - 1)
+        if index in cells:
+            return cells[index]
+        if index > self._newest[signal]:
+            self._newest[signal] = index
+            cells[index] = Cell(signal, index, [], [])
+        else:  # a number that comes late
+            cells[index] = self._stored(signal, index)
+        return cells[index]
+
+    def _newest_stored(self, signal: str) -> dict[int, Cell]:
+        """After a resume, the row that was being filled goes on being filled."""
+        query = "SELECT first FROM reading WHERE signal = ? ORDER BY first DESC LIMIT 1"
+        return {f // CELL: self._stored(signal, f // CELL) for (f,) in self._database.execute(query, (signal,))}
+
+    def _stored(self, signal: str, index: int) -> Cell:
+        query = "SELECT first, last, steps, numbers FROM reading WHERE signal = ? AND first BETWEEN ? AND ?"
+        rows = self._database.execute(query, (signal, index * CELL, index * CELL + CELL - 1)).fetchall()
+        parts = []
+        for row in rows:
+            with contextlib.suppress(ValueError):  # a damaged row stays as it is; the good ones go on
+                parts.append(unpack(*row))
+        return Cell(signal, index, [s for s, _ in parts], [n for _, n in parts], stored=bool(parts))
+
+    def store(self) -> None:
+        """Writes what changed, and the rollups that are complete or changed with it. Needs an open transaction."""
+        cells = [cell for each in self._cells.values() for cell in each.values()]
+        changed = [cell for cell in cells if cell.changed]
+        rows = pack(changed)
+        moved = [(c.signal, c.index * CELL, c.index * CELL + CELL - 1) for c in changed if c.stored]
+        self._database.executemany("DELETE FROM reading WHERE signal = ? AND first BETWEEN ? AND ?", moved)
+        self._database.executemany(f"INSERT OR REPLACE INTO reading VALUES ({MARKS})", rows)
+        below = {(cell.signal, cell.index) for cell in cells}
+        for level in range(1, LEVELS + 1):
+            below = {(s, i >> BITS) for s, i in below if i >> BITS < self._newest[s] >> BITS * level}
+            for signal, index in below:
+                roll_up(self._database, signal, level, index)
+
+    def settle(self) -> None:
+        """After the commit: only the newest cells are kept."""
+        for signal, cells in self._cells.items():
+            newest = cells[self._newest[signal]]
+            newest.changed, newest.stored = False, bool(newest.steps)
+            self._cells[signal] = {newest.index: newest}
+
+    def forget(self) -> None:
+        self._cells, self._newest = {}, {}
+
+
+def width(level: int) -> int:
+    """Steps that a row of a level covers."""
+    return CELL << BITS * level
+
+
+def roll_up(database: sqlite3.Connection, signal: str, level: int, index: int) -> None:
+    span = index * width(level), (index + 1) * width(level) - 1
+    table = "reading WHERE" if level == 1 else f"rollup WHERE level = {level - 1} AND"
+    query = f"SELECT {STATISTICS} FROM {table} signal = ? AND first BETWEEN ? AND ? ORDER BY first"
+    rows = database.execute(query, (signal, *span)).fetchall()
+    database.execute(
+        "DELETE FROM rollup WHERE signal = ? AND level = ? AND first BETWEEN ? AND ?", (signal, level, *span)
+    )
+    if rows:
+        database.execute(f"INSERT INTO rollup VALUES ({MARKS[:-3]})", (signal, level, *combine(rows)))

@@ -1,0 +1,44 @@
+"""What a record holds beside readings: events, findings and pictures."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """An event (`name` is its kind) or a finding (`name` is its code)."""
+
+    step: int
+    time: float
+    name: str
+    facts: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """An image of the run; its step counts completed steps."""
+
+    step: int
+    kind: str
+    path: Path  # from the run folder
+    width: int
+    height: int
+
+
+def read_notes(database: sqlite3.Connection, table: str, column: str, name: str | None) -> list[Note]:
+    """All of a table, or those of one name, as they came."""
+    query = f"SELECT step, time, {column}, facts FROM {table} WHERE ? IN ({column}, '') ORDER BY id"
+    rows = database.execute(query, (name or "",))
+    return [Note(step, seconds, called, json.loads(facts)) for step, seconds, called, facts in rows]
+
+
+def read_pictures(database: sqlite3.Connection, kind: str | None) -> list[Picture]:
+    """In the order of their steps."""
+    query = "SELECT step, kind, path, width, height FROM picture WHERE ? IN (kind, '') ORDER BY step, kind, path"
+    rows = database.execute(query, (kind or "",))
+    return [Picture(step, name, Path(path), width, height) for step, name, path, width, height in rows]

@@ -1,0 +1,68 @@
+"""The record as a file that is read, also while a run writes it, after a kill, and on a disk that cannot be written."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sqlite3
+import tempfile
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from safelight.record.cells import unpack
+
+
+def open_reader(path: Path) -> sqlite3.Connection:
+    """Read only; a run goes on writing meanwhile."""
+    wal = Path(f"{path}-wal")
+    try:
+        return _connect(path, "mode=ro")
+    except sqlite3.OperationalError:
+        if not path.is_file():
+            raise
+    # SQLite wants a file for shared memory beside the record, and could not make one: the disk is read only.
+    if not wal.exists() or not wal.stat().st_size:
+        return _connect(path, "immutable=1")
+    with tempfile.TemporaryDirectory() as folder:  # killed, then archived: the last second is in the other file
+        for name in (path, wal):
+            shutil.copy(name, folder)
+        database = _connect(Path(folder) / path.name, "mode=ro")
+        memory = sqlite3.connect(":memory:", isolation_level=None)
+        database.backup(memory)
+        database.close()
+    return memory
+
+
+def _connect(path: Path, how: str) -> sqlite3.Connection:
+    database = sqlite3.connect(f"file:{quote(os.fsencode(path))}?{how}", uri=True, isolation_level=None, timeout=10)
+    try:
+        database.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall()  # only now is the file looked at
+    except BaseException:
+        database.close()
+        raise
+    return database
+
+
+def read_signal(path: Path, signal: str) -> list[tuple[int, float]]:
+    """All readings of one signal, in order, as (step, number)."""
+    database = open_reader(path)
+    try:
+        rows = database.execute(
+            "SELECT first, last, steps, numbers FROM reading WHERE signal = ? ORDER BY first", (signal,)
+        ).fetchall()
+    finally:
+        database.close()
+    parts = [unpack(*row) for row in rows]
+    return [pair for steps, numbers in parts for pair in zip(steps.tolist(), numbers.tolist(), strict=True)]
+
+
+def read_events(path: Path, kind: str | None = None) -> list[tuple[int, str, dict[str, Any]]]:
+    """(step, kind, facts) of every event, or of one kind."""
+    database = open_reader(path)
+    try:
+        rows = database.execute("SELECT step, kind, facts FROM event ORDER BY id").fetchall()
+    finally:
+        database.close()
+    return [(step, name, json.loads(facts)) for step, name, facts in rows if kind in (None, name)]

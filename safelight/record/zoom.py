@@ -1,0 +1,90 @@
+"""One signal over a range of steps, in about as many spans as there are pixels; nothing in a span is hidden."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from safelight.record.ledger import width
+from safelight.record.schema import BITS, CELL, LEVELS
+
+
+@dataclass(frozen=True, slots=True)
+class Zoom:
+    """Spans in order, one entry of each array per span; statistics are of the finite numbers, NaN where is none."""
+
+    first: np.ndarray  # step of the first number of the span
+    last: np.ndarray
+    count: np.ndarray
+    nonfinite: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    mean: np.ndarray
+    latest: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+
+@dataclass(frozen=True, slots=True)
+class Total:
+    """All spans as one."""
+
+    first: int
+    last: int
+    count: int
+    nonfinite: int
+    low: float
+    high: float
+    mean: float
+    latest: float  # NaN where the last number is not finite
+
+
+def choose_width(steps: int, pixels: int) -> int:
+    """1, 4, 16, 64, 256, …: the widest of which `pixels` fit into the steps."""
+    chosen = 1
+    while chosen << BITS <= steps / max(pixels, 1) and chosen < width(LEVELS):
+        chosen <<= BITS
+    return chosen
+
+
+def level_of(chosen: int) -> int:
+    return (chosen // CELL).bit_length() // BITS
+
+
+def from_rows(rows: Sequence[tuple]) -> Zoom:
+    """Rows of `reading` or `rollup`."""
+    columns = list(zip(*rows, strict=True)) or [()] * 8
+    whole = [np.array(column, np.int64) for column in columns[:4]]
+    return Zoom(*whole, *(np.array(column, np.float64) for column in columns[4:]))  # None becomes NaN
+
+
+def from_numbers(steps: np.ndarray, numbers: np.ndarray, chosen: int) -> Zoom:
+    """Spans narrower than a row, from the numbers themselves."""
+    if not len(steps):
+        return from_rows([])
+    starts = np.concatenate([[0], np.flatnonzero(np.diff(steps // chosen)) + 1])
+    ends = np.append(starts[1:], len(steps)) - 1
+    finite = np.isfinite(numbers)
+    known = np.where(finite, numbers, np.nan).astype(np.float64)
+    kept = np.add.reduceat(finite.astype(np.int64), starts)
+    total = np.add.reduceat(np.where(finite, known, 0), starts)
+    count = ends - starts + 1
+    low, high = np.fmin.reduceat(known, starts), np.fmax.reduceat(known, starts)
+    mean = np.where(kept > 0, total / np.maximum(kept, 1), np.nan)
+    return Zoom(steps[starts], steps[ends], count, count - kept, low, high, mean, known[ends])
+
+
+def sum_up(spans: Zoom) -> Total | None:
+    """None where there are no numbers at all."""
+    if not len(spans):
+        return None
+    known = ~np.isnan(spans.mean)
+    low = high = mean = np.nan
+    if known.any():
+        low, high = np.min(spans.low[known]), np.max(spans.high[known])
+        mean = np.average(spans.mean[known], weights=(spans.count - spans.nonfinite)[known])
+    whole = int(spans.first[0]), int(spans.last[-1]), int(spans.count.sum()), int(spans.nonfinite.sum())
+    return Total(*whole, float(low), float(high), float(mean), float(spans.latest[-1]))

@@ -1,0 +1,72 @@
+"""Where a run tells what happened: the record, and the loggers that are given the same."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from safelight.record.sinks import Batch, Event, Picture, Pump, Readings
+from safelight.record.store import Record
+
+BATCH_STEPS, BATCH_SECONDS = 64, 1.0
+END_SECONDS, INTERRUPTED_SECONDS = 20.0, 5.0  # that loggers have to finish: W&B has its last uploads to make
+
+
+class Outlet:
+    """The record is the truth; loggers get copies, a second's worth at a time, and cost the training nothing."""
+
+    def __init__(self, record: Record, pump: Pump | None) -> None:
+        self._record, self._pump = record, pump
+        self._readings: list[tuple[int, Mapping[str, float]]] = []
+        self._sent = time.monotonic()
+
+    def add(self, step: int, numbers: Mapping[str, float]) -> None:
+        self._record.add(step, numbers)
+        if self._pump is not None:
+            self._readings.append((step, numbers))
+            if len(self._readings) >= BATCH_STEPS or time.monotonic() - self._sent > BATCH_SECONDS:
+                self._send()
+
+    def event(self, step: int, kind: str, **facts: Any) -> None:
+        self._record.event(step, kind, **facts)
+        if self._pump is not None:
+            self._pump.put(Batch(events=(Event(step, kind, facts),)))
+
+    def picture(self, step: int, kind: str, path: Path) -> None:
+        """A picture that is finished and lies in the run folder."""
+        with Image.open(path) as image:
+            self._record.picture(step, kind, path.absolute(), image.size)
+        if self._pump is not None:
+            self._pump.put(Batch(pictures=(Picture(step, kind, path),)))
+
+    def flush(self) -> None:
+        self._record.flush()
+        self._send()
+
+    def close(self, *, interrupted: bool = False) -> None:
+        self._send()
+        self._record.close()
+        if self._pump is not None:
+            self._pump.close(INTERRUPTED_SECONDS if interrupted else END_SECONDS)
+
+    def _send(self) -> None:
+        rows, self._readings, self._sent = self._readings, [], time.monotonic()
+        if self._pump is not None and rows:
+            self._pump.put(Batch(readings=as_tables(rows)))
+
+
+def as_tables(rows: list[tuple[int, Mapping[str, float]]]) -> tuple[Readings, ...]:
+    """Steps with the same signals make one table."""
+    tables = []
+    for names, group in groupby(rows, key=lambda row: tuple(row[1])):
+        same = list(group)
+        with np.errstate(over="ignore"):  # beyond float32: infinite, as in the record
+            values = np.array([list(numbers.values()) for _, numbers in same], np.float32)
+        tables.append(Readings(np.array([step for step, _ in same], np.int64), names, values))
+    return tuple(tables)
