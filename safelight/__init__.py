@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["Config", "Run", "open", "resume", "train"]
+__all__ = ["Config", "Run", "open", "resume", "train", "watch"]
 
 if TYPE_CHECKING:
     from safelight.config import Config
     from safelight.library import open, resume, train
     from safelight.session import Run
+    from safelight.watching import watch
 
 _HOMES = {
     "Config": "safelight.config",
@@ -18,6 +19,7 @@ _HOMES = {
     "open": "safelight.library",
     "resume": "safelight.library",
     "train": "safelight.library",
+    "watch": "safelight.watching",
 }
 
 

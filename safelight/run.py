@@ -93,6 +93,12 @@ def open_run(path: Path) -> RunFolder:
     return folder
 
 
+def open_recorded(path: Path) -> RunFolder:
+    """A folder with a record in it: of a run, or of somebody's own loop under watch."""
+    folder = RunFolder(path)
+    return folder if folder.record.is_file() else open_run(path)
+
+
 def refuse_used(path: Path) -> None:
     """A folder that already holds a run, told before anything is read or built."""
     if os.path.lexists(RunFolder(path).config):

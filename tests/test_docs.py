@@ -287,13 +287,13 @@ def test_every_exit_code_and_error_is_documented() -> None:
 
 def parameters(function: str) -> list[str]:
     """Of a function of the library, read from its source."""
-    for node in ast.parse(source("library.py")).body:
+    for node in ast.parse(source("library.py")).body + ast.parse(source("watching/loop.py")).body:
         if isinstance(node, ast.FunctionDef) and node.name == function:
             return [a.arg for a in (*node.args.args, *node.args.kwonlyargs)]
     raise AssertionError(f"no function {function}")
 
 
-@pytest.mark.parametrize("function", ["train", "resume", "open"])
+@pytest.mark.parametrize("function", ["train", "resume", "open", "watch"])
 def test_every_argument_of_the_library_is_documented(function: str) -> None:
     text = section(read("library.md"), f"safelight.{function}")
     assert text

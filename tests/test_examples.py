@@ -58,3 +58,15 @@ def test_an_example_that_fails_would_be_noticed(tmp_path: Path) -> None:
 def test_examples_are_all_tested() -> None:
     text = Path(__file__).read_text(encoding="utf-8")
     assert [path.name for path in EXAMPLES.glob("*.py") if f'"{path.name}"' not in text] == []
+
+
+def test_a_diffusers_loop_is_watched(tmp_path: Path) -> None:
+    assert (
+        run(tmp_path, str(EXAMPLES / "watch_diffusers.py"), "--steps", "6", "--run", "runs/watched") == "runs/watched"
+    )
+    page = run(tmp_path, "-m", "safelight", "metrics", "runs/watched", "loss/mean", "--json")
+    assert page
+    from safelight.record.store import read_signal
+
+    steps = [step for step, _ in read_signal(tmp_path / "runs" / "watched" / "record.sqlite", "loss/mean")]
+    assert steps == list(range(6))

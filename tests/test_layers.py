@@ -22,7 +22,7 @@ LAYERS = [
     ["config"],
     ["run", "record", "data", "diffusion", "model", "pictures", "monitors"],
     ["generate", "export"],
-    ["train"],
+    ["train", "watching"],
     ["terminal"],
     ["session"],
     ["estimate"],

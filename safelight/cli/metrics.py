@@ -42,11 +42,11 @@ class Command:
     def run_command(self) -> None:
         from safelight.record.export import describe
         from safelight.record.history import open_history
-        from safelight.run import open_run
+        from safelight.run import open_recorded
 
         if self.json and self.csv is not None:
             raise UsageError("--json and --csv exclude each other.")
-        folder = open_run(self.run)
+        folder = open_recorded(self.run)
         span = whole("--first", self.first), whole("--last", self.last)
         points = whole("--points", self.points, at_least=1)
         with open_history(folder.record) as history:

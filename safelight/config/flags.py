@@ -19,7 +19,7 @@ FLAGS = {
     "sample_every": "sample.every",
     "init": "model.init",
     "workers": "data.workers",
-    "loggers": "watch.loggers",
+    "loggers": "log.to",
 }
 
 

@@ -236,10 +236,10 @@ class Sample:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Watch:
+class Log:
     """Who is told what was measured, beside the record of the run."""
 
-    loggers: tuple[Logger, ...] = ()
+    to: tuple[Logger, ...] = ()
     """Any of `tensorboard`, `wandb` (Weights & Biases) and `jsonl`. One that fails costs the training nothing."""
 
 
@@ -256,4 +256,4 @@ class Config:
     train: Train = field(default_factory=Train)
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
     sample: Sample = field(default_factory=Sample)
-    watch: Watch = field(default_factory=Watch)
+    log: Log = field(default_factory=Log)

@@ -95,7 +95,7 @@ class Trainer:
 
     def _open_outlet(self) -> Outlet:
         step, say = self.state.counters.step, self.screen.say
-        names = dict.fromkeys(self.config.watch.loggers)
+        names = dict.fromkeys(self.config.log.to)
         settings = to_dict(self.config)
         folder, name = self.folder.path, self.folder.path.name
         pump = open_sinks(names, folder, config=settings, run_name=name, from_step=step, say=say) if names else None

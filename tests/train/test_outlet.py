@@ -33,7 +33,7 @@ def train(path: Path, **settings: object) -> Quiet:
 
 
 def test_json_lines_are_the_record(tmp_path: Path) -> None:
-    train(tmp_path / "run", watch__loggers="jsonl")
+    train(tmp_path / "run", log__to="jsonl")
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     told = {line["step"]: line["loss/mean"] for line in lines if "loss/mean" in line}
     kept = dict(read_signal(tmp_path / "run" / "record.sqlite", "loss/mean"))
@@ -46,6 +46,6 @@ def test_a_logger_that_fails_leaves_the_run_as_it_is(tmp_path: Path) -> None:
     train(plain)
     sick.mkdir()
     (sick / "metrics.jsonl").mkdir()  # where the logger wants to write
-    terminal = train(sick, watch__loggers="jsonl")
+    terminal = train(sick, log__to="jsonl")
     assert any("jsonl" in text for text in terminal.said)
     assert fingerprints(plain) == fingerprints(sick)

@@ -1,0 +1,90 @@
+"""What other people's loops are made of: schedules, averages, optimizers and wrappers, taken for what they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from safelight.errors import UsageError
+
+
+def log_snr_of(schedule: Any) -> np.ndarray | None:
+    """[timesteps] of a diffusers scheduler or of alphas_cumprod itself; None where there is none."""
+    if schedule is None:
+        return None
+    table = (
+        schedule
+        if isinstance(schedule, Tensor | np.ndarray | list | tuple)
+        else getattr(schedule, "alphas_cumprod", None)
+    )
+    if table is None:
+        raise UsageError(
+            f"schedule is a {type(schedule).__name__} without alphas_cumprod. Give a diffusers scheduler that has it, "
+            "or a tensor of alphas_cumprod, one for each timestep; or leave schedule out."
+        )
+    alphas = torch.as_tensor(table).detach().double().cpu().numpy()
+    if alphas.ndim != 1 or len(alphas) < 2 or not ((alphas >= 0) & (alphas <= 1)).all():
+        raise UsageError(
+            f"schedule should be alphas_cumprod: one number between 0 and 1 for each timestep. It has the shape "
+            f"{tuple(alphas.shape)} and numbers from {alphas.min():g} to {alphas.max():g}."
+        )
+    return np.log(np.clip(alphas, 1e-12, None)) - np.log(np.clip(1 - alphas, 1e-12, None))
+
+
+def unwrapped(model: nn.Module) -> nn.Module:
+    """Without DDP, torch.compile and their like: their parameters are those of the module inside."""
+    while True:
+        inner = getattr(model, "_orig_mod", None)
+        if inner is None and type(model).__name__ in ("DistributedDataParallel", "DataParallel"):
+            inner = getattr(model, "module", None)
+        if not isinstance(inner, nn.Module):
+            return model
+        model = inner
+
+
+def bare_optimizer(optimizer: Any) -> torch.optim.Optimizer:
+    """The torch optimizer inside a wrapper, such as accelerate's."""
+    seen = 0
+    while not isinstance(optimizer, torch.optim.Optimizer) or type(optimizer).__name__ == "AcceleratedOptimizer":
+        optimizer, seen = getattr(optimizer, "optimizer", None), seen + 1
+        if optimizer is None or seen > 4:
+            raise UsageError("optimizer should be a torch optimizer, or a wrapper that has one as .optimizer.")
+    return optimizer
+
+
+def average_of(ema: Any, named: Sequence[tuple[str, nn.Parameter]]) -> list[Tensor] | None:
+    """The averaged weights in the order of `named`, as they are now; None if they cannot be matched.
+
+    Known: a module with the same parameters, one inside as .ema_model, .module or .model, diffusers' EMAModel
+    (.shadow_params), a mapping by name, and a list in the same order.
+    """
+    shadows = getattr(ema, "shadow_params", None) or (ema if isinstance(ema, list | tuple) else None)
+    if shadows is not None:
+        return _matching(list(shadows), named)
+    if isinstance(ema, Mapping):
+        return _matching([ema.get(name) for name, _ in named], named)
+    for inner in (ema, *(getattr(ema, name, None) for name in ("ema_model", "module", "model"))):
+        if isinstance(inner, nn.Module):
+            weights = dict(unwrapped(inner).named_parameters())
+            if found := _matching([weights.get(name) for name, _ in named], named):
+                return found
+    return None
+
+
+def _matching(tensors: list[Any], named: Sequence[tuple[str, nn.Parameter]]) -> list[Tensor] | None:
+    if len(tensors) != len(named):
+        return None
+    same = all(isinstance(t, Tensor) and t.shape == p.shape for t, (_, p) in zip(tensors, named, strict=True))
+    return [t.detach() for t in tensors] if same else None
+
+
+def per_sample(loss: Tensor, prediction: Tensor | None, target: Tensor | None) -> Tensor:
+    """One loss for each sample where it can be had: as given, or the mean square of prediction minus target."""
+    loss = loss.detach()
+    if loss.dim() == 0 and prediction is not None and target is not None and prediction.shape == target.shape:
+        return (prediction.detach().float() - target.detach().float()).square().flatten(1).mean(1)
+    return loss.reshape(-1) if loss.dim() <= 1 else loss.flatten(1).mean(1)

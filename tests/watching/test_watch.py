@@ -1,0 +1,200 @@
+"""Other people's loops under watch: everything is seen, nothing is changed."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from loops import ALPHAS, Denoiser, batches, plain_loop
+from torch import nn
+
+import safelight
+from safelight.errors import UsageError
+from safelight.monitors.monitors import DEEP_EVERY
+from safelight.record.store import read_signal
+from safelight.watching.foreign import average_of, bare_optimizer, log_snr_of, unwrapped
+
+
+def attach(path: Path, **settings: Any) -> Any:
+    return lambda model, optimizer, average: safelight.watch(
+        model, optimizer, run=path, ema=average, schedule=ALPHAS, prediction="epsilon", **settings
+    )
+
+
+@pytest.mark.parametrize("how", [{}, {"accumulate": 3}, {"fused": True}])
+def test_weights_with_and_without_watch_are_the_same_bytes(tmp_path: Path, how: dict[str, Any]) -> None:
+    _, alone = plain_loop(DEEP_EVERY + 2, **how)
+    _, watched = plain_loop(DEEP_EVERY + 2, attach(tmp_path / "run"), **how)
+    assert [p.numpy().tobytes() for p in alone] == [p.numpy().tobytes() for p in watched]
+
+
+def test_a_watch_that_touched_something_would_be_found_out(tmp_path: Path) -> None:
+    """The control: one random number drawn, and dropout gives other weights."""
+
+    def meddle(model: nn.Module, optimizer: Any, average: Any) -> Any:
+        torch.rand(1)
+        return attach(tmp_path / "run")(model, optimizer, average)
+
+    alone, watched = plain_loop(3)[1], plain_loop(3, meddle)[1]
+    assert [p.numpy().tobytes() for p in alone] != [p.numpy().tobytes() for p in watched]
+
+
+@pytest.mark.parametrize("accumulate", [1, 4])
+def test_everything_is_in_the_record(tmp_path: Path, accumulate: int) -> None:
+    plain_loop(DEEP_EVERY + 1, attach(tmp_path / "run"), accumulate=accumulate)
+    path = tmp_path / "run" / "record.sqlite"
+    for name in ("loss/mean", "loss/whitened", "gradient/norm", "gradient/part/body", "optimizer/lr"):
+        readings = read_signal(path, name)
+        assert [step for step, _ in readings] == list(range(DEEP_EVERY + 1)), name
+        assert all(math.isfinite(value) for _, value in readings), name
+    for name in ("update/ratio/out", "weight/norm/time", "gradient/zero/time", "ema/distance"):
+        assert [step for step, _ in read_signal(path, name)] == [0, DEEP_EVERY], name
+    assert len(read_signal(path, "loss/level/03")) == 1
+    zero = dict(read_signal(path, "gradient/zero/time"))[0]
+    assert 0.3 < zero < 1, "most rows of the embedding were not drawn"
+
+
+def test_the_norm_is_what_the_optimizer_saw(tmp_path: Path) -> None:
+    seen: list[float] = []
+
+    def look(model: nn.Module, optimizer: Any, average: Any) -> Any:
+        optimizer.register_step_pre_hook(
+            lambda *_: seen.append(math.sqrt(sum(float(p.grad.square().sum()) for p in model.parameters())))
+        )
+        return attach(tmp_path / "run")(model, optimizer, average)
+
+    plain_loop(5, look)
+    told = [value for _, value in read_signal(tmp_path / "run" / "record.sqlite", "gradient/norm")]
+    assert np.allclose(told, seen, rtol=1e-5)
+
+
+def test_only_the_model_is_needed(tmp_path: Path) -> None:
+    model = Denoiser()
+    with safelight.watch(model, run=tmp_path / "run") as watch:
+        for step in range(3):
+            watch.step(torch.tensor(float(step)))
+    assert watch.findings == []
+    assert [step for step, _ in read_signal(tmp_path / "run" / "record.sqlite", "speed/images")] == [0, 1, 2]
+
+
+def test_a_nan_is_recorded_and_the_loop_goes_on(tmp_path: Path) -> None:
+    model = Denoiser()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with safelight.watch(model, optimizer, run=tmp_path / "run") as watch:
+        for step, (x, noise, t) in enumerate(batches(4)):
+            loss = (model(x, t) - noise).square().mean() * (math.nan if step == 2 else 1)
+            loss.backward()
+            if step == 2:
+                optimizer.zero_grad()
+            optimizer.step()
+            watch.step(loss)
+            optimizer.zero_grad()
+    losses = dict(read_signal(tmp_path / "run" / "record.sqlite", "loss/mean"))
+    assert math.isnan(losses[2])
+    assert math.isfinite(losses[3])
+
+
+def test_a_fault_of_the_watch_is_told_and_ends_only_the_watch(tmp_path: Path) -> None:
+    said: list[str] = []
+
+    def sick(model: nn.Module, optimizer: Any, average: Any) -> Any:
+        watch = attach(tmp_path / "run", say=said.append)(model, optimizer, average)
+        watch._pool.flush = lambda: 1 / 0
+        return watch
+
+    alone, watched = plain_loop(5)[1], plain_loop(5, sick)[1]
+    assert all(torch.equal(a, b) for a, b in zip(alone, watched, strict=True))
+    assert len(said) == 1
+    assert "your training goes on without it" in said[0]
+
+
+def test_a_loop_is_carried_on_where_it_was(tmp_path: Path) -> None:
+    plain_loop(6, attach(tmp_path / "run"))
+    with pytest.raises(UsageError, match=r"already holds a record.*step=N"):
+        plain_loop(2, attach(tmp_path / "run"))
+    plain_loop(4, attach(tmp_path / "run", step=3))
+    assert [step for step, _ in read_signal(tmp_path / "run" / "record.sqlite", "loss/mean")] == list(range(7))
+
+
+# What loops are made of
+
+
+def test_schedules_are_taken_for_what_they_are() -> None:
+    from diffusers import DDPMScheduler
+
+    scheduler = DDPMScheduler(num_train_timesteps=100)
+    found, direct = log_snr_of(scheduler), log_snr_of(scheduler.alphas_cumprod)
+    assert found is not None
+    assert direct is not None
+    assert np.array_equal(found, direct)
+    assert (np.diff(found) < 0).all()
+    assert log_snr_of(None) is None
+    for wrong in (object(), torch.tensor([[0.5]]), torch.tensor([0.5, 1.5])):
+        with pytest.raises(UsageError, match="alphas_cumprod"):
+            log_snr_of(wrong)
+
+
+def test_averages_are_found_in_what_people_use() -> None:
+    from diffusers.training_utils import EMAModel
+
+    model, copy = Denoiser(), Denoiser()
+    named = list(model.named_parameters())
+    wrapper = nn.Module()
+    wrapper.ema_model = copy
+    for ema in (copy, wrapper, dict(copy.named_parameters()), list(copy.parameters()), EMAModel(copy.parameters())):
+        found = average_of(ema, named)
+        assert found is not None, type(ema)
+        assert all(torch.equal(a, b) for a, b in zip(found, copy.parameters(), strict=True))
+    for stranger in (nn.Linear(2, 2), object(), [torch.zeros(1)], {}):
+        assert average_of(stranger, named) is None
+
+
+def test_wrappers_are_looked_through() -> None:
+    from accelerate import Accelerator
+
+    model = Denoiser()
+    optimizer = torch.optim.AdamW(model.parameters())
+    accelerator = Accelerator(cpu=True)
+    prepared, wrapped = accelerator.prepare(model, optimizer)
+    assert unwrapped(prepared) is model
+    assert isinstance(bare_optimizer(wrapped), torch.optim.AdamW)
+    with pytest.raises(UsageError, match="torch optimizer"):
+        bare_optimizer(object())
+
+
+def test_a_diffusers_loop_with_accelerate(tmp_path: Path) -> None:
+    from accelerate import Accelerator
+    from diffusers import DDPMScheduler, UNet2DModel
+
+    def loop(watched: bool) -> list[bytes]:
+        torch.manual_seed(0)
+        accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
+        blocks = {"down_block_types": ("DownBlock2D",), "up_block_types": ("UpBlock2D",), "block_out_channels": (8,)}
+        shape = {"sample_size": 8, "in_channels": 1, "out_channels": 1, "layers_per_block": 1, "norm_num_groups": 4}
+        model = UNet2DModel(**shape, **blocks)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+        scheduler = DDPMScheduler(num_train_timesteps=100)
+        model, optimizer = accelerator.prepare(model, optimizer)
+        watch = safelight.watch(model, optimizer, run=tmp_path / "run", schedule=scheduler) if watched else None
+        for x, noise, t in batches(12, 4):
+            x, noise = x.view(4, 1, 8, 8), noise.view(4, 1, 8, 8)
+            with accelerator.accumulate(model):
+                predicted = model(scheduler.add_noise(x, noise, t), t).sample
+                loss = nn.functional.mse_loss(predicted, noise)
+                accelerator.backward(loss)
+                if accelerator.sync_gradients:
+                    accelerator.clip_grad_norm_(model.parameters(), 1.0)
+                optimizer.step()
+                optimizer.zero_grad()
+            if watch is not None:
+                watch.step(loss, t=t, pred=predicted, target=noise)
+        if watch is not None:
+            watch.close()
+        return [p.detach().numpy().tobytes() for p in model.parameters()]
+
+    assert loop(watched=True) == loop(watched=False)
+    assert [step for step, _ in read_signal(tmp_path / "run" / "record.sqlite", "loss/mean")] == list(range(6))
