@@ -44,6 +44,7 @@ bench: $(VENV)/ready-dev
 	$(BIN)/python -m bench.memory
 	$(BIN)/python -m bench.data
 	$(BIN)/python -m bench.record
+	$(BIN)/python -m bench.watch
 	$(BIN)/python -m bench.kills
 	$(BIN)/python -m bench.peers
 

@@ -1,0 +1,246 @@
+"""What watching costs: step time with and without it, beside what other watches cost the same loop.
+
+    python -m bench.watch                 # a few minutes, on a quiet machine
+    python -m bench.watch --rounds 3      # to try it
+
+TensorBoard and W&B are measured where they are installed (they are in the dev extra); W&B runs offline.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+import safelight
+from bench.measure import ratios, spread, write_table
+from safelight.config.resolve import resolve
+from safelight.data.prepare import open_images
+from safelight.model.unet import predict
+from safelight.monitors.monitors import DEEP_EVERY
+from safelight.monitors.pool import Pool
+from safelight.record.store import Record
+from safelight.train.build import Parts, build, build_model, fit_to_data
+from safelight.train.feed import Inputs
+from safelight.train.step import Stepper
+
+Step = Callable[[int], None]
+WANTED = {"short": 1.03, "long": 1.01}
+PAIRS = {"short": 1500, "long": 300}
+SIZES: dict[str, dict[str, Any]] = {
+    "short": {"model.widths": (16,), "model.norm_groups": 8, "model.attention": (), "train.batch_size": 16},
+    "long": {},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    name: str
+    host: str  # the name of what it is compared with
+    step: Step
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=24)
+    parser.add_argument("--steps", type=int, help="steps of a block; without it, about two seconds")
+    given = parser.parse_args()
+    rows: list[Sequence[object]] = []
+    notes: list[str] = []
+    with tempfile.TemporaryDirectory() as folder:
+        for size, settings in SIZES.items():
+            with contextlib.ExitStack() as stack:
+                contenders = list(enter(stack, Path(folder) / size, settings))
+                seconds = measure(contenders, given.rounds, given.steps)
+            for contender in contenders:
+                own = spread([1000 * second for second in seconds[contender.name]]).show(".2f")
+                factor = ratios(seconds[contender.host], seconds[contender.name]) if contender.host else None
+                rows.append((size, contender.name, f"{own} ms", factor.show(".3f") if factor else ""))
+                alone, seen = measure_closely(contenders[0], contenders[1], PAIRS[size])
+            rows += [
+                (size, "trainer, alone, step by step", f"{1000 * alone:.2f} ms", ""),
+                (size, "trainer, watched, step by step", f"{1000 * seen:.2f} ms", f"{seen / alone:.3f}"),
+            ]
+            notes.append(f"Wanted for the {size} step: at most {WANTED[size]}. Found: {seen / alone:.3f}.")
+    write_table(
+        "watch",
+        "What watching costs",
+        ("step", "loop", "time of a step, median (quartiles)", "against the same loop without"),
+        rows,
+        (
+            f"{given.rounds} rounds in turns; factors are taken within each round. The trainer is safelight's own step "
+            "on the digits (long: the demo's network and batch; short: one level of 16 channels, batch 16). The plain "
+            "loop is forward, mean square, backward, AdamW on the same network and batch.",
+            "Step by step: single steps of the two in turns, so that what else the machine does hits both alike; the "
+            "step in 64 that reads every weight counts in its proportion. The blocks are too coarse for a percent.",
+            "Watched and recorded: all monitors of every step, the pool, the record on disk.",
+            "Tutorial: norm of every parameter and of its gradient by .item(), every step. TensorBoard: the same "
+            "numbers through SummaryWriter. wandb.watch: log='all', every 100 backward passes (its default is 1,000), "
+            "and the loss by wandb.log at every step, offline.",
+            *notes,
+        ),
+    )
+
+
+def enter(stack: contextlib.ExitStack, folder: Path, settings: dict[str, Any]) -> Iterator[Contender]:
+    config = resolve(preset="digits", settings=settings)
+    images = open_images(config.data)
+    config = fit_to_data(config, images)
+    yield from trainer(stack, folder, build(config, images, lambda _: None))
+    batch = build(config, images, lambda _: None).feed.take(0)[0]
+
+    def network() -> nn.Module:
+        return build_model(config).train()
+
+    bare = "plain loop, alone"
+    yield Contender(bare, "", plain(network(), batch))
+    yield Contender("plain loop, safelight.watch", bare, watched(stack, folder / "own", network(), batch))
+    yield Contender("plain loop, tutorial with .item()", bare, tutorial(network(), batch))
+    with contextlib.suppress(ImportError):
+        yield Contender("plain loop, TensorBoard's writer", bare, tensorboard(stack, folder / "tb", network(), batch))
+    with contextlib.suppress(ImportError):
+        yield Contender("plain loop, wandb.watch", bare, weights_and_biases(stack, folder / "wandb", network(), batch))
+
+
+def trainer(stack: contextlib.ExitStack, folder: Path, parts: Parts) -> Iterator[Contender]:
+    folder.mkdir(parents=True)
+    inner = parts.stepper
+    unwatched = Stepper(inner.config, inner.engine, inner.objective, inner.state, inner.network)
+    record = Record(folder / "record.sqlite", from_step=0, say=print)
+    stack.callback(record.close)
+    pool, inputs = Pool(record), [parts.feed.take(step) for step in range(8)]
+
+    def alone(step: int) -> None:
+        unwatched.take(inputs[step % 8], step)
+
+    def seen(step: int) -> None:
+        view = inner.take(inputs[step % 8], step)
+        pool.add(step, view.readings, {"optimizer/lr": view.lr})
+        pool.flush()
+
+    yield Contender("trainer, alone", "", alone)
+    yield Contender("trainer, watched and recorded", "trainer, alone", seen)
+
+
+def plain(model: nn.Module, batch: Inputs, look: Callable[[int, torch.Tensor], None] | None = None) -> Step:
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
+    return around(model, optimizer, batch, look)
+
+
+def around(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    batch: Inputs,
+    look: Callable[[int, torch.Tensor], None] | None,
+    after: Callable[[torch.Tensor], None] | None = None,
+) -> Step:
+    def step(number: int) -> None:
+        loss = nn.functional.mse_loss(predict(model, batch.x0 + batch.noise, batch.t, batch.labels), batch.noise)
+        loss.backward()
+        if look is not None:
+            look(number, loss)
+        optimizer.step()
+        optimizer.zero_grad()
+        if after is not None:
+            after(loss)
+
+    return step
+
+
+def watched(stack: contextlib.ExitStack, folder: Path, model: nn.Module, batch: Inputs) -> Step:
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
+    watch = stack.enter_context(safelight.watch(model, optimizer, run=folder))
+    return around(model, optimizer, batch, None, lambda loss: watch.step(loss))
+
+
+def numbers_of(model: nn.Module) -> dict[str, float]:
+    found = {}
+    for name, parameter in model.named_parameters():
+        found[f"weight/{name}"] = parameter.detach().norm().item()
+        if parameter.grad is not None:
+            found[f"gradient/{name}"] = parameter.grad.norm().item()
+    return found
+
+
+def tutorial(model: nn.Module, batch: Inputs) -> Step:
+    def look(step: int, loss: torch.Tensor) -> None:
+        numbers_of(model)["loss"] = loss.item()
+
+    return plain(model, batch, look)
+
+
+def tensorboard(stack: contextlib.ExitStack, folder: Path, model: nn.Module, batch: Inputs) -> Step:
+    from torch.utils.tensorboard import SummaryWriter
+
+    writer = SummaryWriter(str(folder))
+    stack.callback(writer.close)
+
+    def look(step: int, loss: torch.Tensor) -> None:
+        for name, number in ({"loss": loss.item()} | numbers_of(model)).items():
+            writer.add_scalar(name, number, step)
+
+    return plain(model, batch, look)
+
+
+def weights_and_biases(stack: contextlib.ExitStack, folder: Path, model: nn.Module, batch: Inputs) -> Step:
+    import wandb  # pyright: ignore[reportMissingImports]
+
+    folder.mkdir(parents=True)
+    os.environ["WANDB_SILENT"] = "true"
+    run = wandb.init(mode="offline", dir=str(folder), project="bench")
+    stack.callback(run.finish)
+    run.watch(model, log="all", log_freq=100)
+    return plain(model, batch, lambda step, loss: run.log({"loss": loss.item()}))
+
+
+def measure_closely(alone: Contender, seen: Contender, pairs: int) -> tuple[float, float]:
+    """Seconds of a step of each, from single steps in turns: finer than blocks on a machine that is never still.
+
+    Of the watched one, the median of ordinary steps and of those that read every weight, in their proportion.
+    """
+    seconds: dict[str, list[float]] = {"alone": [], "seen": [], "deep": []}
+    first = 10 * DEEP_EVERY
+    for number in range(first, first + pairs):
+        deep = number % DEEP_EVERY == 0 or number % DEEP_EVERY == DEEP_EVERY // 2  # twice as many, for a better median
+        place = first if deep else number
+        for kind, contender in (("alone", alone), ("deep" if deep else "seen", seen)):
+            begun = time.perf_counter()
+            contender.step(place)
+            seconds[kind].append(time.perf_counter() - begun)
+    usual, deep_one = statistics.median(seconds["seen"]), statistics.median(seconds["deep"])
+    return statistics.median(seconds["alone"]), usual + (deep_one - usual) / DEEP_EVERY
+
+
+def measure(contenders: Sequence[Contender], rounds: int, steps: int | None) -> dict[str, list[float]]:
+    """Seconds of a step in each round; the order turns, so that no one always comes after the same."""
+    for contender in contenders:
+        for step in range(3):
+            contender.step(step)
+    begun = time.perf_counter()
+    contenders[0].step(3)
+    size = steps or max(4, round(2.0 / (time.perf_counter() - begun)) // 4 * 4)
+    done = {contender.name: 4 for contender in contenders}
+    seconds: dict[str, list[float]] = {contender.name: [] for contender in contenders}
+    for turn in range(rounds):
+        shift = turn % len(contenders)
+        for contender in [*contenders[shift:], *contenders[:shift]]:
+            begun = time.perf_counter()
+            for _ in range(size):
+                contender.step(done[contender.name])
+                done[contender.name] += 1
+            seconds[contender.name].append((time.perf_counter() - begun) / size)
+    return seconds
+
+
+if __name__ == "__main__":
+    main()
