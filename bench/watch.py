@@ -209,13 +209,12 @@ def measure_closely(alone: Contender, seen: Contender, pairs: int) -> tuple[floa
     Of the watched one, the median of ordinary steps and of those that read every weight, in their proportion.
     """
     seconds: dict[str, list[float]] = {"alone": [], "seen": [], "deep": []}
-    first = 10 * DEEP_EVERY
+    first = 1000 * DEEP_EVERY  # behind all that was measured in blocks
     for number in range(first, first + pairs):
-        deep = number % DEEP_EVERY == 0 or number % DEEP_EVERY == DEEP_EVERY // 2  # twice as many, for a better median
-        place = first if deep else number
+        deep = number % DEEP_EVERY == 0
         for kind, contender in (("alone", alone), ("deep" if deep else "seen", seen)):
             begun = time.perf_counter()
-            contender.step(place)
+            contender.step(number)
             seconds[kind].append(time.perf_counter() - begun)
     usual, deep_one = statistics.median(seconds["seen"]), statistics.median(seconds["deep"])
     return statistics.median(seconds["alone"]), usual + (deep_one - usual) / DEEP_EVERY
