@@ -6,6 +6,7 @@ SafelightError       1   something broke that the person cannot have caused
   OutOfMemory        4   the model or batch does not fit
   Stopped            5   the run was ended by a diagnosis
   CheckpointError    1   nothing that can be loaded, or nowhere to save
+  RecordError        1   a record that cannot be read
   RunBusy            2   another process holds the run folder
 Interrupted   75/130   asked to stop; the state is saved
 """
@@ -49,6 +50,10 @@ class Stopped(SafelightError):
 
 class CheckpointError(SafelightError):
     """Nothing that can be loaded, or nowhere to save."""
+
+
+class RecordError(SafelightError):
+    """A record that cannot be read."""
 
 
 class Interrupted(SafelightError):

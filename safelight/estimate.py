@@ -20,6 +20,7 @@ from safelight.train.engine import choose_device
 from safelight.train.feed import Inputs
 from safelight.train.stages import stage_steps
 from safelight.train.trial import seconds_per_step
+from safelight.words import in_bytes
 
 BEST = 1  # checkpoint that is kept beside the last ones
 BYTES = 4  # of an fp32 number
@@ -47,12 +48,12 @@ class Estimate:
         memory = self.memory
         rows = [
             ("parameters", f"{self.parameters / 1e6:,.2f} M"),
-            ("memory", f"{size(memory.peak)} at the peak of a step with {self.micro_batch} images at a time"),
-            ("", f"{size(memory.parameters)} parameters, {size(memory.gradients)} gradients"),
-            ("", f"{size(memory.optimizer)} optimizer, {size(memory.ema)} averages"),
-            ("", f"{size(memory.activations)} activations"),
-            ("fits", f"{size(self.available)} are available: {self._fits()}"),
-            ("disk", f"{size(self.disk)} ({size(self.checkpoint)} a checkpoint)"),
+            ("memory", f"{in_bytes(memory.peak)} at the peak of a step with {self.micro_batch} images at a time"),
+            ("", f"{in_bytes(memory.parameters)} parameters, {in_bytes(memory.gradients)} gradients"),
+            ("", f"{in_bytes(memory.optimizer)} optimizer, {in_bytes(memory.ema)} averages"),
+            ("", f"{in_bytes(memory.activations)} activations"),
+            ("fits", f"{in_bytes(self.available)} are available: {self._fits()}"),
+            ("disk", f"{in_bytes(self.disk)} ({in_bytes(self.checkpoint)} a checkpoint)"),
             ("time", self._time()),
         ]
         return "\n".join(f"  {name:<11}{value}" for name, value in rows)
@@ -144,12 +145,3 @@ def stand_ins(config: Config) -> Images:
         class_names=tuple(map(str, range(classes))),
         fingerprint="",
     )
-
-
-def size(count: float) -> str:
-    """1.5 GB."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:.3g} TB"

@@ -127,9 +127,14 @@ def _write_all(descriptor: int, chunk: memoryview, disk: Disk) -> None:
 
 def write_atomically(path: Path, content: bytes, disk: Disk = DISK) -> None:
     """The old content or the new one, whole, whatever happens in between."""
+    replace_atomically(path, [memoryview(content)], len(content), disk)
+
+
+def replace_atomically(path: Path, chunks: Iterable[memoryview], size: int = 0, disk: Disk = DISK) -> None:
+    """As `write_atomically`, for what need not fit into memory; a `size` that is known is taken from the disk first."""
     temporary = path.with_name(f"{TEMPORARY}{path.name}-{secrets.token_hex(4)}")
     try:
-        write_durably(temporary, [memoryview(content)], len(content), disk)
+        write_durably(temporary, chunks, size, disk)
         disk.rename(temporary, path)
     except Exception:
         with contextlib.suppress(OSError):

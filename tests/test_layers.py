@@ -17,7 +17,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 # From the ground up. A part may import from the lines below its own, and within itself.
 LAYERS = [
-    ["vocabulary", "errors", "keys"],
+    ["vocabulary", "errors", "keys", "words"],
     ["files"],
     ["config"],
     ["run", "record", "data", "diffusion", "model", "pictures", "monitors"],

@@ -53,8 +53,8 @@ class Command:
         from safelight.config.check import check_ranges
 
         check_ranges(config)
-        from safelight.data.page import remarks, summary
-        from safelight.data.prepare import prepare
+        from safelight.data.page import summary, too_bad
+        from safelight.data.prepare import prepare, too_many_bad
         from safelight.errors import DataError
         from safelight.terminal import Terminal
 
@@ -70,8 +70,8 @@ class Command:
             print(json.dumps(found, indent=1))
         else:
             print_page(found, config.data)
-        if len(images.rejected) > config.data.max_bad * (len(images.rejected) + len(images)):
-            raise DataError(next(remarks(found, config.data)))
+        if too_bad(len(images.rejected), len(images), config.data):
+            raise DataError(too_many_bad(config.data, images.rejected, len(images)))
 
     def _draw(self, images: Images, found: dict[str, Any]) -> None:
         from safelight.cli.choices import make_room, writing
@@ -131,6 +131,8 @@ def groups(images: Images, found: dict[str, Any]) -> list[Group]:
 
 
 def _called(images: Images, row: int) -> str:
+    from safelight.words import printable
+
     if images.names is not None:
-        return Path(images.names[row]).name.encode("utf-8", "backslashreplace").decode()
+        return printable(Path(images.names[row]).name)
     return str(row) if images.labels is None else f"{images.class_names[images.labels[row]]}"

@@ -26,6 +26,7 @@ from safelight.data.listing import Names
 from safelight.data.rows import GREY, ROW
 from safelight.errors import DataError
 from safelight.files import DISK, TEMPORARY, write_atomically
+from safelight.words import printable
 
 VERSION = 1
 PIXELS, LABELS, ROWS, NEAR, NAMES, MANIFEST = (
@@ -86,7 +87,7 @@ def open_cache(folder: Path) -> Images | None:
             class_names=tuple(manifest["class_names"]),
             fingerprint=manifest["fingerprint"],
             names=names,
-            rejected=() if names is None else [(_printable(name), reason) for name, reason, _ in names.rejected()],
+            rejected=() if names is None else [(printable(name), reason) for name, reason, _ in names.rejected()],
             rows=rows,
             near=near,
             facts=manifest["facts"],
@@ -138,10 +139,6 @@ def limits_of(folder: Path) -> dict[str, float]:
 def _sha256(path: Path) -> str:
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _printable(name: str) -> str:
-    return name.encode("utf-8", "backslashreplace").decode()
 
 
 @contextmanager

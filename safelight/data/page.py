@@ -7,6 +7,7 @@ from typing import Any
 
 from safelight.config.tree import Data
 from safelight.data.images import Images, hold_out, straddling
+from safelight.words import in_bytes
 
 Line = tuple[str, str]
 BAR = 24
@@ -28,13 +29,18 @@ def summary(images: Images, data: Data) -> dict[str, Any]:
     }
 
 
+def too_bad(rejected: int, kept: int, data: Data) -> bool:
+    """Whether training refuses the set: more of its files cannot be used than data.max_bad allows."""
+    return rejected > data.max_bad * (rejected + kept)
+
+
 def lines(found: Mapping[str, Any]) -> Iterator[Line]:
     """(what, in words), top to bottom."""
     kind = "grey" if found["channels"] == 1 else "colour"
     yield "images", f"{found['images']:,} of {found['side']} x {found['side']} px, {kind}"
     if found["formats"]:
         kinds = ", ".join(f"{count:,} {name}" for name, count in found["formats"].items())
-        yield "files", f"{_bytes(found['file_bytes'])}: {kinds}"
+        yield "files", f"{in_bytes(found['file_bytes'])}: {kinds}"
         yield from _sizes(found)
     yield "left out", f"{len(found['rejected']):,}" + (" (below)" if found["rejected"] else "")
     mean, std = (" ".join(f"{level:.0f}" for level in found[name]) for name in ("mean", "std"))
@@ -52,7 +58,7 @@ def lines(found: Mapping[str, Any]) -> Iterator[Line]:
 def remarks(found: Mapping[str, Any], data: Data) -> Iterator[str]:
     """What in the data will show in the model, and what to do about it. Silent about a healthy set."""
     images, total = found["images"], found["images"] + len(found["rejected"])
-    if len(found["rejected"]) > data.max_bad * total:
+    if too_bad(len(found["rejected"]), images, data):
         yield (
             f"{len(found['rejected']):,} of {total:,} files cannot be used, more than data.max_bad "
             f"({data.max_bad:.0%}) allows: training would refuse this set."
@@ -120,11 +126,3 @@ def _classes(classes: Mapping[str, int]) -> Iterator[Line]:
         yield "" if place else "classes", f"{name:<{min(width, 30)}} {bar:<{BAR}} {count:,}"
     if len(classes) > CLASSES:
         yield "", f"and {len(classes) - CLASSES:,} more, down to {shown[-1][1]:,} images"
-
-
-def _bytes(count: float) -> str:
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:.3g} TB"

@@ -22,12 +22,14 @@ from safelight.data.decode import Hope, as_pixels, side_of, square
 from safelight.data.facts import find_facts
 from safelight.data.images import Images
 from safelight.data.listing import Listed, Listing, Names, digest
+from safelight.data.page import too_bad
 from safelight.data.rows import measure
 from safelight.data.scan import Scanned, scan
-from safelight.data.sources import Arrays, Entry, Files, open_source, printable
+from safelight.data.sources import Arrays, Entry, Files, open_source
 from safelight.data.sources.folder import LOOSE
 from safelight.data.writer import Writer, fingerprint
 from safelight.errors import DataError
+from safelight.words import printable
 
 # What makes pixels of a source. Everything else may change and leaves the cache as it is.
 TRANSFORM = ("image_size", "channels", "fit", "filter", "background", "random_crop", "max_pixels", "max_megabytes")
@@ -46,7 +48,7 @@ def open_images(data: Data, progress: Progress | None = None, say: Say = lambda 
             f"data.classes is {data.classes}, but {data.source} has {len(images.class_names)} classes. "
             f"Set it to {len(images.class_names)} or leave it unset."
         )
-    if len(images.rejected) > data.max_bad * (len(images.rejected) + len(images)):
+    if too_bad(len(images.rejected), len(images), data):
         raise DataError(too_many_bad(data, images.rejected, len(images)))
     return images
 

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import numpy as np
 
+from safelight.errors import RecordError
 from safelight.record.cells import summarise, unpack
 from safelight.record.database import SIGNALS, read_version
 from safelight.record.ledger import STATISTICS, width
 from safelight.record.notes import Note, Picture, read_notes, read_pictures
 from safelight.record.reader import open_reader
-from safelight.record.schema import CELL, VERSION, RecordError, newer
+from safelight.record.schema import CELL, VERSION, newer
 from safelight.record.zoom import Total, Zoom, choose_width, from_numbers, from_rows, level_of, sum_up
 
 LOWEST = -(1 << 62)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from safelight.errors import SafelightError
+from safelight.errors import RecordError
 
 VERSION = 2
 CELL = 64  # steps of a row of `reading`; no row crosses a multiple of it
@@ -29,10 +29,6 @@ CREATE TABLE IF NOT EXISTS picture (
 CREATE TABLE IF NOT EXISTS finding (
     id INTEGER PRIMARY KEY, step INTEGER NOT NULL, time REAL NOT NULL, code TEXT NOT NULL, facts TEXT NOT NULL) STRICT;
 """
-
-
-class RecordError(SafelightError):
-    """A record that cannot be read."""
 
 
 def newer(path: object, version: int) -> RecordError:

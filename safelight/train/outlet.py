@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from PIL import Image
 
+from safelight.record.backlog import gather
 from safelight.record.sinks import Batch, Event, Picture, Pump, Readings
 from safelight.record.store import Record
 
@@ -23,13 +22,13 @@ class Outlet:
 
     def __init__(self, record: Record, pump: Pump | None) -> None:
         self._record, self._pump = record, pump
-        self._readings: list[tuple[int, Mapping[str, float]]] = []
+        self._readings: list[tuple[int, dict[str, float]]] = []
         self._sent = time.monotonic()
 
     def add(self, step: int, numbers: Mapping[str, float]) -> None:
         self._record.add(step, numbers)
         if self._pump is not None:
-            self._readings.append((step, numbers))
+            self._readings.append((step, dict(numbers)))
             if len(self._readings) >= BATCH_STEPS or time.monotonic() - self._sent > BATCH_SECONDS:
                 self._send()
 
@@ -58,15 +57,4 @@ class Outlet:
     def _send(self) -> None:
         rows, self._readings, self._sent = self._readings, [], time.monotonic()
         if self._pump is not None and rows:
-            self._pump.put(Batch(readings=as_tables(rows)))
-
-
-def as_tables(rows: list[tuple[int, Mapping[str, float]]]) -> tuple[Readings, ...]:
-    """Steps with the same signals make one table."""
-    tables = []
-    for names, group in groupby(rows, key=lambda row: tuple(row[1])):
-        same = list(group)
-        with np.errstate(over="ignore"):  # beyond float32: infinite, as in the record
-            values = np.array([list(numbers.values()) for _, numbers in same], np.float32)
-        tables.append(Readings(np.array([step for step, _ in same], np.int64), names, values))
-    return tuple(tables)
+            self._pump.put(Batch(readings=tuple(Readings(*window) for window in gather(rows))))

@@ -44,6 +44,7 @@ from safelight.vocabulary import (
 )
 
 HEARTBEAT_SECONDS = 2.0
+TOLD_REJECTED = 1000  # files left out that the record names; data.json has all
 SYSTEM_EVERY = 16  # steps between looks at speed and memory
 
 
@@ -83,7 +84,8 @@ class Trainer:
         self.profile_writer = Writer(folder.snapshots, last=KEEP_ALL, every=0, say=screen.say)
         self.record = self._open_outlet()
         if self.state.counters.step == 0:
-            self.record.event(0, "data", **summary(parts.images, self.config.data))
+            found = summary(parts.images, self.config.data)
+            self.record.event(0, "data", **found | {"rejected": found["rejected"][:TOLD_REJECTED]})
         self._stages = stage_steps(self.config)
         self._snapshots = set(snapshot_steps(self.config.ema.snapshots, self.config.train.steps))
         self._guard = Guard(self.config, parts.stepper, self.record)
@@ -202,15 +204,13 @@ class Trainer:
             self.folder.report(step=step)
 
     def _draw(self) -> None:
-        attempt("The picture", lambda: draw_stage(self.state, self.config, self.folder), self.screen.say)
-        self._tell_pictures()
+        attempt("The picture", self._draw_and_tell, self.screen.say)
 
-    def _tell_pictures(self) -> None:
-        step, samples = self.state.counters.step, self.folder.samples
-        stage = {"samples": self.folder.picture(step)}
-        newest = {name: samples / f"{name}.png" for name in ("raw_and_averaged", "denoising")}
-        for kind, path in (stage | newest).items() if stage["samples"].is_file() else ():
-            self.record.picture(step, kind, path)
+    def _draw_and_tell(self) -> None:
+        step = self.state.counters.step
+        draw_stage(self.state, self.config, self.folder)
+        # The other pictures are of the newest stage only: told for this step, they would be wrong at the next.
+        self.record.picture(step, "samples", self.folder.picture(step))
 
     def _keep_profiles(self) -> None:
         if self.state.counters.step in steps_on_disk(self.folder.snapshots):

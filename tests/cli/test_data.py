@@ -56,7 +56,8 @@ def test_a_pile_too_bad_to_train_on_is_shown_and_refused(
     code, out, err = ask(capsys, "data", str(pile[0]), "--image-size=16", "--set=data.max_bad=0.01")
     assert code == 3
     assert "left out" in out
-    assert "training would refuse" in err
+    assert "training would refuse" in out
+    assert "data.max_bad allows 1.0%" in err
 
 
 def test_training_leaves_the_broken_files_out_by_name(

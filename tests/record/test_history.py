@@ -15,10 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from series import check, write
 
+from safelight.errors import RecordError
 from safelight.record import reader
 from safelight.record.database import SIGNALS
 from safelight.record.history import open_history
-from safelight.record.schema import VERSION, RecordError
+from safelight.record.schema import VERSION
 from safelight.record.store import Record
 from safelight.record.zoom import choose_width
 

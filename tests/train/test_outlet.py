@@ -3,27 +3,14 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 
-import numpy as np
+import pytest
 from tiny import Quiet, fingerprints, tiny
 
 from safelight import session
+from safelight.record.history import open_history
 from safelight.record.store import read_signal
-from safelight.train.outlet import as_tables
-
-
-def test_steps_with_the_same_signals_make_one_table() -> None:
-    rows = [(0, {"a": 1.0, "b": math.nan}), (1, {"a": 2.0, "b": 3.0}), (2, {"a": 4.0}), (3, {"a": 1e300, "b": 0.0})]
-    tables = as_tables(rows)
-    assert [(table.steps.tolist(), table.names) for table in tables] == [
-        ([0, 1], ("a", "b")),
-        ([2], ("a",)),
-        ([3], ("a", "b")),
-    ]
-    assert np.isnan(tables[0].values[0, 1])
-    assert np.isinf(tables[2].values[0, 0])
 
 
 def train(path: Path, **settings: object) -> Quiet:
@@ -49,3 +36,20 @@ def test_a_logger_that_fails_leaves_the_run_as_it_is(tmp_path: Path) -> None:
     terminal = train(sick, log__to="jsonl")
     assert any("jsonl" in text for text in terminal.said)
     assert fingerprints(plain) == fingerprints(sick)
+
+
+def test_pictures_are_told_for_the_step_they_are_of(tmp_path: Path) -> None:
+    train(tmp_path / "run", sample__every=4, log__to="jsonl")
+    with open_history(tmp_path / "run" / "record.sqlite") as history:
+        pictures = history.pictures()
+    assert [(each.step, each.kind, str(each.path)) for each in pictures] == [
+        (step, "samples", f"samples/step_{step:08d}.png") for step in (4, 8, 12)
+    ]
+    assert all((tmp_path / "run" / each.path).is_file() and each.width > 10 for each in pictures)
+
+
+def test_a_picture_that_cannot_be_read_back_costs_only_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("safelight.train.trainer.draw_stage", lambda *_: None)
+    terminal = train(tmp_path / "run", sample__every=4)
+    assert any("could not be drawn" in text for text in terminal.said)
+    assert (tmp_path / "run" / "checkpoints" / "step_00000012").is_dir()

@@ -12,6 +12,7 @@ from typing import Protocol
 import numpy as np
 
 from safelight.config.tree import Data
+from safelight.data.decode import Unreadable
 from safelight.errors import DataError
 
 KNOWN = {"digits": 1, "shapes": 3, "fashion-mnist": 1}  # sets that have a name, and their channels
@@ -86,6 +87,13 @@ def open_source(data: Data) -> Files | Arrays:
     raise DataError(not_found(data.source))
 
 
+def refuse_large(content: bytes, most: int) -> bytes:
+    """What was read with one byte more than is allowed, if that byte is not there."""
+    if len(content) > most:
+        raise Unreadable(f"it has more bytes than data.max_megabytes allows ({most / 1e6:g} MB)")
+    return content
+
+
 def is_known(source: str) -> bool:
     """`shapes:20000` is shapes, so many of them."""
     return source.partition(":")[0] in KNOWN
@@ -103,8 +111,3 @@ def not_found(source: str) -> str:
         f"data.source is {source!r}, which is no known set ({', '.join(KNOWN)}) and no file or folder "
         f"in {os.path.abspath(here)}.{meant} Give a known set, a folder of images, a zip of one, or an idx file."
     )
-
-
-def printable(name: str) -> str:
-    """A file name that can be printed and stored even when it is no valid text."""
-    return name.encode("utf-8", "backslashreplace").decode()

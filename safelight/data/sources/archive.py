@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from safelight.data.decode import EXTENSIONS, Unreadable
-from safelight.data.sources import Entry
+from safelight.data.sources import Entry, refuse_large
 from safelight.data.sources.folder import class_of, is_image
 from safelight.errors import DataError
 
@@ -57,9 +57,7 @@ class Archive:
             raise Unreadable(f"it cannot be unpacked: {error}") from None
         except (zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError, KeyError, ValueError, OSError) as error:
             raise Unreadable(f"it is damaged inside the zip: {error}") from None
-        if len(content) > most:
-            raise Unreadable(f"it has more bytes than data.max_megabytes allows ({most / 1e6:g} MB)")
-        return content
+        return refuse_large(content, most)
 
     def passed_over(self) -> list[tuple[str, str]]:
         return []

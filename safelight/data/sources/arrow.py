@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from safelight.data.decode import Unreadable
-from safelight.data.sources import Entry
+from safelight.data.sources import Entry, refuse_large
 from safelight.data.sources.folder import Folder
 from safelight.errors import DataError
 
@@ -46,9 +46,7 @@ class Dataset:
             return Folder(where.parent).read(where.name, most)
         if content is None:
             raise Unreadable("the row holds no picture")
-        if len(content) > most:
-            raise Unreadable(f"it has more bytes than data.max_megabytes allows ({most / 1e6:g} MB)")
-        return content
+        return refuse_large(content, most)
 
     def passed_over(self) -> list[tuple[str, str]]:
         return []

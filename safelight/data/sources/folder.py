@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from safelight.data.decode import EXTENSIONS, Unreadable
-from safelight.data.sources import Entry, printable
+from safelight.data.sources import Entry, refuse_large
+from safelight.words import printable
 
 LOOSE = "."  # class of the images that lie beside the folders of the others
 
@@ -47,9 +48,7 @@ class Folder:
                 content = file.read(min(size, most) + 1)  # read(n) takes n bytes of memory first
         except OSError as error:
             raise Unreadable(f"it cannot be opened: {error.strerror}", "any time") from None
-        if len(content) > most:
-            raise Unreadable(f"it has more bytes than data.max_megabytes allows ({most / 1e6:g} MB)")
-        return content
+        return refuse_large(content, most)
 
     def passed_over(self) -> list[tuple[str, str]]:
         return self._unlisted

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import re
-import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from safelight.files import DISK, TEMPORARY, write_durably
+from safelight.files import replace_atomically
 from safelight.record.facts import encode
 from safelight.record.sinks.batch import Batch, rows_of
 
@@ -66,16 +64,8 @@ def as_json(row: dict[str, float]) -> dict[str, Any]:
 
 def cut(path: Path, from_step: int) -> None:
     """Keeps whole lines of earlier steps; the old file or the new one stands there, whatever happens."""
-    temporary = path.with_name(f"{TEMPORARY}{path.name}-{secrets.token_hex(4)}")
-    try:
-        with path.open("rb") as lines:
-            write_durably(temporary, (memoryview(kept) for kept in kept_lines(lines, from_step)), 0)
-        DISK.rename(temporary, path)
-    except Exception:
-        with contextlib.suppress(OSError):
-            DISK.unlink(temporary)
-        raise
-    DISK.sync_directory(path.parent)
+    with path.open("rb") as lines:
+        replace_atomically(path, (memoryview(kept) for kept in kept_lines(lines, from_step)))
 
 
 def kept_lines(lines: Iterator[bytes] | Any, from_step: int) -> Iterator[bytes]:
