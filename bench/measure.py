@@ -44,7 +44,8 @@ class Alternation(Terminal):
     """A screen that draws nothing: every `block` steps it stops the clock of the run and gives others their turns.
 
     `safelight train` itself cannot be cut into blocks, but it shows its progress after every step, and whatever the
-    screen does then happens on its time, in its thread. The first block of everybody is for warming up.
+    screen does then happens on its time, in its thread. Progress is shown about ten times a second, so a block of the
+    run may be longer than it should: its time is counted in proportion. The first block of everybody is for warming up.
     """
 
     def __init__(self, guests: Mapping[str, Block], *, block: int, rounds: int) -> None:
@@ -52,7 +53,7 @@ class Alternation(Terminal):
         self.seconds: dict[str, list[float]] = {name: [] for name in (HOST, *guests)}
         self._guests, self._block = guests, block
         self._order = turns((HOST, *guests), rounds)
-        self._due, self._began = block, None
+        self._due, self._began, self._step = block, None, 0
 
     def say(self, text: str) -> None:
         print(text, file=sys.stderr)
@@ -60,19 +61,18 @@ class Alternation(Terminal):
     def show(self, progress: Progress) -> None:
         if progress.step < self._due:
             return
-        # A GPU is asked for news only once per window of steps.
-        assert progress.step == self._due, f"step {progress.step} came after {self._due}: make --block a multiple of 16"
-        self._due += self._block
-        self._pause()
+        share, self._step = self._block / (progress.step - self._step), progress.step
+        self._due = progress.step + self._block
+        self._pause(share)
 
-    def _pause(self) -> None:
+    def _pause(self, share: float) -> None:
         finish_saves()  # what the run still has to write is on its own bill
         synchronize()
         if self._began is None:
             for train in self._guests.values():
                 train()
         else:
-            self.seconds[HOST].append(time.perf_counter() - self._began)
+            self.seconds[HOST].append((time.perf_counter() - self._began) * share)
         for name in self._order:
             if name == HOST:
                 self._began = time.perf_counter()

@@ -42,6 +42,12 @@ def plain_words(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
 
 
+@pytest.fixture(autouse=True)
+def every_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs look at, and show, every step: many tests act on what they are shown."""
+    monkeypatch.setattr("safelight.monitors.pool.HOST_SECONDS", 0.0)
+
+
 @pytest.fixture(scope="session")
 def train_tiny(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     """Trains a run of six steps with changed settings and returns its folder."""

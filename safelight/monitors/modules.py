@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from torch import nn
+from torch import Tensor, nn
 
 MOST = 32  # parts of a network; more are put together
 
@@ -23,6 +23,10 @@ class Parts:
     def total(self, per_parameter: np.ndarray) -> np.ndarray:
         """Sums over the parameters of each part."""
         return np.bincount(self.index, per_parameter, len(self.names))
+
+    def nonfinite(self, norms: Tensor) -> list[str]:
+        """The parameters whose norms are not finite; waits for the device."""
+        return [name for name, bad in zip(self.parameters, (~norms.isfinite()).tolist(), strict=True) if bad]
 
 
 def find_parts(named: Sequence[tuple[str, object]]) -> Parts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -9,6 +10,9 @@ from typing import Protocol
 import numpy as np
 import torch
 from torch import Tensor
+
+DEVICE_WINDOW = 16  # steps: a copy from a device waits for all the work that is queued before it
+HOST_SECONDS = 0.1  # a look costs a cold start of its own, some 0.2 ms: not at every short step
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,17 +33,25 @@ class Receiver(Protocol):
 class Pool:
     """One step after another; nothing waits for the device until `flush`."""
 
-    def __init__(self, receiver: Receiver) -> None:
-        self._receiver = receiver
+    def __init__(self, receiver: Receiver, device: torch.device) -> None:
+        self._receiver, self._device = receiver, device
+        self._flushed = time.monotonic()
         self._steps: list[tuple[int, Sequence[Piece], Mapping[str, float]]] = []
 
     def add(self, step: int, pieces: Sequence[Piece], numbers: Mapping[str, float]) -> None:
         """`numbers` are known to the host already."""
         self._steps.append((step, pieces, numbers))
 
+    @property
+    def is_due(self) -> bool:
+        """Whether a window is full."""
+        if self._device.type == "cpu":
+            return time.monotonic() - self._flushed >= HOST_SECONDS
+        return len(self._steps) >= DEVICE_WINDOW
+
     def flush(self) -> list[dict[str, float]]:
         """The readings of every step since the last flush, by name; they are in the record now."""
-        steps, self._steps = self._steps, []
+        steps, self._steps, self._flushed = self._steps, [], time.monotonic()
         arrays = iter(_on_host([tensor for _, pieces, _ in steps for piece in pieces for tensor in piece.tensors]))
         found = []
         for step, pieces, numbers in steps:

@@ -24,8 +24,6 @@ class Engine:
         self.device: torch.device = choose_device(device)
         if int(os.environ.get("WORLD_SIZE", "1")) > 1:
             self._join(device)
-        # A host copy waits for all queued device work: free on a CPU, so look every step; elsewhere, seldom.
-        self.window = 1 if self.device.type == "cpu" else 16
 
     def _join(self, device: str) -> None:
         from accelerate import PartialState

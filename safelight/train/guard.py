@@ -9,6 +9,8 @@ from safelight.train.outlet import Outlet
 from safelight.train.scaling import LOWEST
 from safelight.train.step import Stepper, StepView
 
+NAMED_PARAMETERS = 16  # that the event names; it counts all
+
 
 class Guard:
     """Judges every step that was read back; the refusal itself happened on the device, inside the step."""
@@ -16,15 +18,17 @@ class Guard:
     def __init__(self, config: Config, stepper: Stepper, record: Outlet) -> None:
         self._config, self._stepper, self._record = config, stepper, record
 
-    def judge(self, view: StepView) -> str | None:
+    def judge(self, view: StepView, *, refused: bool) -> str | None:
         """Counts a refusal. Returns where the first non-finite value appeared once there were too many in a row."""
         counters = self._stepper.state.counters
-        if not float(view.refused):
+        if not refused:
             counters.refused_in_row = 0
             return None
         counters.refused += 1
         overflow = self._is_overflow(view)
-        self._record.event(view.step, "refused", overflow=overflow, **describe_inputs(view.inputs))
+        names = self._stepper.state.monitors.parts.nonfinite(view.norms)
+        gradients = {"nonfinite_gradients": names[:NAMED_PARAMETERS], "nonfinite_count": len(names)}
+        self._record.event(view.step, "refused", overflow=overflow, **gradients, **describe_inputs(view.inputs))
         if overflow:
             return None
         counters.refused_in_row += 1

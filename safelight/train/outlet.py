@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from PIL import Image
 
 from safelight.record.backlog import gather
-from safelight.record.sinks import Batch, Event, Picture, Pump, Readings
+from safelight.record.sinks import Batch, Event, Histogram, Picture, Pump, Readings
 from safelight.record.store import Record
 
 BATCH_STEPS, BATCH_SECONDS = 64, 1.0
@@ -43,6 +44,15 @@ class Outlet:
             self._record.picture(step, kind, path.absolute(), image.size)
         if self._pump is not None:
             self._pump.put(Batch(pictures=(Picture(step, kind, path),)))
+
+    @property
+    def has_loggers(self) -> bool:
+        return self._pump is not None
+
+    def histograms(self, step: int, found: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> None:
+        """(counts, edges) by name: for loggers only, the record holds none."""
+        if self._pump is not None:
+            self._pump.put(Batch(histograms=tuple(Histogram(step, name, *each) for name, each in found.items())))
 
     def flush(self) -> None:
         self._record.flush()

@@ -29,7 +29,8 @@ class StepView:
     step: int  # index of the update, from 0
     inputs: Sequence[Inputs]
     loss: Tensor  # [batch] unweighted, of this process
-    norm: Tensor  # before clipping
+    norms: Tensor  # [parameters], before clipping
+    norm: Tensor  # of all together
     scale: Tensor
     refused: Tensor  # 1 where the update was refused
     lr: float
@@ -89,7 +90,7 @@ class Stepper:
                 small=small,
                 average=state.averages.shadows[MAIN],
             )
-        return StepView(step, inputs, loss, norm, scale, refused, lr, readings)
+        return StepView(step, inputs, loss, norms, norm, scale, refused, lr, readings)
 
     @torch.no_grad()
     def _small(self, inputs: Sequence[Inputs]) -> Small | None:

@@ -12,6 +12,8 @@ from safelight.config.resolve import to_dict
 from safelight.data.page import summary
 from safelight.errors import CheckpointError, Interrupted
 from safelight.model.memory import is_out_of_memory
+from safelight.monitors.histograms import weight_histograms
+from safelight.monitors.modules import trained
 from safelight.monitors.pool import Pool
 from safelight.record.sinks import open_sinks
 from safelight.record.store import Record
@@ -39,6 +41,7 @@ from safelight.vocabulary import (
     MEMORY,
     PROBE_EMA,
     PROBE_RAW,
+    REFUSED,
     SPEED,
     TIME_LEFT,
 )
@@ -91,7 +94,7 @@ class Trainer:
         self._guard = Guard(self.config, parts.stepper, self.record)
         self._speed = Speedometer()
         self._seconds_before = self.state.counters.seconds
-        self._pool = Pool(self.record)
+        self._pool = Pool(self.record, parts.engine.device)
         self._window: list[StepView] = []
         self._beat = 0.0
 
@@ -157,7 +160,8 @@ class Trainer:
         decay = self.state.averages.decay(MAIN, view.step + 1)
         self._pool.add(view.step, view.readings, {LEARNING_RATE.name: view.lr, EMA_DECAY.name: decay})
         ended = self.state.counters.step == self.config.train.steps
-        if len(self._window) == self.parts.engine.window or ended:
+        on_host = view.refused.device.type == "cpu"  # can be read at no cost: a refusal is judged at once
+        if self._pool.is_due or ended or (on_host and bool(view.refused)):
             self._drain()
 
     def _drain(self) -> None:
@@ -166,12 +170,14 @@ class Trainer:
         if not views:
             return
         readings = self._pool.flush()
-        for seen in views:
-            self._read(seen)
+        for seen, reading in zip(views, readings, strict=True):
+            self._read(seen, refused=bool(reading[REFUSED.name]))
+            if seen.step % SYSTEM_EVERY == 0:
+                self._tell_system(seen.step)
         self._show(views[-1], readings[-1])
 
-    def _read(self, view: StepView) -> None:
-        where = self._guard.judge(view)
+    def _read(self, view: StepView, *, refused: bool) -> None:
+        where = self._guard.judge(view, refused=refused)
         if self.state.counters.refused_in_row == 1:
             self.screen.say(f"Step {view.step}: the loss or gradient is not finite; the update was refused.")
         if where is not None:
@@ -179,18 +185,24 @@ class Trainer:
             self.folder.report(status="stopped", step=self.state.counters.step, last_finding=f"non-finite: {where}")
             raise self._guard.stopped(view, where)
 
+    def _pace(self) -> tuple[float, float]:
+        """(images per second, seconds left)."""
+        seconds, left = self._speed.seconds_per_step, self.config.train.steps - self.state.counters.step
+        return self.config.train.batch_size / seconds, left * seconds
+
+    def _tell_system(self, step: int) -> None:
+        images_per_second, seconds_left = self._pace()
+        told = {SPEED: images_per_second, DATA_WAIT: self._speed.share_waiting, TIME_LEFT: seconds_left}
+        told[MEMORY] = self.parts.engine.memory()
+        self.record.add(step, {signal.name: number for signal, number in told.items()})
+
     def _show(self, view: StepView, readings: Mapping[str, float]) -> None:
-        step, steps, speed = self.state.counters.step, self.config.train.steps, self._speed
-        images_per_second = self.config.train.batch_size / speed.seconds_per_step
-        seconds_left = (steps - step) * speed.seconds_per_step
-        if view.step % SYSTEM_EVERY == 0:
-            told = {SPEED: images_per_second, DATA_WAIT: speed.share_waiting, TIME_LEFT: seconds_left}
-            told[MEMORY] = self.parts.engine.memory()
-            self.record.add(view.step, {signal.name: number for signal, number in told.items()})
+        images_per_second, seconds_left = self._pace()
+        step = self.state.counters.step
         self.screen.show(
             Progress(
                 step=step,
-                steps=steps,
+                steps=self.config.train.steps,
                 loss=readings[LOSS.name],
                 lr=view.lr,
                 norm=readings[GRADIENT_NORM.name],
@@ -211,6 +223,10 @@ class Trainer:
         draw_stage(self.state, self.config, self.folder)
         # The other pictures are of the newest stage only: told for this step, they would be wrong at the next.
         self.record.picture(step, "samples", self.folder.picture(step))
+        if self.record.has_loggers:
+            weights = [parameter for _, parameter in trained(self.state.model)]
+            found = weight_histograms(self.state.monitors.parts, weights)
+            self.record.histograms(step, {f"weight/{name}": each for name, each in found.items()})
 
     def _keep_profiles(self) -> None:
         if self.state.counters.step in steps_on_disk(self.folder.snapshots):

@@ -11,12 +11,14 @@ import torch
 from torch import Tensor, nn
 
 from safelight.monitors.gradients import GradientMonitor
+from safelight.monitors.histograms import weight_histograms
 from safelight.monitors.loss import BINS, LEVELS, WINDOW, LossMonitor
 from safelight.monitors.modules import MOST, find_parts, trained
 from safelight.monitors.pool import Piece, Pool
 from safelight.monitors.updates import UpdateMonitor
 
 LOG_SNR = np.linspace(8, -8, 1000)
+CPU = torch.device("cpu")
 
 
 class Kept:
@@ -30,7 +32,7 @@ class Kept:
 
 
 def told(piece: Piece) -> dict[str, float]:
-    pool = Pool(Kept())
+    pool = Pool(Kept(), CPU)
     pool.add(0, [piece], {})
     return pool.flush()[0]
 
@@ -82,7 +84,7 @@ def test_many_parts_are_put_together() -> None:
 
 def test_every_step_is_finished_in_order_with_its_own_numbers() -> None:
     record = Kept()
-    pool, order = Pool(record), []
+    pool, order = Pool(record, CPU), []
 
     def finish(a: np.ndarray, b: np.ndarray) -> dict[str, float]:
         order.append(float(a[0]))
@@ -103,7 +105,7 @@ def test_a_device_is_asked_once_per_window(monkeypatch: pytest.MonkeyPatch) -> N
     cpu = Tensor.cpu
     monkeypatch.setattr(Tensor, "cpu", lambda tensor: (copies.append(tensor.numel()), cpu(tensor))[1])
     monkeypatch.setattr(Tensor, "device", torch.device("cuda"), raising=False)
-    pool = Pool(Kept())
+    pool = Pool(Kept(), CPU)
     for step in range(4):
         pool.add(
             step, [Piece((torch.full((2, 3), float(step)), torch.tensor([7])), lambda a, b: {"a": a.sum() + b[0]})], {}
@@ -277,3 +279,26 @@ def test_the_ratio_of_an_update_to_its_weights() -> None:
     apart = torch.cat([(p - a).flatten() for p, a in zip(parameters, average, strict=True)]).norm()
     length = torch.cat([b.flatten() for b in before]).norm()
     assert reading["ema/distance"] == pytest.approx((apart / length).item(), rel=1e-5)
+
+
+# Histograms
+
+
+def test_histograms_count_every_finite_weight_of_a_part() -> None:
+    model = network()
+    named = trained(model)
+    parts, weights = find_parts(named), [parameter for _, parameter in named]
+    with torch.no_grad():
+        weights[0][0, 0] = math.nan
+        weights[3].zero_()
+    found = weight_histograms(parts, weights)
+    assert tuple(found) == parts.names
+    for index, name in enumerate(parts.names):
+        flat = np.concatenate(
+            [w.detach().numpy().ravel() for i, w in zip(parts.index, weights, strict=True) if i == index]
+        )
+        flat = flat[np.isfinite(flat)]
+        counts, edges = found[name]
+        assert counts.sum() == len(flat)
+        assert (edges[0], edges[-1]) == (pytest.approx(flat.min()), pytest.approx(flat.max()))
+        assert np.abs(counts - np.histogram(flat, edges)[0]).sum() <= 2  # a weight on an edge may go either way

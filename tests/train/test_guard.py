@@ -52,6 +52,9 @@ def test_one_bad_step_is_refused_told_and_recorded(tmp_path: Path) -> None:
     [(step, _, facts)] = read_events(tmp_path / "run" / "record.sqlite", "refused")
     assert step == 3
     assert len(facts["samples"]) == len(facts["timesteps"]) == 8
+    assert facts["nonfinite_count"] == len(facts["nonfinite_gradients"]) == 4, (
+        "the output is not finite, so all are not"
+    )
     assert facts["image_min"] >= -1
     assert facts["image_max"] <= 1
 
@@ -109,3 +112,32 @@ def test_learning_rate_of_a_million_ends_in_words(tmp_path: Path) -> None:
             run=tmp_path / "run",
             terminal=Quiet(),
         )
+
+
+class Counting(Poisoned):
+    """Counts its own steps: nobody has to look."""
+
+    def forward(self, x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
+        answer = super().forward(x, t)
+        self.steps += torch.is_grad_enabled()
+        return answer
+
+
+def test_how_often_a_run_is_looked_at_does_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refusals are judged at once, and all readings are there, whether a window is one step or the whole run."""
+    found = []
+    for seconds in (0.0, 1e9):
+        monkeypatch.setattr("safelight.monitors.pool.HOST_SECONDS", seconds)
+        folder = tmp_path / str(seconds)
+        torch.manual_seed(0)
+        with pytest.raises(Stopped) as stopped:
+            session.train(tiny(train__max_refused=4), run=folder, model=Counting(range(5, 100)), terminal=Quiet())
+        record = folder / "record.sqlite"
+        names = ("loss/mean", "update/refused", "gradient/norm", "speed/images")
+        found.append([str(stopped.value), *([step for step, _ in read_signal(record, name)] for name in names)])
+        found[-1].append([value for _, value in read_signal(record, "update/refused")])
+        found[-1].append([(step, facts["nonfinite_count"]) for step, _, facts in read_events(record, "refused")])
+    assert found[0] == found[1]
+    first = found[0][-1][0][0]
+    assert first > 1  # the trial before the run counts two passes
+    assert [step for step, _ in found[0][-1]] == list(range(first, first + 4))
