@@ -22,6 +22,7 @@ $(VENV)/ready: constraints.txt pyproject.toml
 
 $(VENV)/ready-dev: $(VENV)/ready
 	$(PIP) --no-build-isolation -e ".[dev]"
+	$(PIP) --no-deps denoising-diffusion-pytorch ema-pytorch einops  # watched by an example; it asks for torchvision
 	@touch $@
 
 demo: $(VENV)/ready

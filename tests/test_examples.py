@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import subprocess
 import sys
@@ -10,13 +12,20 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from safelight.record.store import read_signal
+
 EXAMPLES = Path(__file__).parents[1] / "examples"
+STAND_IN = (
+    Path(__file__).parent / "stand_in"
+)  # for what denoising-diffusion-pytorch imports and the example never calls
 LONGEST = 280  # seconds, on a machine that is shared
 
 
 def run(folder: Path, *words: str) -> str:
     """Runs Python in a folder and returns its last line."""
     surroundings = os.environ | {"OMP_NUM_THREADS": "1", "NO_COLOR": "1"}
+    if any("lucidrains" in word for word in words):
+        surroundings["PYTHONPATH"] = str(STAND_IN)
     done = subprocess.run(
         [sys.executable, *words], cwd=folder, env=surroundings, capture_output=True, text=True, timeout=LONGEST
     )
@@ -60,13 +69,29 @@ def test_examples_are_all_tested() -> None:
     assert [path.name for path in EXAMPLES.glob("*.py") if f'"{path.name}"' not in text] == []
 
 
-def test_a_diffusers_loop_is_watched(tmp_path: Path) -> None:
-    assert (
-        run(tmp_path, str(EXAMPLES / "watch_diffusers.py"), "--steps", "6", "--run", "runs/watched") == "runs/watched"
-    )
-    page = run(tmp_path, "-m", "safelight", "metrics", "runs/watched", "loss/mean", "--json")
-    assert page
-    from safelight.record.store import read_signal
-
-    steps = [step for step, _ in read_signal(tmp_path / "runs" / "watched" / "record.sqlite", "loss/mean")]
-    assert steps == list(range(6))
+@pytest.mark.parametrize(
+    ("example", "also"),
+    [
+        ("watch_plain.py", "gradient/norm"),
+        ("watch_diffusers.py", "ema/distance"),
+        ("watch_lightning.py", "gradient/norm"),
+        ("watch_lucidrains.py", "ema/distance"),
+        ("track_accelerate.py", "mine/loss"),
+    ],
+)
+def test_loops_of_others_are_watched(tmp_path: Path, example: str, also: str) -> None:
+    assert run(tmp_path, str(EXAMPLES / example), "--steps", "64", "--run", "runs/watched") == "runs/watched"
+    assert run(tmp_path, "-m", "safelight", "metrics", "runs/watched", "loss/mean", "--json")
+    path = tmp_path / "runs" / "watched" / "record.sqlite"
+    assert [step for step, _ in read_signal(path, "loss/mean")] == list(range(64))
+    values = [value for _, value in read_signal(path, also)]
+    assert values
+    assert all(math.isfinite(value) for value in values)
+    if example in (
+        "watch_plain.py",
+        "watch_diffusers.py",
+        "watch_lightning.py",
+    ):  # there the loss of each sample is known
+        assert len(read_signal(path, "loss/level/03")) == 1
+    status = json.loads((tmp_path / "runs" / "watched" / "run.json").read_text())
+    assert (status["status"], status["step"]) == ("finished", 64)

@@ -1,7 +1,8 @@
-"""What other people's loops are made of: schedules, averages, optimizers and wrappers, taken for what they are."""
+"""What other people's loops are made of: schedules, averages, optimizers, wrappers, taken for what they are."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -44,6 +45,30 @@ def unwrapped(model: nn.Module) -> nn.Module:
         if not isinstance(inner, nn.Module):
             return model
         model = inner
+
+
+def is_compiled(model: nn.Module) -> bool:
+    return any(
+        getattr(module, "_orig_mod", None) is not None or getattr(module, "_compiled_call_impl", None) is not None
+        for module in model.modules()
+    )
+
+
+def is_first_process() -> bool:
+    """Of those that train together, by whatever they were launched."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return torch.distributed.get_rank() == 0
+    return int(os.environ.get("RANK", "0")) == 0
+
+
+def timesteps_among(inputs: Sequence[Any], named: Mapping[str, Any]) -> Tensor | None:
+    """One whole number for each sample, among what a denoiser is called with: model(x, t, …)."""
+    samples = next((x for x in (*inputs, *named.values()) if isinstance(x, Tensor) and x.dim() > 1), None)
+    given = [*inputs[1:2], *(named.get(name) for name in ("timestep", "timesteps", "t", "time"))]
+    for t in given:
+        if isinstance(t, Tensor) and samples is not None and t.shape == samples.shape[:1] and not t.is_floating_point():
+            return t.detach()
+    return None
 
 
 def bare_optimizer(optimizer: Any) -> torch.optim.Optimizer:

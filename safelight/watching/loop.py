@@ -5,27 +5,27 @@ from __future__ import annotations
 import atexit
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from safelight import __version__
 from safelight.config.tree import Prediction
 from safelight.errors import SafelightError, UsageError
 from safelight.monitors.modules import trained
 from safelight.monitors.monitors import Monitors
 from safelight.monitors.pool import Piece, Pool
-from safelight.record.store import Record
-from safelight.run import RunFolder, free_name, point_latest
-from safelight.vocabulary import LEARNING_RATE, SPEED
-from safelight.watching.foreign import average_of, bare_optimizer, log_snr_of, per_sample, unwrapped
+from safelight.vocabulary import LEARNING_RATE, LOSS, LOSS_SCALE, NONFINITE_PARAMETERS, REFUSED, SPEED
+from safelight.watching.foreign import average_of, bare_optimizer, is_first_process, log_snr_of, per_sample, unwrapped
+from safelight.watching.hooks import Sight
+from safelight.watching.journal import Journal
 
-DEVICE_WINDOW = 16  # steps between looks at a device: a copy waits for all that is queued before it
-HEARTBEAT_SECONDS = 2.0
+NAMED_PARAMETERS = 16  # that an event about gradients which are not finite names
 
 
 def watch(
@@ -38,57 +38,91 @@ def watch(
     prediction: Prediction | None = None,
     sampler: Callable[..., Tensor] | None = None,
     data: Any = None,
+    scaler: Any = None,
     step: int = 0,
     say: Callable[[str], None] | None = None,
-) -> Watch:
+) -> Watch | Bystander:
     """Puts a training loop under watch; nothing but the model is needed, and nothing that is given is touched.
 
     `run`: the folder of the record; without it runs/watch-1, runs/watch-2, … `schedule`: a diffusers scheduler or a
-    tensor of alphas_cumprod, which the loss by noise level needs. `step`: updates that were made before, when a loop is
-    carried on: what was recorded from there on is replaced. `prediction` (epsilon, sample, v_prediction), `sampler` and
-    `data` are for the diagnosis, which does not look at them yet.
+    tensor of alphas_cumprod, which the loss by noise level needs. `scaler`: a torch.amp.GradScaler, so that updates it
+    skips are counted; accelerate's is found by itself. `step`: updates that were made before, when a loop is carried
+    on: what was recorded from there on is replaced. `prediction` (epsilon, sample, v_prediction), `sampler` and `data`
+    are for the diagnosis, which does not look at them yet.
+
+    With several processes the first one is watched; the others get a bystander, which does nothing. Gradients are the
+    same on all of them; the losses are those of the first one's share of the batch.
     """
-    return Watch(model, optimizer, run=run, ema=ema, schedule=schedule, step=step, say=say or _print)
+    if not is_first_process():
+        return Bystander()
+    say = say or tell_aloud
+    given = Given(model, optimizer, ema=ema, schedule=log_snr_of(schedule), scaler=scaler)
+    return Watch(given, Journal(run, step, say), step, say)
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What a loop shows of itself."""
+
+    model: nn.Module
+    optimizer: Any
+    ema: Any = None
+    schedule: np.ndarray | None = None
+    """log SNR of each timestep."""
+    scaler: Any = None
+
+    def __post_init__(self) -> None:
+        if not trained(unwrapped(self.model)):
+            raise UsageError("The model has no parameter that requires a gradient: there is nothing to watch.")
+        if self.optimizer is not None:
+            bare_optimizer(self.optimizer)
+
+
+class Bystander:
+    """What a process gets that is not the first: the same calls, and nothing happens."""
+
+    findings: Sequence[Any] = ()
+
+    def step(self, loss: Tensor | float, **_: Tensor | None) -> None: ...
+
+    def log(self, values: Mapping[str, float], step: int | None = None) -> None: ...
+
+    def close(self, **_: Any) -> None: ...
+
+    def __enter__(self) -> Bystander:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
 
 
 class Watch:
-    """Sees gradients and updates through hooks on the optimizer. A fault of its own switches it off, and is told."""
+    """Sees gradients and updates through hooks. A fault of its own switches it off, and is told."""
 
-    def __init__(
-        self,
-        model: nn.Module,
-        optimizer: Any,
-        *,
-        run: str | Path | None,
-        ema: Any,
-        schedule: Any,
-        step: int,
-        say: Callable[[str], None],
-    ) -> None:
-        self._model, self._ema, self._say = unwrapped(model), ema, say
-        self._named = trained(self._model)
-        if not self._named:
-            raise UsageError("The model has no parameter that requires a gradient: there is nothing to watch.")
-        self.folder = _open_folder(run, step)
-        self._updates = step
-        self._monitors = Monitors(self._model, log_snr_of(schedule))
-        self._record = Record(self.folder.record, from_step=step, say=say)
-        self._pool = Pool(self._record)
-        self._window = 1 if self._named[0][1].device.type == "cpu" else DEVICE_WINDOW
+    def __init__(self, given: Given, journal: Journal, step: int, say: Callable[[str], None]) -> None:
+        self._journal, self._ema, self._say = journal, given.ema, say
+        self.folder, self._record = journal.folder, journal.record
+        self._named = trained(unwrapped(given.model))
+        self._updates, self._on = step, True
+        self._monitors = Monitors(unwrapped(given.model), given.schedule)
+        self._sight: Sight | None = Sight(
+            given.model,
+            [parameter for _, parameter in self._named],
+            given.optimizer,
+            given.scaler,
+            before_update=lambda gradients: self._monitors.before_update(self._updates, gradients),
+            safely=self._safely,
+        )
+        self._pool = Pool(self._record, self._named[0][1].device)
         self._losses: list[Tensor] = []
         self._times: list[Tensor] = []
-        self._norms: Tensor | None = None
-        self._lr = float("nan")
-        self._waiting, self._beat, self._last = 0, 0.0, time.perf_counter()
-        self._hooks = self._attach(optimizer)
-        self._on = True
-        self.folder.report(status="training", step=step, kind="watched", versions={"safelight": __version__})
+        self._window: list[tuple[int, Tensor | None]] = []  # steps since the last look, with their gradients' norms
+        self._last = time.perf_counter()
         atexit.register(self.close)
 
     @property
-    def findings(self) -> list[Any]:
+    def findings(self) -> Sequence[Any]:
         """What is wrong with the run. Nothing is judged yet: rules come with the diagnosis."""
-        return []
+        return ()
 
     def step(
         self,
@@ -103,20 +137,23 @@ class Watch:
         labels: Tensor | None = None,
     ) -> None:
         """Once per micro-batch; the last one of a window after `optimizer.step()`. `loss`: a scalar or one value per
-        sample, unscaled. With `t`, and a loss for each sample or `pred` and `target`, the loss is told by noise level.
-        `x0`, `noise`, `x_t` and `labels` are for the diagnosis, which does not look at them yet."""
+        sample, unscaled. With a loss for each sample, or `pred` and `target`, the loss is told by noise level; `t` is
+        then what the model was called with, unless it is given. `x0`, `noise`, `x_t` and `labels` are for the
+        diagnosis, which does not look at them yet."""
         self._safely(lambda: self._take(loss, t, pred, target))
 
-    def close(self) -> None:
-        """Writes what is left, and takes the hooks off."""
-        if self._hooks is None:
+    def log(self, values: Mapping[str, float], step: int | None = None) -> None:
+        """Numbers of your own, beside ours in the same record; without `step`, those of the step that is next."""
+        self._record.add(self._updates if step is None else step, values)
+
+    def close(self, **facts: Any) -> None:
+        """Writes what is left, and takes the hooks off. `facts` go into run.json."""
+        if self._sight is None:
             return
-        self._safely(lambda: self._drain(0))
-        for hook in self._hooks:
-            hook.remove()
-        self._hooks, self._on = None, False
-        self._record.close()
-        self.folder.report(status="finished", step=self._updates)
+        self._safely(self._drain)
+        self._sight.close()
+        self._sight, self._on = None, False
+        self._journal.close(step=self._updates, **facts)
         atexit.unregister(self.close)
 
     def __enter__(self) -> Watch:
@@ -125,70 +162,66 @@ class Watch:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
-        if error is not None:
-            self.folder.report(status="crashed", error=f"{type(error).__name__}: {error}")
-
-    def _attach(self, optimizer: Any) -> list[Any] | None:
-        if optimizer is None:
-            return []
-        bare = bare_optimizer(optimizer)
-        return [bare.register_step_pre_hook(lambda *_: self._safely(lambda: self._before(bare)))]
-
-    @torch.no_grad()
-    def _before(self, optimizer: torch.optim.Optimizer) -> None:
-        gradients = [p.grad if p.grad is not None else torch.zeros_like(p) for _, p in self._named]
-        norms = torch.stack(torch._foreach_norm(gradients)).float()
-        scale = getattr(optimizer, "grad_scale", None)  # fused optimizers unscale by themselves, later
-        self._norms = norms / scale if isinstance(scale, Tensor) else norms
-        self._lr = float(optimizer.param_groups[0]["lr"])
-        self._monitors.before_update(self._updates, gradients)
+        self.close(**{} if error is None else {"status": "crashed", "error": f"{type(error).__name__}: {error}"})
 
     @torch.no_grad()
     def _take(self, loss: Tensor | float, t: Tensor | None, pred: Tensor | None, target: Tensor | None) -> None:
+        sight = self._sight
+        assert sight is not None
         losses = per_sample(torch.as_tensor(loss), pred, target)
         self._losses.append(losses)
+        t, sight.t = sight.t if t is None else t, None
         if t is not None and t.reshape(-1).shape == losses.shape and not t.is_floating_point():
             self._times.append(t.detach().reshape(-1))
-        if self._norms is None and self._hooks:
+        if sight.norms is None and sight.follows_updates and not sight.skipped:
             return  # the optimizer has not moved yet: a micro-batch of a larger step
-        self._finish_step()
+        self._finish_step(sight)
+        if self._pool.is_due:
+            self._drain()
 
-    def _finish_step(self) -> None:
+    def _finish_step(self, sight: Sight) -> None:
         losses = torch.cat(self._losses)
         times = torch.cat(self._times) if len(self._times) == len(self._losses) else None
         self._losses, self._times = [], []
-        pieces: list[Piece] = []
-        if self._norms is not None:
-            norm = torch.linalg.vector_norm(self._norms)
-            zero, none = torch.zeros_like(norm), torch.full_like(norm, torch.inf)
-            pieces = self._monitors.after_update(
-                self._updates,
-                loss=losses.to(norm.device),
-                t=None if times is None else times.to(norm.device),
-                norms=self._norms,
-                norm=norm,
-                limit=none,
-                scale=zero + 1,
-                refused=zero,
-                small=None,
-                average=None if self._ema is None else average_of(self._ema, self._named),
-            )
-            self._norms = None
         seconds, self._last = time.perf_counter() - self._last, time.perf_counter()
-        self._pool.add(self._updates, pieces, {LEARNING_RATE.name: self._lr, SPEED.name: len(losses) / seconds})
+        told = {SPEED.name: len(losses) / seconds} | ({} if sight.lr is None else {LEARNING_RATE.name: sight.lr})
+        if sight.norms is None:
+            pieces = [Piece((losses,), lambda losses: {LOSS.name: float(losses.mean())})]
+            if sight.skipped:
+                pieces.append(_tell_skipped(sight.scale))
+        else:
+            pieces = self._look_at_update(sight.norms, losses, times, sight.scale)
+        self._pool.add(self._updates, pieces, told)
+        self._window.append((self._updates, sight.norms))
         self._updates += 1
-        self._waiting += 1
-        self._drain(self._window)
+        sight.clear()
 
-    def _drain(self, at_least: int) -> None:
-        if self._waiting < at_least:
-            return
-        self._waiting = 0
-        self._pool.flush()
-        if time.monotonic() - self._beat > HEARTBEAT_SECONDS:
-            self._beat = time.monotonic()
-            self.folder.report(step=self._updates)
+    def _look_at_update(
+        self, norms: Tensor, losses: Tensor, times: Tensor | None, scale: Tensor | None
+    ) -> Sequence[Piece]:
+        norm = torch.linalg.vector_norm(norms)
+        zero = torch.zeros_like(norm)
+        return self._monitors.after_update(
+            self._updates,
+            loss=losses.to(norm.device),
+            t=None if times is None else times.to(norm.device),
+            norms=norms,
+            norm=norm,
+            limit=torch.full_like(norm, torch.inf),
+            scale=zero + 1 if scale is None else scale,
+            refused=zero,
+            small=None,
+            average=None if self._ema is None else average_of(self._ema, self._named),
+        )
+
+    def _drain(self) -> None:
+        """Brings what was measured to the host; names the parameters whose gradients were not finite."""
+        window, self._window = self._window, []
+        for (step, norms), readings in zip(window, self._pool.flush(), strict=True):
+            if norms is not None and readings.get(NONFINITE_PARAMETERS.name):
+                names = self._monitors.parts.nonfinite(norms)
+                self._record.event(step, "nonfinite", parameters=names[:NAMED_PARAMETERS], count=len(names))
+        self._journal.beat(self._updates)
 
     def _safely(self, act: Callable[[], None]) -> None:
         """The watched loop goes on, whatever happens here."""
@@ -203,22 +236,11 @@ class Watch:
             self._say(f"Safelight's watch stopped ({type(error).__name__}: {error}); your training goes on without it.")
 
 
-def _open_folder(run: str | Path | None, step: int) -> RunFolder:
-    folder = RunFolder(Path(run) if run is not None else free_name(Path("runs"), "watch"))
-    if step == 0 and folder.record.exists():
-        raise UsageError(
-            f"{folder.path} already holds a record. To carry it on, say from where: watch(…, step=N). Or choose "
-            "another run."
-        )
-    try:
-        folder.path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(
-            f"The run folder {folder.path} cannot be made: {error.strerror}. Choose another run."
-        ) from error
-    point_latest(folder)
-    return folder
+def _tell_skipped(scale: Tensor | None) -> Piece:
+    if scale is None:
+        return Piece((), lambda: {REFUSED.name: 1.0})
+    return Piece((scale.reshape(1),), lambda scale: {REFUSED.name: 1.0, LOSS_SCALE.name: float(scale[0])})
 
 
-def _print(text: str) -> None:
+def tell_aloud(text: str) -> None:
     print(text, file=sys.stderr)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +18,15 @@ from torch import nn
 import safelight
 from safelight.errors import UsageError
 from safelight.monitors.monitors import DEEP_EVERY
-from safelight.record.store import read_signal
-from safelight.watching.foreign import average_of, bare_optimizer, log_snr_of, unwrapped
+from safelight.record.store import read_events, read_signal
+from safelight.watching.foreign import (
+    average_of,
+    bare_optimizer,
+    is_compiled,
+    log_snr_of,
+    timesteps_among,
+    unwrapped,
+)
 
 
 def attach(path: Path, **settings: Any) -> Any:
@@ -77,7 +87,7 @@ def test_only_the_model_is_needed(tmp_path: Path) -> None:
     with safelight.watch(model, run=tmp_path / "run") as watch:
         for step in range(3):
             watch.step(torch.tensor(float(step)))
-    assert watch.findings == []
+    assert not watch.findings
     assert [step for step, _ in read_signal(tmp_path / "run" / "record.sqlite", "speed/images")] == [0, 1, 2]
 
 
@@ -198,3 +208,118 @@ def test_a_diffusers_loop_with_accelerate(tmp_path: Path) -> None:
 
     assert loop(watched=True) == loop(watched=False)
     assert [step for step, _ in read_signal(tmp_path / "run" / "record.sqlite", "loss/mean")] == list(range(6))
+
+
+# Seen through hooks
+
+
+@pytest.mark.parametrize("prepared", [False, True])
+def test_updates_that_a_scaler_skips_are_counted(tmp_path: Path, prepared: bool) -> None:
+    """The optimizer is not called then: without a look at the scaler, two steps would pass for one."""
+    from accelerate import Accelerator
+
+    model = Denoiser()
+    optimizer = wrapped = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    scaler = torch.amp.GradScaler("cpu", init_scale=64.0)
+    if prepared:
+        wrapped = Accelerator(cpu=True).prepare(optimizer)
+        wrapped.scaler = scaler
+    with safelight.watch(model, wrapped, run=tmp_path / "run", scaler=None if prepared else scaler) as watch:
+        for number, (x, noise, t) in enumerate(batches(6)):
+            loss = (model(x, t) - noise).square().mean()
+            scaler.scale(loss * (math.inf if number == 2 else 1)).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+            watch.step(loss)
+    path = tmp_path / "run" / "record.sqlite"
+    assert [step for step, _ in read_signal(path, "loss/mean")] == list(range(6))
+    assert [value for _, value in read_signal(path, "update/refused")] == [0, 0, 1, 0, 0, 0]
+    assert [value for _, value in read_signal(path, "precision/scale")] == [64, 64, 64, 32, 32, 32]
+    assert [step for step, _ in read_signal(path, "gradient/norm")] == [0, 1, 3, 4, 5]
+    assert "step" not in vars(scaler), "what was hung on the scaler came off"
+
+
+def test_parameters_with_gradients_that_are_not_finite_are_named(tmp_path: Path) -> None:
+    model = Denoiser()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with safelight.watch(model, optimizer, run=tmp_path / "run") as watch:
+        for step, (x, noise, t) in enumerate(batches(3)):
+            loss = (model(x, t) - noise).square().mean()
+            loss.backward()
+            if step == 1:
+                assert model.body.bias.grad is not None
+                model.body.bias.grad[3] = math.nan
+            optimizer.step()
+            optimizer.zero_grad()
+            watch.step(loss)
+            if step == 1:
+                torch.nn.init.zeros_(model.body.bias)
+    path = tmp_path / "run" / "record.sqlite"
+    assert read_events(path, "nonfinite") == [(1, "nonfinite", {"parameters": ["body.bias"], "count": 1})]
+    assert [value for _, value in read_signal(path, "gradient/nonfinite")] == [0, 1, 0]
+
+
+def test_timesteps_are_seen_where_the_model_is_called(tmp_path: Path) -> None:
+    """Also when samples are drawn between the forward pass and the step."""
+    model = Denoiser()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    with safelight.watch(model, optimizer, run=tmp_path / "run", schedule=ALPHAS) as watch:
+        for x, noise, t in batches(64):
+            loss = (model(x, t) - noise).square().mean(1)
+            loss.mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            with torch.no_grad():
+                model(x, torch.zeros_like(t))
+            watch.step(loss)
+    assert len(read_signal(tmp_path / "run" / "record.sqlite", "loss/level/00")) == 1
+    assert len(read_signal(tmp_path / "run" / "record.sqlite", "loss/level/15")) == 1
+    assert not model._forward_pre_hooks
+
+
+@pytest.mark.parametrize(
+    ("inputs", "named", "found"),
+    [
+        ((torch.zeros(3, 2), torch.tensor([1, 2, 3])), {}, [1, 2, 3]),
+        ((torch.zeros(3, 2),), {"timestep": torch.tensor([4, 5, 6])}, [4, 5, 6]),
+        ((), {"sample": torch.zeros(3, 2), "timestep": torch.tensor([4, 5, 6])}, [4, 5, 6]),
+        ((torch.zeros(3, 2), torch.tensor([0.1, 0.2, 0.3])), {}, None),
+        ((torch.zeros(3, 2), torch.tensor(5)), {}, None),
+        ((torch.zeros(3, 2), 5), {}, None),
+        ((), {}, None),
+    ],
+)
+def test_timesteps_among_what_a_model_is_called_with(inputs: Any, named: Any, found: list[int] | None) -> None:
+    t = timesteps_among(inputs, named)
+    assert (None if t is None else t.tolist()) == found
+
+
+def test_a_compiled_model_is_not_hooked(tmp_path: Path) -> None:
+    model = Denoiser()
+    with safelight.watch(torch.compile(model, backend="eager"), run=tmp_path / "run"):
+        assert not model._forward_pre_hooks
+    assert is_compiled(torch.compile(model, backend="eager"))
+    assert not is_compiled(model)
+
+
+def test_only_the_first_process_is_watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "1")
+    with safelight.watch(Denoiser(), run=tmp_path / "run") as watch:
+        watch.step(torch.tensor(1.0), t=torch.tensor([1]))
+    assert not watch.findings
+    assert not (tmp_path / "run").exists()
+
+
+def test_ranks_of_a_wrapped_model(tmp_path: Path) -> None:
+    """Two processes, DDP: the gradients recorded are those both train with, and the weights are as without."""
+    script = Path(__file__).parent / "several.py"
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(script)]
+    subprocess.run([*command, str(tmp_path)], check=True, timeout=120, capture_output=True)
+    path = tmp_path / "run" / "record.sqlite"
+    assert [step for step, _ in read_signal(path, "loss/mean")] == list(range(6))
+    expected = json.loads((tmp_path / "norms.json").read_text())
+    assert np.allclose([value for _, value in read_signal(path, "gradient/norm")], expected, rtol=1e-5)
+    weights = {path.read_bytes() for path in tmp_path.glob("*.weights")}
+    assert len(list(tmp_path.glob("*.weights"))) == 4  # two ranks, with and without
+    assert len(weights) == 1

@@ -1,0 +1,59 @@
+"""Safelight as a callback of Lightning: `Trainer(callbacks=[WatchCallback()])`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from safelight.errors import UsageError
+from safelight.watching.loop import Bystander, Watch, watch
+
+try:
+    from pytorch_lightning.callbacks import Callback  # pyright: ignore[reportMissingImports]
+except ImportError:
+    try:
+        from lightning.pytorch.callbacks import Callback  # pyright: ignore[reportMissingImports]
+    except ImportError as error:
+        raise UsageError("Lightning is not installed: pip install lightning") from error
+
+PASSED_ON = ("t", "pred", "target", "x0", "noise", "x_t", "labels")
+
+
+class WatchCallback(Callback):
+    """Watches the whole module. What `training_step` returns beside its loss under the names of `Watch.step`
+    (t, pred, target, …) is passed on: with t, pred and target the loss is told by noise level."""
+
+    def __init__(self, run: str | Path | None = None, *, ema: Any = None, schedule: Any = None) -> None:
+        super().__init__()
+        self._run, self._ema, self._schedule = run, ema, schedule
+        self.watch: Watch | Bystander | None = None
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        self.watch = watch(
+            pl_module,
+            trainer.optimizers[0] if trainer.optimizers else None,
+            run=self._run,
+            ema=self._ema,
+            schedule=self._schedule,
+            scaler=getattr(trainer.precision_plugin, "scaler", None),
+            step=trainer.global_step,
+        )
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        told = outputs if isinstance(outputs, Mapping) else {"loss": outputs}
+        if self.watch is None or not isinstance(told.get("loss"), Tensor):
+            return  # the step was left out
+        # Lightning divides by the number of micro-batches, where it takes the optimizer's steps itself.
+        loss = told["loss"] * (trainer.accumulate_grad_batches if pl_module.automatic_optimization else 1)
+        self.watch.step(loss, **{name: told[name] for name in PASSED_ON if isinstance(told.get(name), Tensor)})
+
+    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+        if self.watch is not None:
+            self.watch.close()
+
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        if self.watch is not None:
+            self.watch.close(status="crashed", error=f"{type(exception).__name__}: {exception}")

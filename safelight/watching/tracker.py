@@ -1,0 +1,106 @@
+"""Safelight as a tracker of accelerate: `Accelerator(log_with=Tracker())`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from accelerate.tracking import GeneralTracker, on_main_process
+from PIL import Image
+
+from safelight.watching.foreign import is_first_process, log_snr_of
+from safelight.watching.journal import Journal
+from safelight.watching.loop import Bystander, Given, Watch, tell_aloud
+
+
+class Tracker(GeneralTracker):
+    """What a loop gives to `accelerator.log` lands in a record; `watch` puts the loop under watch in the same one."""
+
+    name = "safelight"
+    requires_logging_directory = False
+    main_process_only = True
+
+    def __init__(self, run: str | Path | None = None, *, step: int = 0) -> None:
+        """`run`: the folder of the record; `step`: updates that were made before, when a loop is carried on."""
+        super().__init__()
+        self._run, self._step = run, step
+        self._journal: Journal | None = None
+        self._watch: Watch | None = None
+
+    @on_main_process
+    def start(self) -> None:
+        self._journal = self._journal or Journal(self._run, self._step, tell_aloud)
+
+    def watch(
+        self, model: Any, optimizer: Any = None, *, ema: Any = None, schedule: Any = None, scaler: Any = None
+    ) -> Watch | Bystander:
+        """`safelight.watch`, into the record of this tracker. Call it after `accelerator.init_trackers`."""
+        if not is_first_process():
+            return Bystander()
+        given = Given(model, optimizer, ema=ema, schedule=log_snr_of(schedule), scaler=scaler)
+        self._watch = Watch(given, self.tracker, self._step, tell_aloud)
+        return self._watch
+
+    @property
+    def tracker(self) -> Journal:
+        """The open folder and record."""
+        if self._journal is None:
+            self._journal = Journal(self._run, self._step, tell_aloud)
+        return self._journal
+
+    @on_main_process
+    def store_init_configuration(self, values: Mapping[str, Any]) -> None:
+        self.tracker.record.event(self._step, "config", **{str(name): value for name, value in values.items()})
+
+    @on_main_process
+    def log(self, values: Mapping[str, Any], step: int | None = None, **_: Any) -> None:
+        """Numbers go into the record as readings; everything else as one event."""
+        place = self._step if step is None else step
+        numbers = {name: float(value) for name, value in values.items() if _is_number(value)}
+        words = {name: str(value) for name, value in values.items() if name not in numbers}
+        if numbers:
+            self.tracker.record.add(place, numbers)
+        if words:
+            self.tracker.record.event(place, "log", **words)
+        self.tracker.beat(place)
+
+    @on_main_process
+    def log_images(self, values: Mapping[str, Any], step: int | None = None, **_: Any) -> None:
+        """Each value: images as [n, height, width, channels] or [n, channels, height, width]; uint8 or in [0, 1]."""
+        place = self._step if step is None else step
+        folder = self.tracker.folder.samples
+        folder.mkdir(exist_ok=True)
+        for name, images in values.items():
+            for number, pixels in enumerate(_pixels(images)):
+                slug = "".join(letter if letter.isalnum() else "_" for letter in name)
+                path = folder / f"{slug}_{place:08d}_{number:03d}.png"
+                Image.fromarray(pixels).save(path)
+                self.tracker.record.picture(place, f"{name}/{number}", path.absolute(), pixels.shape[1::-1])
+
+    @on_main_process
+    def finish(self) -> None:
+        if self._watch is not None:
+            self._watch.close()
+        self.tracker.close()
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        float(value)
+    except (TypeError, ValueError, RuntimeError):  # also a tensor of several numbers
+        return False
+    return not isinstance(value, str)
+
+
+def _pixels(images: Any) -> list[np.ndarray]:
+    found = []
+    for image in images:
+        array = np.asarray(image.detach().cpu() if hasattr(image, "detach") else image)
+        if array.ndim == 3 and array.shape[0] in (1, 3, 4) and array.shape[2] not in (1, 3, 4):
+            array = array.transpose(1, 2, 0)
+        if array.dtype != np.uint8:
+            array = (np.nan_to_num(array.astype(np.float32)) * 255).round().clip(0, 255).astype(np.uint8)
+        found.append(array[..., 0] if array.ndim == 3 and array.shape[2] == 1 else array)
+    return found

@@ -1,0 +1,1 @@
+"""Stands in for pytorch-fid, which needs torchvision: only names that are imported."""

@@ -1,0 +1,1 @@
+"""Empty: the examples save no grids."""
