@@ -11,17 +11,6 @@ from tyro.conf import Positional, UseAppendAction, arg
 
 from safelight.errors import UsageError
 
-LOWER, HIGHER = "low", "high"
-BEST = {  # what counts as better; a loss by itself mostly says which timesteps were drawn
-    "probe/ema": LOWER,
-    "probe/raw": LOWER,
-    "probe/held_ema": LOWER,
-    "probe/held_raw": LOWER,
-    "loss/mean": None,
-    "gradient/norm": None,
-    "speed/images": HIGHER,
-}
-
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
@@ -37,62 +26,13 @@ class Command:
     def run_command(self) -> None:
         if len(self.run) < 2:
             raise UsageError("`safelight compare` needs at least two runs: safelight compare runs/first runs/second")
+        from safelight.comparison import compare
+
         found = compare(self.run, self.signal)
         if self.json:
             print(json.dumps(found, indent=1, allow_nan=False))
         else:
             print_page(found)
-
-
-def compare(paths: tuple[Path, ...], signals: tuple[str, ...]) -> dict[str, Any]:
-    """{"settings": {key: [values]}, "runs": [{"run", "status", "step", "steps", "seconds", "signals"}]}."""
-    from safelight.config.resolve import difference, flatten, resolve, to_dict
-    from safelight.run import open_run
-
-    folders = [open_run(path) for path in paths]
-    configs = [resolve(file=folder.config) for folder in folders]
-    differing = {key: None for other in configs[1:] for key in difference(configs[0], other)}
-    settings = [flatten(to_dict(config)) for config in configs]
-    return {
-        "settings": {key: [each[key] for each in settings] for key in differing},
-        "runs": [
-            {
-                "run": str(folder.path),
-                "status": folder.status().get("status"),
-                "step": folder.status().get("step"),
-                "steps": config.train.steps,
-                "seconds": seconds_trained(folder.checkpoints),
-                "signals": standing(folder.record, signals),
-            }
-            for folder, config in zip(folders, configs, strict=True)
-        ],
-    }
-
-
-def seconds_trained(checkpoints: Path) -> float | None:
-    """As the newest checkpoint has it."""
-    for folder in sorted(checkpoints.glob("step_*"), reverse=True):
-        try:
-            return float(json.loads((folder / "state.json").read_bytes())["seconds"])
-        except (OSError, ValueError, TypeError, KeyError):
-            continue
-    return None
-
-
-def standing(record: Path, signals: tuple[str, ...]) -> dict[str, Any]:
-    """Last, recent and best of each signal that the run has."""
-    from safelight.cli.metrics import choose_signals
-    from safelight.record.export import describe
-    from safelight.record.history import open_history
-
-    with open_history(record) as history:
-        known = history.signals()
-        names = choose_signals(known, signals) if signals else [name for name in BEST if name in known]
-        found = {name: describe(history, name) for name in names}
-        for name, facts in found.items():
-            facts["best"] = None if BEST.get(name) is None else facts.get(str(BEST[name]))
-            facts["best_step"] = None if facts["best"] is None else history.find(name, facts["best"])
-    return found
 
 
 def print_page(found: dict[str, Any]) -> None:

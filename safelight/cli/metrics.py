@@ -40,7 +40,7 @@ class Command:
     """Write the readings to a file, or to - for stdout: every single one, or spans with --points."""
 
     def run_command(self) -> None:
-        from safelight.record.export import describe
+        from safelight.record.export import choose_signals, describe
         from safelight.record.history import open_history
         from safelight.run import open_recorded
 
@@ -85,15 +85,6 @@ def whole(flag: str, word: str | None, at_least: int | None = None) -> int | Non
     if value is not None and at_least is not None and value < at_least:
         raise UsageError(f"{flag} is {value}, but it must be at least {at_least}.")
     return value
-
-
-def choose_signals(known: list[str], asked: tuple[str, ...]) -> list[str]:
-    from safelight.config.resolve import nearest
-
-    for name in asked:
-        if name not in known:
-            raise UsageError(f"This run has no signal {name!r}{nearest(name, known)} It has {len(known)}.")
-    return list(dict.fromkeys(asked)) or known
 
 
 def print_page(title: str, history: History, names: list[str], span: Span) -> None:

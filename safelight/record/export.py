@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any, TextIO
 
+from safelight.config.resolve import nearest
+from safelight.errors import UsageError
 from safelight.record.history import History
 from safelight.record.schema import CELL
 from safelight.vocabulary import signal_of
@@ -55,3 +57,11 @@ def rows_of(history: History, name: str, span: Span, points: int | None) -> Iter
         return zip(steps.tolist(), map(str, numbers), strict=True)
     spans = history.zoom(name, *span, pixels=points)
     return zip(*(getattr(spans, column).tolist() for column in COLUMNS), strict=True)
+
+
+def choose_signals(known: list[str], asked: tuple[str, ...]) -> list[str]:
+    """Those that were asked for, each once, or all; one that is not there is told with the nearest that is."""
+    for name in asked:
+        if name not in known:
+            raise UsageError(f"This run has no signal {name!r}{nearest(name, known)} It has {len(known)}.")
+    return list(dict.fromkeys(asked)) or known
