@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import io
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 from PIL import Image, ImageFile, UnidentifiedImageError
@@ -13,6 +14,7 @@ from PIL import Image, ImageFile, UnidentifiedImageError
 from safelight.config.check import colour_of
 from safelight.config.tree import Data
 
+T = TypeVar("T")
 Hope = Literal["never", "any time", "larger limits"]
 
 VERSION = 1  # of the pixels: a change here makes every cache stale
@@ -65,12 +67,29 @@ def side_of(data: Data) -> int:
 
 def decode(content: bytes, data: Data) -> Picture:
     """The first frame of an image file, upright, opaque and square."""
+    return _guarded(lambda: _decode(content, data), data)
+
+
+def decode_whole(content: bytes, data: Data) -> np.ndarray:
+    """uint8 [height, width, 1 or 3] of the first frame, upright and opaque, at the size it has."""
+
+    def whole() -> np.ndarray:
+        with _open(content) as image:
+            _refuse_many_pixels(image, data)
+            image.load()
+            return as_pixels(_flatten(_eight_bit(_upright(image)[0]), data))
+
+    return _guarded(whole, data)
+
+
+def _guarded(act: Callable[[], T], data: Data) -> T:
+    """Whatever a decoder raises, as a reason in words."""
     try:
         # Pillow warns from its limit of pixels on; its other warnings concern metadata that nobody reads here.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            return _decode(content, data)
+            return act()
     except Unreadable:
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
@@ -121,9 +140,7 @@ def as_pixels(image: Image.Image) -> np.ndarray:
 def _decode(content: bytes, data: Data) -> Picture:
     with _open(content) as image:
         kind, (width, height) = image.format or "", image.size
-        if width * height > data.max_pixels:
-            size = f"{width} x {height} = {width * height:,} pixels"
-            raise Unreadable(f"it has {size}, more than data.max_pixels allows ({data.max_pixels:,})")
+        _refuse_many_pixels(image, data)
         if kind == "JPEG" and isinstance(image, ImageFile.ImageFile):
             # libjpeg averages whole boxes while it decodes: several times faster than `reducing_gap` afterwards.
             gap = int(side_of(data) * GAP)
@@ -137,6 +154,13 @@ def _decode(content: bytes, data: Data) -> Picture:
     if data.channels == 1:
         flat = flat.convert("L")
     return Picture(as_pixels(square(flat, data)), width, height, kind, transparent, turned)
+
+
+def _refuse_many_pixels(image: Image.Image, data: Data) -> None:
+    width, height = image.size
+    if width * height > data.max_pixels:
+        size = f"{width} x {height} = {width * height:,} pixels"
+        raise Unreadable(f"it has {size}, more than data.max_pixels allows ({data.max_pixels:,})")
 
 
 def _open(content: bytes) -> Image.Image:

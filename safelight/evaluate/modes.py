@@ -1,0 +1,110 @@
+"""Kinds of real images, found by k-means among real ones, and how often the samples visit each."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from safelight.errors import UsageError
+from safelight.evaluate.chances import holm, normal_tail
+from safelight.evaluate.figures import Figure, split, told
+from safelight.evaluate.moments import check_pair
+
+PER_MODE = 20  # real images that a mode is made of, on average
+MOST = 100
+ERROR_RATE = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Modes:
+    coverage: Figure  # share of modes visited
+    largest: Figure  # share of the most visited mode
+    different: Figure  # number of modes visited clearly too often or too seldom
+    shares: np.ndarray  # [modes, 2], of samples and of real images
+    centres: np.ndarray  # [modes, d]
+
+
+def modes(features: np.ndarray, reference: np.ndarray, *, count: int | None = None, seed: int = 0) -> Modes:
+    """One half of the real images makes the modes, the other is compared with the samples: both are strangers to them.
+    Modes fitted on samples would all be visited by them, whatever is missing.
+    """
+    from sklearn.cluster import KMeans
+
+    samples, real = check_pair(features, reference)
+    half = len(real) // 2
+    number = count if count is not None else min(MOST, half // PER_MODE)
+    if not 2 <= number <= half:
+        raise UsageError(
+            f"Expected at least 2 modes of {PER_MODE} real images each in one half of them, came {len(real)} real "
+            f"images and {number} modes. Add real images, or ask for 2 to {half} modes."
+        )
+    first, second = split(len(real), half, seed)
+    means = KMeans(number, random_state=seed).fit(real[first])
+
+    def visits(points: np.ndarray) -> np.ndarray:
+        return np.bincount(means.predict(points), minlength=number)
+
+    counts, usual = visits(samples), visits(real[second])
+    one, other = (visits(real[part]) for part in np.array_split(second, 2))
+    clear, null = count_different(counts, usual), count_different(one, other)
+    return Modes(
+        _coverage(counts, usual),
+        _largest(counts, usual),
+        _different(clear, null, number, len(samples)),
+        np.stack([counts / counts.sum(), usual / usual.sum()], 1),
+        means.cluster_centers_,
+    )
+
+
+def count_different(visits: np.ndarray, others: np.ndarray, error_rate: float = ERROR_RATE) -> int:
+    """Modes whose share differs between two sets, with at most `error_rate` chance of any false one (Holm)."""
+    n, m = int(visits.sum()), int(others.sum())
+    pooled = (visits + others) / (n + m)
+    error = np.sqrt(np.maximum(pooled * (1 - pooled), 1e-300) * (1 / n + 1 / m))
+    # Yates: without it, modes with a handful of visits would be found too often.
+    gap = np.maximum(np.abs(visits / n - others / m) - 0.5 * (1 / n + 1 / m), 0)
+    return int(holm(np.array([2 * normal_tail(-z) for z in gap / error]), error_rate).sum())
+
+
+def _coverage(counts: np.ndarray, usual: np.ndarray) -> Figure:
+    """Thinned by chance to as many samples as there are real ones, in expectation: more would visit more."""
+    size, number = min(int(counts.sum()), int(usual.sum())), len(counts)
+    value, base = (float(_expected(each, size).mean()) for each in (counts, usual))
+    half = 1.96 * math.sqrt(max(value * (1 - value), 0) / number)
+    low, high = max(0.0, value - half), min(1.0, value + half)
+    words = f"Samples visit {value:.0%} of {number} kinds of real images (other real images: {base:.0%})"
+    words += ": kinds are missing." if value < base - 0.5 / number and high < base else ": as real images do."
+    return Figure("modes", value, low, high, (base, base), size, words)
+
+
+def _expected(counts: np.ndarray, size: int) -> np.ndarray:
+    """Chance of each mode to be visited by `size` of these, drawn without repeats."""
+    total = int(counts.sum())
+    logs = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, total + 1)))])
+    missed = np.zeros(len(counts))
+    can = total - counts >= size
+    rest = total - counts[can]
+    missed[can] = np.exp(logs[rest] - logs[rest - size] - logs[total] + logs[total - size])
+    return 1 - missed
+
+
+def _largest(counts: np.ndarray, usual: np.ndarray) -> Figure:
+    place, size = int(counts.argmax()), int(counts.sum())
+    value = float(counts[place] / size)
+    half = 1.96 * math.sqrt(value * (1 - value) / size)
+    base = np.sort(usual / usual.sum())[-1]
+    noise = 1.96 * math.sqrt(base * (1 - base) / usual.sum())
+    baseline = float(max(0, base - noise)), float(base + noise)
+    words = (
+        f"The most frequent kind makes up {value:.1%} of the samples (of real images: {told(*baseline, form='.1%')})"
+    )
+    words += ": the samples crowd there." if value - half > baseline[1] else ": no crowding."
+    return Figure("largest mode", value, max(0.0, value - half), value + half, baseline, size, words)
+
+
+def _different(clear: int, null: int, number: int, size: int) -> Figure:
+    words = f"{clear} of {number} kinds are clearly too frequent or too rare (real against real: {null})"
+    words += ": the mixture is not that of real images." if clear > null else ": the mixture is as in real images."
+    return Figure("different modes", float(clear), float(clear), float(clear), (0.0, float(null)), size, words)

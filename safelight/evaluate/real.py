@@ -1,0 +1,86 @@
+"""Features of real images, computed once: kept beside the prepared images, under all that they depend on."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+from safetensors.numpy import load as parse
+from safetensors.numpy import save as render
+
+from safelight.data.images import Images
+from safelight.evaluate.features import Extractor, extract
+from safelight.files import write_atomically
+
+CHUNK = 256  # images read at a time
+FEATURES = "features"
+
+
+def choose(ids: np.ndarray, count: int) -> np.ndarray:
+    """At most `count` of these rows, evenly spread over them: the same ones every time."""
+    if len(ids) <= count:
+        return ids
+    return ids[np.linspace(0, len(ids) - 1, count).round().astype(np.int64)]
+
+
+def real_pixels(images: Images, ids: np.ndarray, side: int) -> np.ndarray:
+    """uint8 [n, channels, side, side], never varied; the middle of images that are kept larger for random windows."""
+    pixels = images.take(ids)
+    margin = (pixels.shape[1] - side) // 2
+    return np.ascontiguousarray(pixels[:, margin : margin + side, margin : margin + side].transpose(0, 3, 1, 2))
+
+
+def real_features(
+    images: Images,
+    ids: np.ndarray,
+    extractor: Extractor,
+    *,
+    side: int,
+    cache: Path | None,
+    on_batch: Callable[[int], None] | None = None,
+) -> np.ndarray:
+    """float32 [n, dimension] of these rows. A cache that is damaged or cannot be written costs time, nothing else."""
+    identity = {
+        "data": images.fingerprint,
+        "rows": hashlib.sha256(np.ascontiguousarray(ids, np.int64).tobytes()).hexdigest(),
+        "count": len(ids),
+        "side": side,
+        **extractor.identity(),
+    }
+    key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
+    path = None if cache is None else cache / "features" / f"{key[:32]}.safetensors"
+    kept = None if path is None else _read(path, (len(ids), extractor.dimension))
+    if kept is not None:
+        return kept
+
+    def chunks() -> Iterator[np.ndarray]:
+        for start in range(0, len(ids), CHUNK):
+            yield real_pixels(images, ids[start : start + CHUNK], side)
+
+    found = extract(extractor, chunks(), on_batch=on_batch)
+    if path is not None:
+        with contextlib.suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            words = {name: str(value) for name, value in identity.items()}
+            write_atomically(path, render({FEATURES: found}, words | {"check": _check(found)}))
+    return found
+
+
+def _check(features: np.ndarray) -> str:
+    return hashlib.sha256(features.tobytes()).hexdigest()
+
+
+def _read(path: Path, shape: tuple[int, int]) -> np.ndarray | None:
+    """What was kept, if every byte of it is as it was written."""
+    try:
+        content = path.read_bytes()
+        found = parse(content)[FEATURES]
+        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])["__metadata__"]
+    except Exception:  # safetensors has errors of its own for each way a file can be broken
+        return None
+    sound = found.shape == shape and found.dtype == np.float32 and header.get("check") == _check(found)
+    return found if sound else None

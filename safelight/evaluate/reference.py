@@ -1,0 +1,118 @@
+"""The real images that everything is measured against: their moments, the root of their covariance, their main axes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from safelight.errors import UsageError
+from safelight.evaluate.moments import LEAST, Moments, check_dimension, check_features
+
+
+@dataclass(frozen=True, slots=True)
+class Projection:
+    """Main axes of the reference: with few of them, few samples are enough (docs: N >= 4 dimensions)."""
+
+    mean: np.ndarray  # [d]
+    components: np.ndarray  # [d, k], orthonormal columns, the widest first
+
+    def project(self, features: np.ndarray) -> np.ndarray:
+        wide = check_features(features, least=0)
+        check_dimension(wide.shape[1], len(self.mean))
+        return (wide - self.mean) @ self.components
+
+    def project_moments(self, moments: Moments) -> Moments:
+        check_dimension(moments.dimension, len(self.mean))
+        arrays = {
+            "count": np.array(moments.count),
+            "mean": (moments.mean - self.mean) @ self.components,
+            "scatter": self.components.T @ moments.scatter @ self.components,
+        }
+        return Moments.from_arrays(arrays)
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """Computed once per dataset and kept; all but `projection` is in the projected space if there is one."""
+
+    count: int
+    mean: np.ndarray
+    covariance: np.ndarray
+    root: np.ndarray  # symmetric, root @ root = covariance: the expensive part
+    projection: Projection | None = None
+
+    @property
+    def dimension(self) -> int:
+        return len(self.mean)
+
+    def project(self, features: np.ndarray) -> np.ndarray:
+        """Checked, as float64, in the space of the reference."""
+        wide = check_features(features)
+        if self.projection is not None:
+            return self.projection.project(wide)
+        check_dimension(wide.shape[1], self.dimension)
+        return wide
+
+    def project_moments(self, moments: Moments) -> Moments:
+        if moments.count < LEAST:
+            raise UsageError(f"Expected moments of at least {LEAST} features, came {moments.count}. Add more of them.")
+        if self.projection is not None:
+            return self.projection.project_moments(moments)
+        check_dimension(moments.dimension, self.dimension)
+        return moments
+
+    def moments(self) -> Moments:
+        arrays = {
+            "count": np.array(self.count),
+            "mean": self.mean,
+            "scatter": self.covariance * (self.count - 1),
+        }
+        return Moments.from_arrays(arrays)
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        found = {"count": np.array(self.count), "mean": self.mean, "covariance": self.covariance, "root": self.root}
+        if self.projection is not None:
+            found |= {"projection/mean": self.projection.mean, "projection/components": self.projection.components}
+        return found
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Reference:
+        projection = None
+        if "projection/mean" in arrays:
+            projection = Projection(arrays["projection/mean"], arrays["projection/components"])
+        return cls(int(arrays["count"]), arrays["mean"], arrays["covariance"], arrays["root"], projection)
+
+
+def fit_reference(features: np.ndarray | Moments, *, components: int | None = None) -> Reference:
+    """`features` [n, d] of real images, or their moments; `components` keeps only so many main axes of them."""
+    moments = features if isinstance(features, Moments) else Moments.of(check_features(features, "reference features"))
+    if moments.count < LEAST:
+        raise UsageError(f"Expected a reference of at least {LEAST} images, came {moments.count}. Take more of them.")
+    projection = None
+    if components is not None:
+        projection = principal(moments, components)
+        moments = projection.project_moments(moments)
+    covariance = moments.covariance
+    return Reference(moments.count, moments.mean.copy(), covariance, symmetric_root(covariance), projection)
+
+
+def principal(features: np.ndarray | Moments, components: int) -> Projection:
+    """The `components` widest axes, of real features: axes of generated ones would hide what these lack."""
+    moments = features if isinstance(features, Moments) else Moments.of(check_features(features, "reference features"))
+    most = min(moments.dimension, moments.count - 1)
+    if not 1 <= components <= most:
+        raise UsageError(
+            f"Expected 1 to {most} components of {moments.count:,} features with {moments.dimension} dimensions, came "
+            f"{components}. Use fewer components or more real images."
+        )
+    _, axes = np.linalg.eigh(moments.covariance)
+    widest = axes[:, ::-1][:, :components]
+    signs = np.sign(widest[np.argmax(np.abs(widest), axis=0), np.arange(components)])  # else they may flip by machine
+    return Projection(moments.mean.copy(), np.ascontiguousarray(widest * signs))
+
+
+def symmetric_root(covariance: np.ndarray) -> np.ndarray:
+    values, vectors = np.linalg.eigh(covariance)
+    return (vectors * np.sqrt(np.clip(values, 0, None))) @ vectors.T
