@@ -46,6 +46,9 @@ bench: $(VENV)/ready-dev
 	$(BIN)/python -m bench.data
 	$(BIN)/python -m bench.record
 	$(BIN)/python -m bench.watch
+	$(BIN)/python -m bench.variance
+	$(BIN)/python -m bench.evaluate
+	$(BIN)/python -m bench.calibration
 	$(BIN)/python -m bench.kills
 	$(BIN)/python -m bench.peers
 

@@ -5,16 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["Config", "Run", "open", "resume", "train", "watch"]
+__all__ = ["Config", "Run", "evaluate", "open", "resume", "train", "watch"]
 
 if TYPE_CHECKING:
+    from safelight import evaluate
     from safelight.config import Config
     from safelight.library import open, resume, train
     from safelight.session import Run
     from safelight.watching import watch
 
+_PACKAGES = ("evaluate",)  # used as they are: safelight.evaluate.frechet(a, b)
 _HOMES = {
     "Config": "safelight.config",
+    "evaluate": "safelight.evaluate",
     "Run": "safelight.session",
     "open": "safelight.library",
     "resume": "safelight.library",
@@ -25,8 +28,9 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     """Torch is imported only when something that needs it is asked for, so that `--help` answers at once."""
-    if name not in _HOMES:
-        raise AttributeError(f"module 'safelight' has no attribute {name!r}")
     import importlib
 
-    return getattr(importlib.import_module(_HOMES[name]), name)
+    if name not in _HOMES:
+        raise AttributeError(f"module 'safelight' has no attribute {name!r}")
+    home = importlib.import_module(_HOMES[name])
+    return home if name in _PACKAGES else getattr(home, name)

@@ -40,7 +40,9 @@ from safelight.train.trial import seconds_per_step
 SAME_BITS = {"checkpoint.every", "checkpoint.keep_last", "checkpoint.keep_every", "checkpoint.keep_best",
              "sample.every", "sample.count", "sample.sampler", "sample.steps", "sample.guidance", "data.workers",
              "data.source", "data.cache", "data.scan_workers", "data.max_bad", "data.max_pixels", "data.max_megabytes",
-             "data.max_seconds", "data.max_memory", "train.max_refused", "log.to"}  # fmt: skip
+             "data.max_seconds", "data.max_memory", "train.max_refused", "log.to", "evaluate.every", "evaluate.budget",
+             "evaluate.samples", "evaluate.references", "evaluate.features", "evaluate.components",
+             "evaluate.significance"}  # fmt: skip
 SAME_MEANING = {"train.device", "train.accumulate", "train.threads", "model.compile", "model.channels_last",
                 "model.gradient_checkpointing"}  # fmt: skip
 

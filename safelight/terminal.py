@@ -138,7 +138,8 @@ class Terminal:
     def last_screen(self, parts: Parts, folder: RunFolder, seconds: float) -> None:
         counters, pictures = parts.state.counters, folder.pictures()
         refused = f"{counters.refused} updates refused because they were not finite" if counters.refused else "none"
-        best = f"probe loss {counters.best_loss:.4f} at its best (step {counters.best_step})"
+        by = "by evaluation" if counters.best_evaluated else f"probe loss {counters.best_loss:.4f}"
+        best = f"best at step {counters.best_step:,} ({by})" if counters.best_step is not None else "nothing saved"
         self._table(
             f"done in {duration(seconds)}",
             [

@@ -45,6 +45,25 @@ HELD_RAW = Signal(
 HELD_EMA = Signal(
     "probe/held_ema", "1", "Loss of the averaged weights on held-out images, with the same noise and timesteps."
 )
+DISTANCE = Signal(
+    "quality/distance", "1", "Fréchet distance of samples from real images, freed of its bias; lower is better."
+)
+DISTANCE_ERROR = Signal("quality/distance_error", "1", "Standard error of that distance.")
+KERNEL = Signal("quality/kernel", "1", "Kernel distance (KID) of samples from real images.")
+KERNEL_ERROR = Signal("quality/kernel_error", "1", "Standard error of the kernel distance.")
+PRECISION = Signal("quality/precision", "1", "Share of samples that lie where real images are.")
+RECALL = Signal("quality/recall", "1", "Share of real images that lie where samples are.")
+DENSITY = Signal("quality/density", "1", "How densely samples lie among real images; about 1 for real ones.")
+COVERAGE = Signal("quality/coverage", "1", "Share of real images with a sample nearby.")
+VARIETY = Signal("diversity/variance", "1", "Variance of the samples over that of real images.")
+APARTNESS = Signal("diversity/distance", "1", "Mean distance between two samples over that between two real images.")
+VENDI = Signal("diversity/vendi", "1", "Effective number of different samples over that of real images.")
+MODES = Signal("diversity/modes", "1", "Share of the kinds of real images that samples visit.")
+LARGEST_MODE = Signal("diversity/largest_mode", "1", "Share of samples in the kind that is most frequent among them.")
+DIFFERENT_MODES = Signal("diversity/different_modes", "1", "Kinds of images clearly too frequent or too rare.")
+COPIES = Signal("copies/share", "1", "Share of samples much nearer to one training image than to any other.")
+COPIES_CHANCE = Signal("copies/chance", "1", "Chance that real images would have as many copies.")
+EVALUATION = Signal("speed/evaluation", "1", "Share of the time that evaluations took so far.")
 SPEED = Signal("speed/images", "images/s", "Images trained on per second, pictures and checkpoints left out.")
 DATA_WAIT = Signal("speed/data_wait", "1", "Share of the step spent waiting for its batch.")
 TIME_LEFT = Signal("speed/left", "s", "Time left at the present speed, pictures left out.")

@@ -20,6 +20,7 @@ TINY = {
         "model.conditional": False,
         "sample.steps": 3,
         "sample.count": 4,
+        "evaluate.every": 0,
         "ema.snapshots": 2,
     },
 }

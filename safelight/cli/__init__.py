@@ -11,10 +11,12 @@ VERBS = {
     "resume": "carry a run on, exactly where it stopped",
     "sample": "draw images from a run",
     "export": "write a pipeline that diffusers loads",
+    "evaluate": "measure how good samples are",
     "metrics": "show what a run measured",
     "compare": "put runs side by side",
     "data": "look at a pile of images before training on it",
     "estimate": "tell what a run would need, before it starts",
+    "weights": "show or fetch the weights that distances are measured with",
 }
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,23 @@ def choose_model(path: Path, *, step: str | None, ema: str | None, raw: bool, de
         raise UsageError("--raw and --ema exclude each other: raw weights have no average.")
     return load_model(
         path,
-        step=None if step is None else _number("--step", step, at_least=0),
+        step=None if step is None else best_step(path) if step == "best" else _number("--step", step, at_least=0),
         device=device or "auto",
         raw=raw,
         ema_width=None if ema is None else _width(ema),
         say=Terminal().say,
     )
+
+
+def best_step(path: Path) -> int:
+    """The checkpoint that evaluations found best, as the newest one has it."""
+    folder = open_run(path)
+    for checkpoint in sorted(folder.checkpoints.glob("step_*"), reverse=True):
+        with suppress(OSError, ValueError):
+            best = json.loads((checkpoint / "state.json").read_bytes()).get("best_step")
+            if isinstance(best, int):
+                return best
+    raise UsageError(f"{path} has no checkpoint that was found best yet. Leave --step out, for the newest.")
 
 
 def make_room(folder: Path) -> None:

@@ -20,7 +20,7 @@ class Command:
     out: Annotated[Path, arg(aliases=["-o"], metavar="DIR")] = Path("pipeline")
     """Where to write it."""
     step: Number = None
-    """Checkpoint to use; without it, the newest."""
+    """Checkpoint to use, or best; without it, the newest."""
     ema: Annotated[str | None, arg(metavar="WIDTH", help_behavior_hint="")] = None
     """Relative width of another average, rebuilt from the run's snapshots."""
     raw: bool = False

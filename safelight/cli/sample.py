@@ -36,7 +36,7 @@ class Command:
     label: Number = None
     """Class of conditional models, by number or name, or none; without it, all in turn."""
     step: Number = None
-    """Checkpoint to use; without it, the newest."""
+    """Checkpoint to use, or best; without it, the newest."""
     ema: Annotated[str | None, arg(metavar="WIDTH", help_behavior_hint="")] = None
     """Relative width of another average, rebuilt from the run's snapshots: 0.05, 0.15, …"""
     raw: bool = False

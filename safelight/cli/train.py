@@ -44,6 +44,8 @@ class Command:
     """Steps between checkpoints."""
     sample_every: Number = None
     """Steps between pictures."""
+    evaluate_every: Number = None
+    """Steps between evaluations of samples; 0: none."""
     workers: Number = None
     """Threads that prepare batches ahead."""
     loggers: Word = None

@@ -43,6 +43,9 @@ POSITIVE = [
     "sample.every",
     "sample.count",
     "sample.steps",
+    "evaluate.samples",
+    "evaluate.references",
+    "evaluate.significance",
 ]
 NOT_NEGATIVE = [
     "data.workers",
@@ -53,6 +56,8 @@ NOT_NEGATIVE = [
     "checkpoint.keep_every",
     "train.seed",
     "sample.guidance",
+    "evaluate.every",
+    "evaluate.components",
 ]
 SHARES = [
     "data.max_bad",
@@ -65,10 +70,13 @@ SHARES = [
     "optimizer.floor",
     "clipping.decay",
     "ema.decay",
+    "evaluate.budget",
+    "evaluate.significance",
 ]
 BELOW_ONE = ["optimizer.beta1", "optimizer.beta2"]
 
 COLOURS = {"white": (255, 255, 255), "black": (0, 0, 0), "grey": (128, 128, 128)}
+SAMPLES_PER_COMPONENT = 4  # below that the error bars of a distance do not hold (bench/results/calibration.md)
 LARGEST_MARGIN = 1.0  # of data.random_crop: at that, a window shows a quarter of the picture
 
 
@@ -220,7 +228,19 @@ def _bad_training(config: Config) -> Iterator[str]:
         yield f"clipping.lowest is {config.clipping.lowest}, above clipping.highest, {config.clipping.highest}."
 
 
+def _few_samples(config: Config) -> Iterator[str]:
+    evaluate = config.evaluate
+    wanted = SAMPLES_PER_COMPONENT * evaluate.components
+    if evaluate.every != 0 and evaluate.samples < wanted:
+        yield (
+            f"evaluate.samples is {evaluate.samples}, but a distance in {evaluate.components} directions "
+            f"(evaluate.components) needs {wanted}: with fewer, most of it is the chance of the draw. Use "
+            f"{wanted} samples, or {evaluate.samples // SAMPLES_PER_COMPONENT} components."
+        )
+
+
 def _warnings(config: Config) -> Iterator[str]:
+    yield from _few_samples(config)
     if initial_share(config) > TOLD_INITIAL_SHARE:
         yield _too_long(config)
     if config.model.label_drop == 0 and config.model.conditional and config.sample.guidance != 1:

@@ -17,6 +17,7 @@ FLAGS = {
     "accumulate": "train.accumulate",
     "checkpoint_every": "checkpoint.every",
     "sample_every": "sample.every",
+    "evaluate_every": "evaluate.every",
     "init": "model.init",
     "workers": "data.workers",
     "loggers": "log.to",

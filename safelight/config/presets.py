@@ -11,7 +11,7 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
         "model": {"widths": (32, 64), "layers": 1, "attention": (4,), "norm_groups": 8, "conditional": True},
         "optimizer": {"lr": 2e-3},
         "train": {"steps": 1000, "batch_size": 128},
-        "sample": {"count": 80, "steps": 25},
+        "sample": {"count": 80},
     },
     # Small pictures at 32 px: hours on a CPU, minutes on a GPU.
     "tiny": {

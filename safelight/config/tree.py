@@ -9,6 +9,7 @@ Schedule = Literal["cosine", "linear", "scaled-linear", "sigmoid"]
 Prediction = Literal["v_prediction", "epsilon", "sample"]
 Loss = Literal["l2", "l1", "huber"]
 Weighting = Literal["none", "min-snr"]
+Features = Literal["lite0", "inception"]
 TimestepSampling = Literal["stratified", "uniform"]
 Precision = Literal["fp32", "bf16", "fp16"]
 Sampler = Literal["ddim", "ddpm", "dpm-solver++"]
@@ -216,7 +217,7 @@ class Checkpoint:
     keep_every: int = 0
     """Also keep every checkpoint whose step is a multiple of this; 0: none."""
     keep_best: bool = True
-    """Also keep the checkpoint with the lowest loss of the fixed probe set."""
+    """Also keep the best checkpoint: by evaluation, or without one by the lowest loss of the fixed probe set."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -227,12 +228,32 @@ class Sample:
     """Steps between pictures; unset: 20 in all, closer together at the start, where most happens."""
     count: int = 64
     """Images in the grid."""
-    sampler: Sampler = "ddim"
+    sampler: Sampler = "dpm-solver++"
     """`ddim`, `ddpm` or `dpm-solver++`."""
-    steps: int = 50
+    steps: int = 15
     """Denoising steps per image."""
     guidance: float = 1.0
     """Classifier-free guidance of conditional models; 1: none."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Evaluate:
+    """How samples are measured while training."""
+
+    every: int | None = None
+    """Steps between evaluations; 0: none; unset: four in all, as far as the budget goes."""
+    budget: float = 0.05
+    """Share of the training time that evaluations may take where `every` is unset."""
+    samples: int = 256
+    """Images drawn for each evaluation, always from the same noise. The first of them are the picture's."""
+    references: int = 2048
+    """Training images that samples are compared with."""
+    features: Features = "lite0"
+    """Network whose features are compared: `lite0` (EfficientNet-Lite0) or `inception`."""
+    components: int = 64
+    """Principal directions of the real features that the distance is taken in; 0: all of them."""
+    significance: float = 0.05
+    """How often an equally good checkpoint may be called better by chance."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -256,4 +277,5 @@ class Config:
     train: Train = field(default_factory=Train)
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
     sample: Sample = field(default_factory=Sample)
+    evaluate: Evaluate = field(default_factory=Evaluate)
     log: Log = field(default_factory=Log)

@@ -33,7 +33,7 @@ class Outlet:
             if len(self._readings) >= BATCH_STEPS or time.monotonic() - self._sent > BATCH_SECONDS:
                 self._send()
 
-    def event(self, step: int, kind: str, **facts: Any) -> None:
+    def event(self, step: int, kind: str, /, **facts: Any) -> None:
         self._record.event(step, kind, **facts)
         if self._pump is not None:
             self._pump.put(Batch(events=(Event(step, kind, facts),)))

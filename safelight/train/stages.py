@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -33,18 +35,26 @@ def preview_request(config: Config, count: int) -> Request:
     return Request(count, config.train.seed, settings.sampler, settings.steps, settings.guidance)
 
 
-def draw_stage(state: State, config: Config, folder: RunFolder) -> Tensor:
-    """The grid of this step from the averaged weights, the denoising strip, and raw against averaged weights."""
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """Samples of a stage, the picture's first, and how long the others took."""
+
+    samples: Tensor
+    seconds_beyond: float
+
+
+def draw_stage(state: State, config: Config, folder: RunFolder, *, samples: int = 0) -> Drawn:
+    """The grid of this step from the averaged weights, the denoising strip, and raw against averaged weights.
+    Where more `samples` are wanted than the grid shows, it shows the first of them."""
     step, averaged = state.counters.step, state.averages.tensors()
-    columns = _Columns(config)
-    images = generate(
-        state.model,
-        config,
-        preview_request(config, config.sample.count),
-        weights=averaged,
-        on_step=columns.see,
+    columns, count = _Columns(config), config.sample.count
+    begun = time.perf_counter()
+    drawn = generate(
+        state.model, config, preview_request(config, max(count, samples)), weights=averaged, on_step=columns.see
     )
-    raw = generate(state.model, config, preview_request(config, min(COMPARED, config.sample.count)))
+    seconds = (time.perf_counter() - begun) * (1 - count / len(drawn))
+    images = drawn[:count]
+    raw = generate(state.model, config, preview_request(config, min(COMPARED, count)))
     save_png(grid(to_uint8(images), columns=columns_for(config)), folder.picture(step))
     save_png(
         side_by_side(to_uint8(raw), to_uint8(images[: len(raw)]), labels=("raw weights", "averaged weights")),
@@ -52,7 +62,7 @@ def draw_stage(state: State, config: Config, folder: RunFolder) -> Tensor:
     )
     frames, captions = columns.finish(images)
     save_png(strip(frames, captions=captions), folder.samples / "denoising.png")
-    return images
+    return Drawn(drawn, seconds)
 
 
 class _Columns:
@@ -82,10 +92,10 @@ def draw_timelapse(folder: RunFolder) -> None:
 
 
 def attempt(what: str, draw: Callable[[], object], say: Callable[[str], None]) -> None:
-    """A picture that fails costs the picture, never the training."""
+    """A picture or an evaluation that fails costs itself, never the training."""
     try:
         draw()
-    except (OSError, ValueError, RuntimeError) as error:
-        say(f"{what} could not be drawn ({type(error).__name__}: {error}); training goes on.")
+    except Exception as error:  # whatever it is, and of whichever library
+        say(f"{what} could not be made ({type(error).__name__}: {error}); training goes on.")
         if torch.cuda.is_available():
             torch.cuda.empty_cache()

@@ -24,9 +24,11 @@ class Counters:
     step: int = 0  # completed optimizer steps
     refused: int = 0  # updates that were refused because something was not finite
     refused_in_row: int = 0
-    best_step: int | None = None  # lowest loss of the fixed probe set, under the averaged weights
-    best_loss: float = float("inf")
+    best_step: int | None = None  # by evaluation; before there was one, by the loss of the fixed probe set
+    best_loss: float = float("inf")  # of the probe set, under the averaged weights
+    best_evaluated: bool = False
     seconds: float = 0.0  # spent training, over all sittings
+    evaluation_seconds: float = 0.0
 
 
 @dataclass(slots=True)
@@ -86,7 +88,8 @@ class State:
         self.clipper.running.fill_(loaded.state["clip_running"])
         self.scale.scale.fill_(loaded.state["loss_scale"])
         self.scale.good_steps.fill_(loaded.state["good_steps"])
-        self.counters = Counters(**{name: loaded.state[name] for name in Counters.__slots__})
+        known = {name: loaded.state[name] for name in Counters.__slots__ if name in loaded.state}
+        self.counters = Counters(**known)  # runs of before there were evaluations know nothing of them
 
 
 def _cloned(group: dict[str, Tensor]) -> dict[str, Tensor]:

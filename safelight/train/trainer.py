@@ -22,13 +22,15 @@ from safelight.train.build import Parts, environment, out_of_memory
 from safelight.train.checkpoint import Writer
 from safelight.train.checkpoint import steps as steps_on_disk
 from safelight.train.ema import MAIN, snapshot_steps
+from safelight.train.evaluation import evaluation_steps
+from safelight.train.examiner import Examiner
 from safelight.train.guard import Guard
 from safelight.train.interrupts import Interrupts
 from safelight.train.outlet import Outlet
 from safelight.train.profiles import snapshot_profiles
 from safelight.train.retention import KEEP_ALL
 from safelight.train.speed import Speedometer
-from safelight.train.stages import attempt, draw_stage, draw_timelapse, stage_steps
+from safelight.train.stages import Drawn, attempt, draw_stage, draw_timelapse, stage_steps
 from safelight.train.step import StepView
 from safelight.vocabulary import (
     DATA_WAIT,
@@ -89,7 +91,8 @@ class Trainer:
         if self.state.counters.step == 0:
             found = summary(parts.images, self.config.data)
             self.record.event(0, "data", **found | {"rejected": found["rejected"][:TOLD_REJECTED]})
-        self._stages = stage_steps(self.config)
+        self._stages, self._evaluations = stage_steps(self.config), evaluation_steps(self.config)
+        self._examiner = Examiner(parts, self.record, screen.say, folder)
         self._snapshots = set(snapshot_steps(self.config.ema.snapshots, self.config.train.steps))
         self._guard = Guard(self.config, parts.stepper, self.record)
         self._speed = Speedometer()
@@ -137,8 +140,9 @@ class Trainer:
             self._look(view)
             self.writer.poll()
             self.profile_writer.poll()
-            if counters.step in self._stages:
-                self._draw()
+            evaluating = counters.step in self._evaluations and self._examiner.may_evaluate(*self._seconds())
+            if counters.step in self._stages or evaluating:
+                self._draw(evaluating)
             if counters.step in self._snapshots:
                 self._keep_profiles()
             if interrupts.received:
@@ -146,6 +150,7 @@ class Trainer:
             if counters.step % checkpoint_interval(self.config) == 0 and counters.step < self.config.train.steps:
                 self._save(wait=False)
         self._finish()
+        attempt("The final evaluation", self._rescore, self.screen.say)
         self.folder.report(status="finished", step=counters.step)
 
     def _step(self, step: int) -> StepView:
@@ -215,18 +220,38 @@ class Trainer:
             self._beat = time.monotonic()
             self.folder.report(step=step)
 
-    def _draw(self) -> None:
-        attempt("The picture", self._draw_and_tell, self.screen.say)
+    def _draw(self, evaluating: bool) -> None:
+        drawn: list[Drawn] = []
+        attempt("The picture", lambda: drawn.append(self._draw_and_tell(evaluating)), self.screen.say)
+        if drawn and evaluating:
+            attempt("The evaluation", lambda: self._evaluate(drawn[0]), self.screen.say)
 
-    def _draw_and_tell(self) -> None:
-        step = self.state.counters.step
-        draw_stage(self.state, self.config, self.folder)
+    def _evaluate(self, drawn: Drawn) -> None:
+        self._examiner.evaluate(drawn, trained=self._seconds()[0])
+        if self.state.counters.step < self.config.train.steps:  # the best may be this one: it must be on disk
+            self.writer.wait()
+            self._save(wait=False)
+
+    def _rescore(self) -> None:
+        found = self._examiner.rescore(*self._seconds())
+        if found is not None:
+            self.folder.report(evaluation=found)
+
+    def _seconds(self) -> tuple[float, float]:
+        """(trained so far, of the whole training at the present speed)."""
+        so_far = self._seconds_before + self._speed.seconds
+        return so_far, so_far + (self.config.train.steps - self.state.counters.step) * self._speed.seconds_per_step
+
+    def _draw_and_tell(self, evaluating: bool) -> Drawn:
+        step, config = self.state.counters.step, self.config
+        drawn = draw_stage(self.state, config, self.folder, samples=config.evaluate.samples if evaluating else 0)
         # The other pictures are of the newest stage only: told for this step, they would be wrong at the next.
         self.record.picture(step, "samples", self.folder.picture(step))
         if self.record.has_loggers:
             weights = [parameter for _, parameter in trained(self.state.model)]
             found = weight_histograms(self.state.monitors.parts, weights)
             self.record.histograms(step, {f"weight/{name}": each for name, each in found.items()})
+        return drawn
 
     def _keep_profiles(self) -> None:
         if self.state.counters.step in steps_on_disk(self.folder.snapshots):
@@ -246,10 +271,11 @@ class Trainer:
         raw, averaged = self.parts.probe.losses(self.state)
         self.record.add(counters.step - 1, {PROBE_RAW.name: raw, PROBE_EMA.name: averaged})
         if self.parts.held_probe is not None:
-            held_raw, held_averaged = self.parts.held_probe.losses(self.state)
-            self.record.add(counters.step - 1, {HELD_RAW.name: held_raw, HELD_EMA.name: held_averaged})
-        if averaged < counters.best_loss:
-            counters.best_step, counters.best_loss = counters.step, averaged
+            raw, averaged = self.parts.held_probe.losses(self.state)
+            self.record.add(counters.step - 1, {HELD_RAW.name: raw, HELD_EMA.name: averaged})
+        if averaged < counters.best_loss:  # of held-out images, where there are some
+            counters.best_loss = averaged
+            counters.best_step = counters.best_step if counters.best_evaluated else counters.step
         counters.seconds = self._seconds_before + self._speed.seconds
         best = counters.best_step if self.config.checkpoint.keep_best else None
         self.writer.submit(self.state.snapshot(environment()), best)

@@ -22,7 +22,7 @@ except ImportError:
 PASSED_ON = ("t", "pred", "target", "x0", "noise", "x_t", "labels")
 
 
-class WatchCallback(Callback):
+class WatchCallback(Callback):  # pyright: ignore[reportGeneralTypeIssues]
     """Watches the whole module. What `training_step` returns beside its loss under the names of `Watch.step`
     (t, pred, target, …) is passed on: with t, pred and target the loss is told by noise level."""
 

@@ -24,6 +24,7 @@ TINY = {
     "checkpoint.every": 4,
     "sample.every": 100,
     "sample.count": 4,
+    "evaluate.every": 0,
     "sample.steps": 3,
     "ema.snapshots": 2,
     "optimizer.lr": 1e-3,

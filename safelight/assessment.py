@@ -1,0 +1,97 @@
+"""How good a trained run is, and how far two piles of images lie apart: what the command line and Python both ask."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from safelight.config.tree import Features
+from safelight.data.cache import cache_root
+from safelight.data.images import hold_out
+from safelight.data.prepare import open_images
+from safelight.errors import UsageError
+from safelight.evaluate.closest import draw_closest
+from safelight.evaluate.examination import Examination, Real, examine
+from safelight.evaluate.features import Extractor, extract, load_extractor
+from safelight.evaluate.piles import pile_features
+from safelight.evaluate.pixels import quantise
+from safelight.evaluate.real import choose, real_features
+from safelight.evaluate.thumbnails import shrink, thumbnails_of
+from safelight.generate import Request, generate
+from safelight.session import LoadedModel
+
+REFERENCES = 10_000  # real images whose features are compared
+SEARCHED = 100_000  # training images that copies are looked for among
+COMPONENTS = {"lite0": 64, "inception": 0}  # FID is taken in all 2,048 dimensions, or it is not FID
+
+Say = Callable[[str], None]
+Advance = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class How:
+    """What is compared, and in which way."""
+
+    features: Features = "lite0"
+    weights: Path | None = None
+    resize: str | None = None
+    components: int | None = None
+    device: str = "cpu"
+
+    def extractor(self, image_size: int | None, say: Say) -> Extractor:
+        return load_extractor(
+            self.features, path=self.weights, resize=self.resize, image_size=image_size, device=self.device, say=say
+        )
+
+    def real(self, features: np.ndarray, extractor: Extractor) -> Real:
+        usual = COMPONENTS[self.features]
+        return Real(features, extractor.label, components=usual if self.components is None else self.components)
+
+
+@dataclass(frozen=True, slots=True)
+class Assessment:
+    examination: Examination
+    extractor: Extractor
+    closest: Image.Image | None
+    """Samples that look most like copies, with the training images they look like."""
+
+
+def assess_run(loaded: LoadedModel, request: Request, how: How, *, say: Say, advance: Advance) -> Assessment:
+    """Samples of a run against the images it was trained on."""
+    config = loaded.config
+    images = open_images(config.data, say=say)
+    training, held = hold_out(images, config.data.held_out)
+    training = np.arange(len(images)) if training is None else training
+    side, done = config.data.image_size, 0
+
+    def tick(_: int, x: object) -> None:
+        nonlocal done
+        done += len(x)  # type: ignore[arg-type]
+        advance(done, request.count * request.steps)
+
+    samples = quantise(generate(loaded.model, config, request, on_step=tick))
+    extractor = how.extractor(side, say)
+    cache = cache_root(config.data, say)
+    features = real_features(images, choose(training, REFERENCES), extractor, side=side, cache=cache)
+    small = thumbnails_of(images, training, held, side, most=SEARCHED)
+    pixels = samples.numpy()
+    found = examine(extract(extractor, samples), how.real(features, extractor), pixels=shrink(pixels), thumbnails=small)
+    picture = None if found.copies is None else draw_closest(found.copies, pixels, images, small)
+    return Assessment(found, extractor, picture)
+
+
+def assess_piles(generated: str, real: str, how: How, *, most: int | None, say: Say, advance: Advance) -> Assessment:
+    """Any two piles of images: folders, zips or known sets. The second one is the reference."""
+    extractor = how.extractor(None, say)
+    sets = [
+        pile_features(source, extractor, most=most, say=say, on_image=lambda done: advance(done, 0))
+        for source in (generated, real)
+    ]
+    if min(map(len, sets)) < 3:
+        raise UsageError(f"{generated} has {len(sets[0])} images and {real} has {len(sets[1])}: at least 3 are needed.")
+    found = examine(sets[0], how.real(sets[1], extractor), finite_reference=True)
+    return Assessment(found, extractor, None)

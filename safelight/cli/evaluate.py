@@ -1,0 +1,199 @@
+"""safelight evaluate"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from tyro.conf import Positional, arg
+
+from safelight.cli.options import File, Number, Word
+from safelight.errors import UsageError
+
+if TYPE_CHECKING:
+    from safelight.assessment import Assessment, How
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """Measure how good samples are: how far from real images, how varied, and whether any is a copy.
+
+    With a run: samples of it against the images it was trained on. With two piles of images: the first against the
+    second. Each number comes with its error, and with what real images would score.
+    """
+
+    what: Annotated[tuple[str, ...], Positional, arg(metavar="RUN | IMAGES IMAGES", help_behavior_hint="")] = ()
+    """A run folder, or two folders of images (or zips, or known sets)."""
+    count: Annotated[str | None, arg(aliases=["-n"], metavar="N", help_behavior_hint="")] = None
+    """Samples that are drawn (2,000 unless told otherwise), or at most so many images of each pile."""
+    features: Word = None
+    """lite0 (always there) or inception, whose distance is FID: see `safelight weights`."""
+    weights: File = None
+    """File of weights for it, instead of those that are found."""
+    resize: Word = None
+    """tf1, clean or bilinear; without it, the extractor's own."""
+    components: Number = None
+    """Main axes of the real images that the distance is taken in, 0: all; without it, 64 for lite0 and all for
+    inception."""
+    sampler: Word = None
+    """ddim, ddpm or dpm-solver++; without it, as the run drew its pictures."""
+    sample_steps: Number = None
+    """Denoising steps per image."""
+    guidance: Number = None
+    """Classifier-free guidance of conditional models; 1: none."""
+    seed: Annotated[str, arg(metavar="N")] = "0"
+    """Which noise; never the noise that the run's own evaluations used."""
+    step: Number = None
+    """Checkpoint to use, or best; without it, the newest."""
+    ema: Annotated[str | None, arg(metavar="WIDTH", help_behavior_hint="")] = None
+    """Relative width of another average, rebuilt from the run's snapshots: 0.05, 0.15, …"""
+    raw: bool = False
+    """Use the raw weights instead of the averaged ones."""
+    device: Word = None
+    """auto, cpu, cuda, cuda:1 or mps."""
+    out: Annotated[Path | None, arg(aliases=["-o"], metavar="FILE", help_behavior_hint="")] = None
+    """Also draw the samples that look most like training images, with those beside them (PNG)."""
+    json: bool = False
+    """Print JSON instead of a page."""
+
+    def run_command(self) -> None:
+        if len(self.what) not in (1, 2):
+            raise UsageError(
+                "`safelight evaluate` takes a run, or two piles of images: safelight evaluate runs/first, or safelight "
+                "evaluate samples/ photos/"
+            )
+        found = self._assess_run() if len(self.what) == 1 else self._assess_piles()
+        if self.out is not None:
+            self._draw(found)
+        if self.json:
+            facts = found.examination.to_json() | {"extractor": found.extractor.identity()}
+            print(json.dumps({"of": list(self.what)} | facts, indent=1, allow_nan=False))
+        else:
+            print_page(" against ".join(self.what), found)
+
+    def _assess_run(self) -> Assessment:
+        from dataclasses import replace
+
+        from safelight.assessment import assess_run
+        from safelight.cli.choices import choose_model, choose_request
+        from safelight.keys import key
+        from safelight.terminal import Terminal
+
+        path = Path(self.what[0])
+        if self.out is not None:
+            self._check_out()
+        loaded = choose_model(path, step=self.step, ema=self.ema, raw=self.raw, device=self.device)
+        flags = Flags(path, self.count or "2000", self.seed, self.sampler, self.sample_steps, self.guidance)
+        request = choose_request(flags, loaded)
+        request = replace(request, seed=key(request.seed, "rescore"))
+        terminal = Terminal()
+        with terminal.bar("Sampling") as advance:
+            return assess_run(
+                loaded,
+                request,
+                self._how(str(next(loaded.model.parameters()).device)),
+                say=terminal.say,
+                advance=advance,
+            )
+
+    def _assess_piles(self) -> Assessment:
+        from safelight.assessment import assess_piles
+        from safelight.cli.metrics import whole
+        from safelight.terminal import Terminal
+        from safelight.train.engine import choose_device
+
+        for flag in ("sampler", "sample_steps", "guidance", "step", "ema", "raw", "out"):
+            if getattr(self, flag):
+                raise UsageError(f"--{flag.replace('_', '-')} is for runs; here are two piles of images.")
+        most = whole("--count", self.count, at_least=3)
+        terminal, how = Terminal(), self._how(str(choose_device(self.device or "auto")))
+        with terminal.bar("Looking at images") as advance:
+            return assess_piles(*self.what, how, most=most, say=terminal.say, advance=advance)  # type: ignore[call-arg]
+
+    def _how(self, device: str) -> How:
+        from safelight.assessment import How
+        from safelight.cli.metrics import whole
+        from safelight.config.resolve import convert
+        from safelight.config.tree import Features
+
+        features = "lite0" if self.features is None else convert("--features", self.features, Features)
+        components = whole("--components", self.components, at_least=0)
+        return How(features, self.weights, self.resize, components, device)
+
+    def _check_out(self) -> None:
+        from safelight.cli.choices import make_room
+
+        assert self.out is not None
+        if self.out.suffix.lower() != ".png":
+            raise UsageError(f"-o is {self.out}, but the picture is a PNG: give it a name that ends in .png.")
+        make_room(self.out.parent)
+
+    def _draw(self, found: Assessment) -> None:
+        from safelight.cli.choices import writing
+        from safelight.pictures.grid import save_png
+
+        assert self.out is not None
+        if found.closest is not None:
+            with writing(self.out):
+                save_png(found.closest, self.out)
+
+
+@dataclass(frozen=True, slots=True)
+class Flags:
+    """What `choose_request` asks of a command."""
+
+    run: Path
+    count: str
+    seed: str
+    sampler: str | None
+    sample_steps: str | None
+    guidance: str | None
+    label: str | None = None
+
+
+def print_page(title: str, found: Assessment) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    from safelight.cli.metrics import page
+    from safelight.evaluate.examination import shown
+    from safelight.terminal import ACCENT
+
+    examination = found.examination
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
+    table.add_column("", no_wrap=True)
+    table.add_column("value", justify="right", no_wrap=True)
+    table.add_column("real images", justify="right", no_wrap=True)
+    table.add_column("meaning", overflow="fold")
+    distance, kernel = examination.distance, examination.kernel
+    table.add_row(examination.label, shown(max(distance.corrected, 0), distance.error), "0", distance.sentence)
+    table.add_row("kernel", shown(kernel.value, kernel.error), "0", kernel.sentence)
+    for figure in examination.figures:
+        table.add_row(figure.name, f"{figure.value:.3g}", _span(figure.baseline), figure.sentence)
+    if (copies := examination.copies) is not None:
+        style = "bold red" if copies.alarm else ""
+        table.add_row(
+            "copies", f"{copies.copied.value:.2%}", f"{copies.copied.baseline[0]:.2%}", Text(copies.sentence, style)
+        )
+    console = page()
+    facts = found.extractor.identity()
+    console.print(Text(title, style=f"bold {ACCENT}"))
+    console.print(table)
+    console.print(
+        Text(
+            f"{distance.count:,} samples, {distance.reference_count:,} real images; {facts['extractor']} at "
+            f"{facts['side']} px, {facts['resize']} resize, weights {str(facts['weights'])[:12]}; plain estimator "
+            f"{distance.value:.4g}",
+            style="dim",
+        )
+    )
+
+
+def _span(edges: tuple[float, float]) -> str:
+    from math import isnan
+
+    if isnan(edges[0]):
+        return "–"
+    return f"{edges[0]:.3g}" if edges[0] == edges[1] else f"{edges[0]:.3g} to {edges[1]:.3g}"

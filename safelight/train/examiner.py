@@ -1,0 +1,120 @@
+"""The hand that evaluates a run as it trains: within its budget, into its record, with its best checkpoint in mind."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from torch import Tensor
+
+from safelight.data.cache import cache_root
+from safelight.evaluate.examination import examine
+from safelight.generate import generate
+from safelight.keys import key
+from safelight.pictures.grid import save_png
+from safelight.run import RunFolder
+from safelight.train.build import Parts
+from safelight.train.checkpoint import load
+from safelight.train.evaluation import FIRST_GUESS, Budget, Evaluator, in_words
+from safelight.train.outlet import Outlet
+from safelight.train.retention import place
+from safelight.train.stages import Drawn, preview_request
+from safelight.vocabulary import EVALUATION
+
+FORWARD = 1 / 3  # of a training step
+
+
+class Examiner:
+    """Asked at the steps that are planned; whatever it does, the weights stay the same bytes."""
+
+    def __init__(self, parts: Parts, record: Outlet, say: Callable[[str], None], folder: RunFolder) -> None:
+        self._config, self._state, self._record, self._say = parts.config, parts.state, record, say
+        self._folder = folder
+        cache = cache_root(parts.config.data, lambda _: None)
+        self._evaluator = Evaluator(parts.config, parts.images, cache=cache, device=parts.engine.device)
+        self._budget = Budget(parts.config, parts.state.counters.evaluation_seconds)
+        self._told_short = False
+
+    def may_evaluate(self, trained: float, total: float) -> bool:
+        """Seconds trained so far, and of the whole training. A run too short for its budget is told once."""
+        config, step = self._config, self._state.counters.step
+        allowed = self._budget.allows(step, guess=self._guess(trained), total=total)
+        if not allowed and not self._told_short:
+            self._told_short = True
+            self._record.event(step, "evaluation_skipped", budget=config.evaluate.budget, spent=self._budget.spent)
+            self._say(
+                f"Step {step:,}: samples are not evaluated, it would take more than {config.evaluate.budget:.0%} of "
+                "the training time (evaluate.budget). To have it all the same: --evaluate-every N"
+            )
+        return allowed
+
+    def _guess(self, trained: float) -> float:
+        """Seconds of an evaluation, before there was one."""
+        config, step = self._config, max(1, self._state.counters.step)
+        image = trained / step / config.train.batch_size * FORWARD
+        return config.evaluate.samples * config.sample.steps * image + FIRST_GUESS
+
+    def evaluate(self, drawn: Drawn, *, trained: float) -> None:
+        begun, counters, evaluator = time.perf_counter(), self._state.counters, self._evaluator
+        opened = evaluator.open(self._say)
+        self._recall_best()
+        judged = evaluator.judge(drawn.samples)
+        before = counters.best_step if counters.best_evaluated else None
+        if judged.better:
+            counters.best_step, counters.best_evaluated = counters.step, True
+            evaluator.keep(judged.features)
+        self._budget.book(drawn.seconds_beyond + time.perf_counter() - begun, once=opened)
+        counters.evaluation_seconds = self._budget.spent
+        share = self._budget.spent / (self._budget.spent + trained)
+        self._record.add(counters.step - 1, judged.readings() | {EVALUATION.name: share})
+        facts = judged.examination.to_json() | {"extractor": evaluator.extractor.identity()}
+        if judged.verdict is not None:
+            facts["against"] = {"step": before, "better": judged.verdict.better, "p": judged.verdict.p}
+            facts["against"] |= {"difference": judged.verdict.difference, "error": judged.verdict.error}
+        self._record.event(counters.step, "evaluated", **facts)
+        if judged.closest is not None:
+            path = self._folder.samples / f"closest_{counters.step:08d}.png"
+            save_png(judged.closest, path)
+            self._record.picture(counters.step, "closest", path)
+        self._say(in_words(counters.step, judged, before, share))
+
+    def _recall_best(self) -> None:
+        """After a resume the best samples are drawn again: from the same noise, so they are the same."""
+        counters = self._state.counters
+        if counters.best_evaluated and not self._evaluator.knows_the_best and counters.best_step is not None:
+            samples = self._draw(counters.best_step, self._config.train.seed)
+            self._evaluator.keep(self._evaluator.features(samples))
+
+    def _draw(self, step: int, seed: int) -> Tensor:
+        """Samples of another checkpoint, or of the weights as they are now."""
+        now = step == self._state.counters.step
+        weights = self._state.averages.tensors() if now else self._averaged(step)
+        request = replace(preview_request(self._config, self._config.evaluate.samples), seed=seed)
+        return generate(self._state.model, self._config, request, weights=weights)
+
+    def _averaged(self, step: int) -> dict[str, Tensor]:
+        device = next(self._state.model.parameters()).device
+        loaded = load(place(self._folder.checkpoints, step))
+        return {name: tensor.to(device) for name, tensor in loaded.tensors["ema"].items()}
+
+    def rescore(self, trained: float, total: float) -> dict[str, Any] | None:
+        """The best checkpoint on noise it was not chosen by: the choice flatters the number it was made with."""
+        counters = self._state.counters
+        if not counters.best_evaluated or counters.best_step is None or not self._config.checkpoint.keep_best:
+            return None
+        if not self._budget.allows(self._config.train.steps, guess=0.0, total=total):
+            return None
+        begun = time.perf_counter()
+        self._evaluator.open(self._say)
+        samples = self._draw(counters.best_step, key(self._config.train.seed, "rescore"))
+        found = examine(self._evaluator.features(samples), self._evaluator.real)
+        self._budget.book(time.perf_counter() - begun)
+        share = self._budget.spent / (self._budget.spent + trained)
+        facts = {"best_step": counters.best_step, "share_of_time": share} | found.to_json()
+        self._record.event(counters.step, "rescored", **facts)
+        words = f"Best: step {counters.best_step:,}, {found.summary} on fresh noise"
+        self._say(f"{words}. Evaluations took {share:.1%} of the time.")
+        return {"step": counters.best_step, "label": found.label, "distance": found.distance.corrected,
+                "error": found.distance.error, "samples": found.distance.count}  # fmt: skip
