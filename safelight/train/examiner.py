@@ -73,6 +73,7 @@ class Examiner:
         if judged.verdict is not None:
             facts["against"] = {"step": before, "better": judged.verdict.better, "p": judged.verdict.p}
             facts["against"] |= {"difference": judged.verdict.difference, "error": judged.verdict.error}
+            facts["against"] |= {"paired_gain": judged.verdict.paired_gain}
         self._record.event(counters.step, "evaluated", **facts)
         if judged.closest is not None:
             path = self._folder.samples / f"closest_{counters.step:08d}.png"
