@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -17,12 +17,14 @@ from safelight.errors import UsageError
 from safelight.evaluate.closest import draw_closest
 from safelight.evaluate.examination import Examination, Real, examine
 from safelight.evaluate.features import Extractor, extract, load_extractor
+from safelight.evaluate.moments import LEAST
 from safelight.evaluate.piles import pile_features
 from safelight.evaluate.pixels import quantise
 from safelight.evaluate.real import choose, real_features
 from safelight.evaluate.thumbnails import shrink, thumbnails_of
 from safelight.generate import Request, generate
-from safelight.session import LoadedModel
+from safelight.run import RunFolder
+from safelight.session import LoadedModel, check_data
 
 REFERENCES = 10_000  # real images whose features are compared
 SEARCHED = 100_000  # training images that copies are looked for among
@@ -60,10 +62,17 @@ class Assessment:
     """Samples that look most like copies, with the training images they look like."""
 
 
-def assess_run(loaded: LoadedModel, request: Request, how: How, *, say: Say, advance: Advance) -> Assessment:
+def assess_run(
+    folder: RunFolder, loaded: LoadedModel, request: Request, how: How, *, say: Say, advance: Advance
+) -> Assessment:
     """Samples of a run against the images it was trained on."""
     config = loaded.config
-    images = open_images(config.data, say=say)
+    extractor = how.extractor(config.data.image_size, say)  # before the samples: they take longest
+    _check_count(request.count, "-n")
+    # As it was asked for then: what the data decided is not a wish, and would be another cache.
+    channels = folder.status().get("asked_channels", config.data.channels)
+    images = open_images(replace(config.data, channels=channels), say=say)
+    check_data(folder, images, force=False)
     training, held = hold_out(images, config.data.held_out)
     training = np.arange(len(images)) if training is None else training
     side, done = config.data.image_size, 0
@@ -74,7 +83,6 @@ def assess_run(loaded: LoadedModel, request: Request, how: How, *, say: Say, adv
         advance(done, request.count * request.steps)
 
     samples = quantise(generate(loaded.model, config, request, on_step=tick))
-    extractor = how.extractor(side, say)
     cache = cache_root(config.data, say)
     features = real_features(images, choose(training, REFERENCES), extractor, side=side, cache=cache)
     small = thumbnails_of(images, training, held, side, most=SEARCHED)
@@ -91,7 +99,12 @@ def assess_piles(generated: str, real: str, how: How, *, most: int | None, say: 
         pile_features(source, extractor, most=most, say=say, on_image=lambda done: advance(done, 0))
         for source in (generated, real)
     ]
-    if min(map(len, sets)) < 3:
-        raise UsageError(f"{generated} has {len(sets[0])} images and {real} has {len(sets[1])}: at least 3 are needed.")
+    for source, features in zip((generated, real), sets, strict=True):
+        _check_count(len(features), source)
     found = examine(sets[0], how.real(sets[1], extractor), finite_reference=True)
     return Assessment(found, extractor, None)
+
+
+def _check_count(count: int, where: str) -> None:
+    if count < LEAST:
+        raise UsageError(f"{where}: {count} images are too few to compare; at least {LEAST} are needed.")

@@ -6,7 +6,7 @@ import hashlib
 
 STREAMS = (
     "order", "flip", "crop", "jitter", "balance", "shapes",
-    "timestep", "noise", "label_drop", "dropout", "init", "sample", "probe", "rescore",
+    "timestep", "noise", "label_drop", "dropout", "init", "sample", "probe", "rescore", "evaluate",
 )  # fmt: skip
 
 

@@ -109,7 +109,7 @@ def resume(
         # As it was asked for then: what the data decided is not a wish, and would be another cache.
         channels = folder.status().get("asked_channels", config.data.channels)
         images = _open_images(replace(config.data, channels=channels), terminal)
-        _check_data(folder, images, force)
+        check_data(folder, images, force)
         clean(folder.checkpoints)
         clean(folder.snapshots)
         loaded = load_newest(folder.checkpoints, terminal.say)
@@ -230,7 +230,7 @@ def _check_changes(old: Config, new: Config, force: bool, terminal: Terminal) ->
         terminal.say("The run goes on with the same meaning, but no longer to the same bytes.")
 
 
-def _check_data(folder: RunFolder, images: Images, force: bool) -> None:
+def check_data(folder: RunFolder, images: Images, force: bool) -> None:
     before = folder.status().get("data", {}).get("fingerprint")
     if before is not None and before != images.fingerprint and not force:
         raise UsageError(

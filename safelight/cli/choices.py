@@ -16,6 +16,7 @@ from safelight.generate import Request
 from safelight.run import open_run
 from safelight.session import LoadedModel, load_model
 from safelight.terminal import Terminal
+from safelight.train.retention import place, steps
 
 
 def choose_model(path: Path, *, step: str | None, ema: str | None, raw: bool, device: str | None) -> LoadedModel:
@@ -34,9 +35,9 @@ def choose_model(path: Path, *, step: str | None, ema: str | None, raw: bool, de
 def best_step(path: Path) -> int:
     """The checkpoint that evaluations found best, as the newest one has it."""
     folder = open_run(path)
-    for checkpoint in sorted(folder.checkpoints.glob("step_*"), reverse=True):
-        with suppress(OSError, ValueError):
-            best = json.loads((checkpoint / "state.json").read_bytes()).get("best_step")
+    for step in reversed(steps(folder.checkpoints)):
+        with suppress(OSError, ValueError, TypeError, KeyError):
+            best = json.loads((place(folder.checkpoints, step) / "state.json").read_bytes())["best_step"]
             if isinstance(best, int):
                 return best
     raise UsageError(f"{path} has no checkpoint that was found best yet. Leave --step out, for the newest.")

@@ -79,6 +79,7 @@ class Command:
         from safelight.assessment import assess_run
         from safelight.cli.choices import choose_model, choose_request
         from safelight.keys import key
+        from safelight.run import open_run
         from safelight.terminal import Terminal
 
         path = Path(self.what[0])
@@ -87,10 +88,11 @@ class Command:
         loaded = choose_model(path, step=self.step, ema=self.ema, raw=self.raw, device=self.device)
         flags = Flags(path, self.count or "2000", self.seed, self.sampler, self.sample_steps, self.guidance)
         request = choose_request(flags, loaded)
-        request = replace(request, seed=key(request.seed, "rescore"))
+        request = replace(request, seed=key(request.seed, "evaluate"))
         terminal = Terminal()
         with terminal.bar("Sampling") as advance:
             return assess_run(
+                open_run(path),
                 loaded,
                 request,
                 self._how(str(next(loaded.model.parameters()).device)),
@@ -107,7 +109,7 @@ class Command:
         for flag in ("sampler", "sample_steps", "guidance", "step", "ema", "raw", "out"):
             if getattr(self, flag):
                 raise UsageError(f"--{flag.replace('_', '-')} is for runs; here are two piles of images.")
-        most = whole("--count", self.count, at_least=3)
+        most = whole("--count", self.count, at_least=1)
         terminal, how = Terminal(), self._how(str(choose_device(self.device or "auto")))
         with terminal.bar("Looking at images") as advance:
             return assess_piles(*self.what, how, most=most, say=terminal.say, advance=advance)  # type: ignore[call-arg]

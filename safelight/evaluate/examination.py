@@ -96,7 +96,7 @@ class Examination:
                 "share": _figure(self.copies.copied),
                 "chance": self.copies.copied_chance,
                 "alarm": self.copies.alarm,
-                "smallest_share_seen": self.copies.smallest,
+                "smallest_share_seen": _finite(self.copies.smallest),
                 "likeness": _finite(self.copies.likeness),
                 "likeness_chance": _finite(self.copies.closer_chance),
                 "held_out": self.copies.held_out,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import islice
 
 import numpy as np
 
@@ -46,11 +47,17 @@ def _pictures(source: str, say: Callable[[str], None]) -> Iterator[np.ndarray]:
             yield from pixels
         return
     names = sorted(entry.name for entry in pile.entries())
+    _tell_unseen(pile, say)
     if not names:
         raise DataError(pile.nothing_inside())
     for name in names:
         if (picture := _read(pile, name, data, say)) is not None:
             yield picture
+
+
+def _tell_unseen(pile: Files, say: Callable[[str], None]) -> None:
+    for name, reason in pile.passed_over():
+        say(f"Left out {printable(name)}: {reason}")
 
 
 def _read(pile: Files, name: str, data: Data, say: Callable[[str], None]) -> np.ndarray | None:
@@ -64,9 +71,7 @@ def _read(pile: Files, name: str, data: Data, say: Callable[[str], None]) -> np.
 def _batches(pictures: Iterator[np.ndarray], most: int | None) -> Iterator[np.ndarray]:
     """[n, channels, height, width] of neighbours that have the same shape, as many as fit."""
     held: list[np.ndarray] = []
-    for number, picture in enumerate(pictures):
-        if most is not None and number == most:
-            break
+    for picture in islice(pictures, most):
         full = held and (len(held) + 1) * held[0][..., 0].size > MOST_PIXELS
         if held and (full or held[0].shape != picture.shape or len(held) == 64):
             yield _stacked(held)

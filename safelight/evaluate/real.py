@@ -48,7 +48,7 @@ def real_features(
         "data": images.fingerprint,
         "rows": hashlib.sha256(np.ascontiguousarray(ids, np.int64).tobytes()).hexdigest(),
         "count": len(ids),
-        "side": side,
+        "image_side": side,
         **extractor.identity(),
     }
     key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()

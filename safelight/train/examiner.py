@@ -10,6 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from safelight.data.cache import cache_root
+from safelight.errors import CheckpointError
 from safelight.evaluate.examination import examine
 from safelight.generate import generate
 from safelight.keys import key
@@ -60,11 +61,8 @@ class Examiner:
         begun, counters, evaluator = time.perf_counter(), self._state.counters, self._evaluator
         opened = evaluator.open(self._say)
         self._recall_best()
-        judged = evaluator.judge(drawn.samples)
+        judged = evaluator.judge(drawn.samples[: self._config.evaluate.samples])
         before = counters.best_step if counters.best_evaluated else None
-        if judged.better:
-            counters.best_step, counters.best_evaluated = counters.step, True
-            evaluator.keep(judged.features)
         self._budget.book(drawn.seconds_beyond + time.perf_counter() - begun, once=opened)
         counters.evaluation_seconds = self._budget.spent
         share = self._budget.spent / (self._budget.spent + trained)
@@ -74,18 +72,26 @@ class Examiner:
             facts["against"] = {"step": before, "better": judged.verdict.better, "p": judged.verdict.p}
             facts["against"] |= {"difference": judged.verdict.difference, "error": judged.verdict.error}
             facts["against"] |= {"paired_gain": judged.verdict.paired_gain}
-        self._record.event(counters.step, "evaluated", **facts)
+        # Under the number of the update, as readings are: a resume from the checkpoint of this very step keeps it.
+        self._record.event(counters.step - 1, "evaluated", after=counters.step, **facts)
         if judged.closest is not None:
             path = self._folder.samples / f"closest_{counters.step:08d}.png"
             save_png(judged.closest, path)
             self._record.picture(counters.step, "closest", path)
         self._say(in_words(counters.step, judged, before, share))
+        if judged.better:  # last, after all that could fail: what is called the best must be saved next
+            counters.best_step, counters.best_evaluated = counters.step, True
+            evaluator.keep(judged.features)
 
     def _recall_best(self) -> None:
         """After a resume the best samples are drawn again: from the same noise, so they are the same."""
         counters = self._state.counters
         if counters.best_evaluated and not self._evaluator.knows_the_best and counters.best_step is not None:
-            samples = self._draw(counters.best_step, self._config.train.seed)
+            try:
+                samples = self._draw(counters.best_step, self._config.train.seed)
+            except CheckpointError as error:
+                self._say(f"The best checkpoint, step {counters.best_step:,}, cannot be read: the next one is. {error}")
+                return
             self._evaluator.keep(self._evaluator.features(samples))
 
     def _draw(self, step: int, seed: int) -> Tensor:
@@ -105,6 +111,8 @@ class Examiner:
         counters = self._state.counters
         if not counters.best_evaluated or counters.best_step is None or not self._config.checkpoint.keep_best:
             return None
+        if self._folder.status().get("evaluation", {}).get("step") == counters.best_step:
+            return None  # a finished run that was resumed: done before
         if not self._budget.allows(self._config.train.steps, guess=0.0, total=total):
             return None
         begun = time.perf_counter()
@@ -114,7 +122,7 @@ class Examiner:
         self._budget.book(time.perf_counter() - begun)
         share = self._budget.spent / (self._budget.spent + trained)
         facts = {"best_step": counters.best_step, "share_of_time": share} | found.to_json()
-        self._record.event(counters.step, "rescored", **facts)
+        self._record.event(counters.step - 1, "rescored", **facts)
         words = f"Best: step {counters.best_step:,}, {found.summary} on fresh noise"
         self._say(f"{words}. Evaluations took {share:.1%} of the time.")
         return {"step": counters.best_step, "label": found.label, "distance": found.distance.corrected,

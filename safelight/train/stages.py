@@ -70,6 +70,7 @@ class _Columns:
 
     def __init__(self, config: Config) -> None:
         steps = config.sample.steps
+        self._images = min(STRIP_IMAGES, config.sample.count)
         self._wanted = {round(i * steps / (STRIP_COLUMNS - 1)) for i in range(STRIP_COLUMNS - 1)}
         self._seen, self._steps = 0, steps
         self._frames: list[np.ndarray] = []
@@ -77,12 +78,17 @@ class _Columns:
 
     def see(self, t: int, x: Tensor) -> None:
         if self._seen in self._wanted:  # later batches count on past the last wanted step
-            self._frames.append(to_uint8(x[:STRIP_IMAGES].clamp(-1, 1).cpu()))
+            self._frames.append(self._coloured(x.clamp(-1, 1)))
             self._captions.append(f"t = {t}")
         self._seen += 1
 
     def finish(self, images: Tensor) -> tuple[np.ndarray, list[str]]:
-        return np.stack([*self._frames, to_uint8(images[:STRIP_IMAGES])]), [*self._captions, "image"]
+        return np.stack([*self._frames, self._coloured(images)]), [*self._captions, "image"]
+
+    def _coloured(self, images: Tensor) -> np.ndarray:
+        """With three channels always: a grey image has them only where a pixel is not finite, and is then magenta."""
+        pixels = to_uint8(images[: self._images].cpu())
+        return np.broadcast_to(pixels, (*pixels.shape[:3], 3))
 
 
 def draw_timelapse(folder: RunFolder) -> None:

@@ -99,6 +99,7 @@ class Trainer:
         self._seconds_before = self.state.counters.seconds
         self._pool = Pool(self.record, parts.engine.device)
         self._window: list[StepView] = []
+        self._saved = 0  # the step that was handed to the writer last
         self._beat = 0.0
 
     def _open_outlet(self) -> Outlet:
@@ -147,7 +148,8 @@ class Trainer:
                 self._keep_profiles()
             if interrupts.received:
                 self._leave(interrupts)
-            if counters.step % checkpoint_interval(self.config) == 0 and counters.step < self.config.train.steps:
+            due = counters.step % checkpoint_interval(self.config) == 0 and self._saved != counters.step
+            if due and counters.step < self.config.train.steps:
                 self._save(wait=False)
         self._finish()
         attempt("The final evaluation", self._rescore, self.screen.say)
@@ -279,6 +281,7 @@ class Trainer:
         counters.seconds = self._seconds_before + self._speed.seconds
         best = counters.best_step if self.config.checkpoint.keep_best else None
         self.writer.submit(self.state.snapshot(environment()), best)
+        self._saved = counters.step
         if wait:
             self.writer.wait()
 

@@ -65,7 +65,15 @@ def test_the_help_of_a_verb_names_every_flag(verb: str, capsys: pytest.CaptureFi
     assert ended.value.code == 0
     told = capsys.readouterr().out
     command = importlib.import_module(f"safelight.cli.{verb}").Command
-    positional = {"run": "RUN", "runs": "RUN", "data": "DATA", "signals": "SIGNAL", "what": "RUN | IMAGES", "words": "get inception", "source": "--from"}
+    positional = {
+        "run": "RUN",
+        "runs": "RUN",
+        "data": "DATA",
+        "signals": "SIGNAL",
+        "what": "RUN | IMAGES",
+        "words": "get inception",
+        "source": "--from",
+    }
     for field in fields(command):
         flag = f"--{field.name.replace('_', '-')}"
         assert flag in told or positional.get(field.name, "?") in told, f"{verb} --help does not name {flag}"

@@ -51,8 +51,8 @@ def estimate(images: int, device: torch.device = CPU, **settings: Any) -> int:
 @linux
 @pytest.mark.parametrize("settings", [[], ["checkpointing"]], ids=str)
 def test_the_traced_peak_is_that_of_a_real_process(settings: list[str]) -> None:
-    """A network this small is mostly holes in the heap, and no two runs have the same: nine real ones of the second case
-    took 102 to 128 MB. So the middle one of five is compared."""
+    """A network this small is mostly holes in the heap, and no two runs have the same: nine real ones of the second
+    case took 102 to 128 MB. So the middle one of five is compared."""
     script = [sys.executable, str(Path(unet_steps.__file__)), "48", *settings]
     runs = [int(subprocess.run(script, stdout=subprocess.PIPE, check=True).stdout) for _ in range(5)]
     measured = sorted(runs)[2]
