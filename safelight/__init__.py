@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["Config", "Run", "evaluate", "open", "resume", "train", "watch"]
+__all__ = ["Config", "Run", "diagnose", "evaluate", "open", "resume", "train", "watch"]
 
 if TYPE_CHECKING:
     from safelight import evaluate
     from safelight.config import Config
+    from safelight.diagnosis import diagnose
     from safelight.library import open, resume, train
     from safelight.session import Run
     from safelight.watching import watch
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 _PACKAGES = ("evaluate",)  # used as they are: safelight.evaluate.frechet(a, b)
 _HOMES = {
     "Config": "safelight.config",
+    "diagnose": "safelight.diagnosis",
     "evaluate": "safelight.evaluate",
     "Run": "safelight.session",
     "open": "safelight.library",

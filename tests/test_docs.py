@@ -369,3 +369,11 @@ def test_a_broken_link_would_be_noticed(tmp_path: Path) -> None:
 def test_every_page_is_on_the_map() -> None:
     links = set(re.findall(r"\]\(([\w-]+\.md)\)", read("index.md")))
     assert {path.name for path in (ROOT / "docs").glob("*.md")} - {"index.md"} == links
+
+
+def test_every_rule_is_documented_in_its_own_words() -> None:
+    from safelight.diagnosis.rules import RULES
+
+    page = (Path(__file__).parents[1] / "docs" / "diagnosis.md").read_text(encoding="utf-8")
+    rows = [f"| {rule.code} | {rule.cause} | {rule.title} | {rule.alike} |" for rule in RULES]
+    assert [row for row in rows if row not in page] == []

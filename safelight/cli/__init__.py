@@ -14,6 +14,8 @@ VERBS = {
     "evaluate": "measure how good samples are",
     "metrics": "show what a run measured",
     "compare": "put runs side by side",
+    "doctor": "tell what is wrong with a run, and why",
+    "explain": "explain a finding",
     "data": "look at a pile of images before training on it",
     "estimate": "tell what a run would need, before it starts",
     "weights": "show or fetch the weights that distances are measured with",

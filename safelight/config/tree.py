@@ -241,7 +241,7 @@ class Evaluate:
     """How samples are measured while training."""
 
     every: int | None = None
-    """Steps between evaluations; 0: none; unset: four in all, as far as the budget goes, closer together at the start."""
+    """Steps between evaluations; 0: none; unset: four in all, as far as the budget goes, more at the start."""
     budget: float = 0.05
     """Share of the training time that evaluations may take where `every` is unset."""
     samples: int = 256

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from safelight.config.tree import Prediction
+from safelight.diagnosis import Finding, diagnose
 from safelight.errors import SafelightError, UsageError
 from safelight.monitors.modules import trained
 from safelight.monitors.monitors import Monitors
@@ -81,7 +82,7 @@ class Given:
 class Bystander:
     """What a process gets that is not the first: the same calls, and nothing happens."""
 
-    findings: Sequence[Any] = ()
+    findings: Sequence[Finding] = ()
 
     def step(self, loss: Tensor | float, **_: Tensor | None) -> None: ...
 
@@ -120,9 +121,12 @@ class Watch:
         atexit.register(self.close)
 
     @property
-    def findings(self) -> Sequence[Any]:
-        """What is wrong with the run. Nothing is judged yet: rules come with the diagnosis."""
-        return ()
+    def findings(self) -> list[Finding]:
+        """What is wrong with the run, as far as it went: the rules are asked now, on what was recorded."""
+        if self._sight is not None:
+            self._safely(self._drain)
+            self._record.flush(wait=True)
+        return diagnose(self.folder.path)
 
     def step(
         self,

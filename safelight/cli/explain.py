@@ -1,0 +1,37 @@
+"""safelight explain"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Annotated
+
+from tyro.conf import Positional, arg
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """Explain a finding: what is it, why is it bad, how is it told from its look-alikes, what is done about it?"""
+
+    code: Annotated[str | None, Positional, arg(metavar="[CODE]", help_behavior_hint="")] = None
+    """A code such as LOS001, or a cause such as loss.nonfinite; without one, all are listed."""
+    json: bool = False
+    """Print JSON instead of a page."""
+
+    def run_command(self) -> None:
+        from safelight.diagnosis.doctor import explain
+        from safelight.diagnosis.rules import RULES
+
+        rules = RULES if self.code is None else (explain(self.code),)
+        if self.json:
+            pages = [{key: value for key, value in asdict(rule).items() if key != "look"} for rule in rules]
+            print(json.dumps({"rules": pages}, indent=1))
+        elif self.code is None:
+            width = max(len(rule.cause) for rule in RULES)
+            print("\n".join(f"{rule.code}  {rule.cause:<{width}}  {rule.title}" for rule in RULES))
+        else:
+            [rule] = rules
+            print(f"{rule.code}  {rule.cause}: {rule.title}\n")
+            told = {"What it is": rule.what, "Why it is bad": rule.why, "Look-alikes": rule.alike}
+            for name, text in (told | {"Not seen": rule.misses, "What to do": rule.fix}).items():
+                print(f"{name}. {text}")

@@ -1,0 +1,84 @@
+"""doctor and explain, as a person types them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+import safelight
+from safelight.cli import main
+
+
+def test_nothing_is_found_in_a_healthy_run(trained_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", str(trained_run)]) == 0
+    assert "Nothing was found" in capsys.readouterr().out
+    assert main(["doctor", str(trained_run), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"findings": []}
+    assert safelight.diagnose(trained_run) == []
+
+
+def test_an_average_that_is_too_long_is_named(
+    train_tiny: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = train_tiny("long", **{"ema.kind": "exponential", "ema.warmup": False, "ema.decay": 0.6})
+    assert main(["doctor", str(run), "--json"]) == 0
+    [finding] = json.loads(capsys.readouterr().out)["findings"]
+    assert finding.keys() >= {
+        "code",
+        "cause",
+        "subsystem",
+        "severity",
+        "step",
+        "confidence",
+        "summary",
+        "evidence",
+        "fix",
+    }
+    assert (finding["cause"], finding["subsystem"], finding["severity"]) == ("ema.too-long", "ema", "error")
+    assert finding["fix"] == {
+        "text": "Let the average grow with the run.",
+        "set": {"ema.kind": "power"},
+        "safety": "safe",
+    }
+    assert main(["doctor", str(run)]) == 0
+    letter = capsys.readouterr().out
+    assert "EMA001 ema.too-long, since step 0" in letter
+    assert "--set ema.kind=power" in letter
+
+
+def test_a_watched_loop_is_diagnosed_while_it_runs(tmp_path: Path) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
+    other = torch.nn.Linear(4, 4)
+    optimizer = torch.optim.SGD([*model.parameters(), *other.parameters()], lr=0.1)
+    whole = torch.nn.ModuleDict({"model": model, "other": other})
+    watch = safelight.watch(whole, optimizer, run=tmp_path / "run")
+    for _ in range(12):
+        loss = model(torch.ones(2, 4)).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        watch.step(loss)
+    [finding] = watch.findings
+    assert finding.cause == "model.no-gradient"
+    assert "other" in finding.summary
+    watch.close()
+    assert [finding.cause for finding in watch.findings] == ["model.no-gradient"]
+    assert [finding.cause for finding in safelight.diagnose(tmp_path / "run")] == ["model.no-gradient"]
+
+
+def test_explain(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain"]) == 0
+    listed = capsys.readouterr().out.splitlines()
+    assert len(listed) >= 8
+    assert main(["explain", "model.no-gradient"]) == 0
+    page = capsys.readouterr().out
+    assert page.startswith("MOD001")
+    assert "Look-alikes." in page
+    assert main(["explain", "LOS001", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["rules"][0]["cause"] == "loss.nonfinite"
+    assert main(["explain", "MOD01"]) == 2
+    assert "MOD001" in capsys.readouterr().err
