@@ -126,7 +126,7 @@ def trainer(stack: contextlib.ExitStack, folder: Path, parts: Parts) -> Iterator
     unwatched = Stepper(inner.config, inner.engine, inner.objective, inner.state, inner.network)
     record = Record(folder / "record.sqlite", from_step=0, say=print)
     stack.callback(record.close)
-    pool, inputs = Pool(record, torch.device("cpu")), [parts.feed.take(step) for step in range(8)]
+    pool, inputs = Pool(record), [parts.feed.take(step) for step in range(8)]
 
     def alone(step: int) -> None:
         unwatched.take(inputs[step % 8], step)

@@ -9,7 +9,7 @@ from typing import Any
 from safelight.config.resolve import difference, flatten, resolve, to_dict
 from safelight.record.export import choose_signals, describe
 from safelight.record.history import open_history
-from safelight.run import open_run
+from safelight.run import open_recorded
 
 LOWER, HIGHER = "low", "high"
 BEST = {  # what counts as better; a loss by itself mostly says which timesteps were drawn
@@ -19,24 +19,29 @@ BEST = {  # what counts as better; a loss by itself mostly says which timesteps 
     "probe/held_raw": LOWER,
     "loss/mean": None,
     "gradient/norm": None,
+    "quality/distance": LOWER,
+    "quality/kernel": LOWER,
+    "diversity/variance": None,
+    "copies/share": None,
     "speed/images": HIGHER,
 }
 
 
 def compare(paths: tuple[Path, ...], signals: tuple[str, ...]) -> dict[str, Any]:
     """{"settings": {key: [values]}, "runs": [{"run", "status", "step", "steps", "seconds", "signals"}]}."""
-    folders = [open_run(path) for path in paths]
-    configs = [resolve(file=folder.config) for folder in folders]
-    differing = {key: None for other in configs[1:] for key in difference(configs[0], other)}
-    settings = [flatten(to_dict(config)) for config in configs]
+    folders = [open_recorded(path) for path in paths]
+    configs = [resolve(file=folder.config) if folder.config.is_file() else None for folder in folders]  # watched: none
+    known = [config for config in configs if config is not None]
+    differing = {key: None for other in known[1:] for key in difference(known[0], other)}
+    settings = [{} if config is None else flatten(to_dict(config)) for config in configs]
     return {
-        "settings": {key: [each[key] for each in settings] for key in differing},
+        "settings": {key: [each.get(key) for each in settings] for key in differing},
         "runs": [
             {
                 "run": str(folder.path),
                 "status": folder.status().get("status"),
                 "step": folder.status().get("step"),
-                "steps": config.train.steps,
+                "steps": None if config is None else config.train.steps,
                 "seconds": seconds_trained(folder.checkpoints),
                 "signals": standing(folder.record, signals),
             }

@@ -20,6 +20,11 @@ LOSS_WHITENED = Signal("loss/whitened", "1", "Loss of each sample over the usual
 LOSS_AT_LEVEL = Signal(
     "loss/level", "1", "Loss by noise level, 00 the least noise and 15 the most, over 64 steps.", True
 )
+TIMESTEPS_OUTSIDE = Signal(
+    "loss/outside",
+    "1",
+    "Share of samples with a timestep that the schedule does not have; recorded where there are any.",
+)
 LEARNING_RATE = Signal("optimizer/lr", "1", "Learning rate as it was applied.")
 GRADIENT_NORM = Signal("gradient/norm", "1", "L2 norm of all gradients, after unscaling and before clipping.")
 GRADIENT_PART = Signal("gradient/part", "1", "L2 norm of the gradients of one part of the network.", True)

@@ -58,7 +58,7 @@ def print_page(found: dict[str, Any]) -> None:
         add("settings", ["the same"] * len(runs))
     table.add_section()
     add("status", [str(run["status"] or "–") for run in runs])
-    add("step", [f"{run['step'] if run['step'] is not None else '–'} of {run['steps']}" for run in runs])
+    add("step", [f"{run['step'] if run['step'] is not None else '–'} of {run['steps'] or '?'}" for run in runs])
     add("time", ["–" if run["seconds"] is None else duration(run["seconds"]) for run in runs])
     for name in dict.fromkeys(name for run in runs for name in run["signals"]):
         for kind in ("latest", "recent", "best"):

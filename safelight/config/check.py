@@ -76,6 +76,7 @@ SHARES = [
 BELOW_ONE = ["optimizer.beta1", "optimizer.beta2"]
 
 COLOURS = {"white": (255, 255, 255), "black": (0, 0, 0), "grey": (128, 128, 128)}
+DIMENSIONS = {"lite0": 1280, "inception": 2048}
 SAMPLES_PER_COMPONENT = 4  # below that the error bars of a distance do not hold (bench/results/calibration.md)
 LARGEST_MARGIN = 1.0  # of data.random_crop: at that, a window shows a quarter of the picture
 
@@ -230,12 +231,14 @@ def _bad_training(config: Config) -> Iterator[str]:
 
 def _few_samples(config: Config) -> Iterator[str]:
     evaluate = config.evaluate
-    wanted = SAMPLES_PER_COMPONENT * evaluate.components
+    dimensions = evaluate.components or DIMENSIONS[evaluate.features]
+    wanted = SAMPLES_PER_COMPONENT * dimensions
     if evaluate.every != 0 and evaluate.samples < wanted:
         yield (
-            f"evaluate.samples is {evaluate.samples}, but a distance in {evaluate.components} directions "
-            f"(evaluate.components) needs {wanted}: with fewer, most of it is the chance of the draw. Use "
-            f"{wanted} samples, or {evaluate.samples // SAMPLES_PER_COMPONENT} components."
+            f"evaluate.samples is {evaluate.samples}, but a distance in {dimensions} directions (evaluate.components) "
+            f"needs {wanted}: with fewer, most of it is the chance of the draw, and the best checkpoint is chosen by "
+            f"the kernel distance instead. Use {wanted} samples, or {evaluate.samples // SAMPLES_PER_COMPONENT} "
+            "components."
         )
 
 

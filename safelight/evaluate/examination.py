@@ -15,9 +15,10 @@ from safelight.evaluate.frechet import Distance, frechet
 from safelight.evaluate.kernel import KernelDistance, KernelReference, fit_kernel_reference, kernel_distance
 from safelight.evaluate.memorisation import Memorisation, memorisation
 from safelight.evaluate.modes import modes
-from safelight.evaluate.neighbours import precision_recall
+from safelight.evaluate.neighbours import NEIGHBOURS, precision_recall
 from safelight.evaluate.reference import Reference, fit_reference
 
+LEAST_SEARCHED = 10  # training images, without which "nearer than to the next" means nothing
 LEAST_REAL = 100  # fewer make neither modes nor halves to compare with each other
 
 
@@ -118,7 +119,7 @@ def examine(
     distance = frechet(features, real.reference, finite_reference=finite_reference)
     kernel = kernel_distance(features, real.kernel, finite_reference=finite_reference)
     figures: tuple[Figure, ...] = ()
-    if len(real.features) >= LEAST_REAL:
+    if len(real.features) >= LEAST_REAL and len(features) > NEIGHBOURS:
         samples = real.reference.project(features)
         near, variety = precision_recall(samples, real.projected), diversity(samples, real.projected)
         kinds = modes(samples, real.projected)
@@ -127,7 +128,7 @@ def examine(
             variety.vendi, kinds.coverage, kinds.largest, kinds.different,
         )  # fmt: skip
     copies = None
-    if pixels is not None and thumbnails is not None:
+    if pixels is not None and thumbnails is not None and len(thumbnails.training) >= LEAST_SEARCHED:
         copies = memorisation(pixels, thumbnails.training, thumbnails.held_out)
     return Examination(real.label, distance, kernel, figures, copies)
 

@@ -8,6 +8,7 @@ from torch.nn import functional
 
 from safelight.data.images import Images
 from safelight.evaluate.examination import Thumbnails
+from safelight.evaluate.moments import LEAST
 from safelight.evaluate.real import CHUNK, choose, real_pixels
 
 SIDE = 16
@@ -31,4 +32,4 @@ def thumbnails_of(images: Images, training: np.ndarray, held_out: np.ndarray, si
         )
 
     rows, others = choose(training, most), choose(held_out, MOST_HELD_OUT)
-    return Thumbnails(rows, small(rows), small(others) if len(others) else None)
+    return Thumbnails(rows, small(rows), small(others) if len(others) >= LEAST else None)

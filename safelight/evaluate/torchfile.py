@@ -7,6 +7,7 @@ build tensors is understood; every other one is refused.
 from __future__ import annotations
 
 import io
+import math
 import pickletools
 import zipfile
 from collections.abc import Callable
@@ -84,6 +85,9 @@ def _zipped(content: bytes) -> dict[str, Tensor]:
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         [index] = [name for name in archive.namelist() if name.count("/") == 1 and name.endswith("/data.pkl")]
         top = index.removesuffix("data.pkl")
+        read = [e for e in archive.infolist() if e.filename == index or e.filename.startswith(f"{top}data/")]
+        if any(entry.compress_type != zipfile.ZIP_STORED for entry in read):
+            raise ValueError("its tensors are compressed, which torch never does")  # and might unpack to anything
         if f"{top}byteorder" in archive.namelist() and archive.read(f"{top}byteorder") != b"little":
             raise ValueError("its numbers are big-endian")
         found = _flatten(_follow(io.BytesIO(archive.read(index))))
@@ -183,23 +187,31 @@ def _scripted(kind: Any) -> _Scripted:
     return _Scripted()
 
 
-def _flatten(tree: object, prefix: str = "") -> dict[str, _Slice]:
-    found = {}
+def _flatten(tree: object, prefix: str = "", above: frozenset[int] = frozenset()) -> dict[str, _Slice]:
+    """A table that comes again, or holds itself, is refused: a few bytes could stand for any number of tensors."""
+    found: dict[str, _Slice] = {}
+    seen: set[int] = set()
     for name, value in tree.items() if isinstance(tree, dict) else ():
         if isinstance(value, _Slice):
             found[f"{prefix}{name}"] = value
-        else:
-            found |= _flatten(value, f"{prefix}{name}.")
+        elif isinstance(value, dict) and value:
+            if id(value) in above or id(value) in seen:
+                raise ValueError("it holds the same table twice")
+            seen.add(id(value))
+            found |= _flatten(value, f"{prefix}{name}.", above | {id(value)})
     return found
 
 
 def _cut(found: dict[str, _Slice], storages: dict[str, bytes]) -> dict[str, Tensor]:
     if not found:
         raise ValueError("it holds no tensors")
+    buffers = {name: bytearray(content) for name, content in storages.items()}
+    if sum(math.prod(part.size) for part in found.values()) > sum(map(len, buffers.values())):
+        raise ValueError("it names more numbers than it holds")  # a view that repeats one number without end
     # torch itself refuses a slice that reaches beyond its storage.
     return {
-        name: torch.frombuffer(bytearray(storages[part.storage]), dtype=part.dtype)
+        name: torch.frombuffer(buffers[part.storage], dtype=part.dtype)
         .as_strided(part.size, part.stride, part.offset)
-        .contiguous()
+        .clone(memory_format=torch.contiguous_format)
         for name, part in found.items()
     }

@@ -52,7 +52,8 @@ class GradientMonitor:
     @torch.no_grad()
     def look_deeper(self, gradients: Sequence[Tensor]) -> Piece:
         """Share of gradients that are exactly zero: reads every number, so not at every step."""
-        zeros = torch.stack([(gradient == 0).sum() for gradient in gradients]).float()
+        first = gradients[0].device
+        zeros = torch.stack([_zeros(gradient).to(first) for gradient in gradients]).float()
         sizes = np.array([gradient.numel() for gradient in gradients])
 
         def finish(counts: np.ndarray) -> dict[str, float]:
@@ -78,3 +79,10 @@ class GradientMonitor:
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
         self.signal, self.noise = tensors["gradient/noise"].tolist()
+
+
+def _zeros(gradient: Tensor) -> Tensor:
+    """How many numbers are exactly zero; of a sparse one, also all that it does not hold."""
+    if not gradient.is_sparse:
+        return (gradient == 0).sum()
+    return gradient.numel() - (gradient.coalesce().values() != 0).sum()

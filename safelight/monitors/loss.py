@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from safelight.vocabulary import LOSS, LOSS_AT_LEVEL, LOSS_WHITENED
+from safelight.vocabulary import LOSS, LOSS_AT_LEVEL, LOSS_WHITENED, TIMESTEPS_OUTSIDE
 
 LEVELS = 16  # noise levels that the loss is told for
 BINS = 4 * LEVELS  # finer ones, whose usual loss is remembered
@@ -35,13 +35,19 @@ class LossMonitor:
     def look(self, step: int, loss: np.ndarray, t: np.ndarray) -> dict[str, float]:
         """`loss` and `t` [n], of every sample of the step."""
         mean = float(loss.mean(dtype=np.float64))
-        bins = self._bin[t.astype(np.int64, copy=False)]
+        told = {LOSS.name: mean}
+        places = t.astype(np.int64, copy=False)
+        if outside := int(((places < 0) | (places >= len(self._bin))).sum()):  # counted, and left out of the levels
+            told[TIMESTEPS_OUTSIDE.name] = outside / len(places)
+            known = (places >= 0) & (places < len(self._bin))
+            loss, places = loss[known], places[known]
+        bins = self._bin[places]
         finite = math.isfinite(mean)
         if not finite:  # told by the mean of its step; remembered, it would blank all that follow
             sound = np.isfinite(loss)
             loss, bins = loss[sound], bins[sound]
         hits, totals = np.bincount(bins, minlength=BINS), np.bincount(bins, loss, BINS)
-        told = {LOSS.name: mean, LOSS_WHITENED.name: self._whitened(hits, totals) if finite else mean}
+        told[LOSS_WHITENED.name] = self._whitened(hits, totals) if finite else mean
         self._remember(hits, totals)
         if (step + 1) % WINDOW == 0:
             told |= self._levels()

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 MOST = 32  # parts of a network; more are put together
@@ -45,6 +46,15 @@ def find_parts(named: Sequence[tuple[str, object]]) -> Parts:
 
 def trained(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
     return [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
+
+
+def norms_of(tensors: Sequence[Tensor]) -> Tensor:
+    """[tensors] in float32, on the device of the first; sparse ones by the numbers they hold."""
+    dense = [tensor.coalesce().values() if tensor.is_sparse else tensor for tensor in tensors]
+    kinds = {tensor.dtype for tensor in dense}
+    half = kinds <= {torch.float16, torch.bfloat16}  # would be summed up, and rounded, in half precision
+    norms = torch._foreach_norm(dense, 2, torch.float32) if half else torch._foreach_norm(dense)
+    return torch.stack([norm.to(norms[0].device, torch.float32) for norm in norms])
 
 
 def _without_wrapper(names: Sequence[str]) -> list[str]:

@@ -33,19 +33,20 @@ class Receiver(Protocol):
 class Pool:
     """One step after another; nothing waits for the device until `flush`."""
 
-    def __init__(self, receiver: Receiver, device: torch.device) -> None:
-        self._receiver, self._device = receiver, device
+    def __init__(self, receiver: Receiver) -> None:
+        self._receiver, self._on_host = receiver, True
         self._flushed = time.monotonic()
         self._steps: list[tuple[int, Sequence[Piece], Mapping[str, float]]] = []
 
     def add(self, step: int, pieces: Sequence[Piece], numbers: Mapping[str, float]) -> None:
         """`numbers` are known to the host already."""
+        self._on_host = all(tensor.device.type == "cpu" for piece in pieces for tensor in piece.tensors)
         self._steps.append((step, pieces, numbers))
 
     @property
     def is_due(self) -> bool:
         """Whether a window is full."""
-        if self._device.type == "cpu":
+        if self._on_host:
             return time.monotonic() - self._flushed >= HOST_SECONDS
         return len(self._steps) >= DEVICE_WINDOW
 
@@ -64,10 +65,20 @@ class Pool:
 
 
 def _on_host(tensors: list[Tensor]) -> list[np.ndarray]:
-    if not tensors:
-        return []
-    if tensors[0].device.type == "cpu":
-        return [tensor.detach().numpy() for tensor in tensors]
-    flat = torch.cat([tensor.detach().reshape(-1).float() for tensor in tensors]).cpu().numpy()
-    cuts = np.cumsum([tensor.numel() for tensor in tensors])[:-1]
-    return [part.reshape(tensor.shape) for part, tensor in zip(np.split(flat, cuts), tensors, strict=True)]
+    """In the order they came, with one copy from each device."""
+    found: list[np.ndarray | None] = [_plain(tensor) if tensor.device.type == "cpu" else None for tensor in tensors]
+    away: dict[torch.device, list[int]] = {}
+    for place, array in enumerate(found):
+        if array is None:
+            away.setdefault(tensors[place].device, []).append(place)
+    for places in away.values():
+        flat = torch.cat([tensors[place].detach().reshape(-1).float() for place in places]).cpu().numpy()
+        cuts = np.cumsum([tensors[place].numel() for place in places])[:-1]
+        for place, part in zip(places, np.split(flat, cuts), strict=True):
+            found[place] = part.reshape(tensors[place].shape)
+    return [array for array in found if array is not None]
+
+
+def _plain(tensor: Tensor) -> np.ndarray:
+    tensor = tensor.detach()
+    return (tensor.float() if tensor.dtype in (torch.bfloat16, torch.float16) else tensor).numpy()

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from safelight.monitors.modules import Parts
+from safelight.monitors.modules import Parts, norms_of
 from safelight.monitors.pool import Piece
 from safelight.vocabulary import EMA_DISTANCE, UPDATE_RATIO, WEIGHT_NORM
 
@@ -31,12 +31,13 @@ class UpdateMonitor:
         """`average`: the averaged weights, in the same order."""
         assert self._before is not None, "before() comes first"
         before, self._before = self._before, None
-        weights = _norms(before)
+        weights = norms_of(before)
         torch._foreach_sub_(before, self._parameters)
-        moved = _norms(before)
+        moved = norms_of(before)
         apart = torch.zeros_like(weights)
         if average is not None:
-            apart = _norms(torch._foreach_sub([parameter.detach() for parameter in self._parameters], list(average)))
+            near = [shadow.to(parameter.device) for shadow, parameter in zip(average, self._parameters, strict=True)]
+            apart = norms_of(torch._foreach_sub([parameter.detach() for parameter in self._parameters], near))
         return Piece((weights, moved, apart), self._tell if average is not None else self._tell_without_average)
 
     def _tell(self, weights: np.ndarray, moved: np.ndarray, apart: np.ndarray) -> dict[str, float]:
@@ -51,7 +52,3 @@ class UpdateMonitor:
             told[f"{UPDATE_RATIO.name}/{name}"] = change / max(length, TINY)
             told[f"{WEIGHT_NORM.name}/{name}"] = length
         return told
-
-
-def _norms(tensors: Sequence[Tensor]) -> Tensor:
-    return torch.stack(torch._foreach_norm(list(tensors)))

@@ -18,7 +18,7 @@ from safelight.evaluate.examination import Examination, Real, examine
 from safelight.evaluate.features import Extractor, extract, load_extractor
 from safelight.evaluate.pixels import quantise
 from safelight.evaluate.real import choose, real_features
-from safelight.evaluate.significance import Verdict, compare
+from safelight.evaluate.significance import Verdict, compare, compare_kernel
 from safelight.evaluate.thumbnails import shrink, thumbnails_of
 from safelight.vocabulary import (
     APARTNESS,
@@ -154,6 +154,8 @@ class Evaluator:
         if self._best is not None:
             rate = self._config.evaluate.significance
             verdict = compare(features, self._best, self.real.reference, error_rate=rate)
+            if not verdict.enough:  # the kernel distance has no bias: it can be judged with few samples
+                verdict = compare_kernel(features, self._best, self.real.kernel, error_rate=rate)
         return Judged(found, verdict, features, closest)
 
     def keep(self, features: np.ndarray) -> None:

@@ -59,8 +59,7 @@ class Examiner:
 
     def evaluate(self, drawn: Drawn, *, trained: float) -> None:
         begun, counters, evaluator = time.perf_counter(), self._state.counters, self._evaluator
-        opened = evaluator.open(self._say)
-        self._recall_best()
+        opened = evaluator.open(self._say) + self._recall_best()
         judged = evaluator.judge(drawn.samples[: self._config.evaluate.samples])
         before = counters.best_step if counters.best_evaluated else None
         self._budget.book(drawn.seconds_beyond + time.perf_counter() - begun, once=opened)
@@ -83,16 +82,17 @@ class Examiner:
             counters.best_step, counters.best_evaluated = counters.step, True
             evaluator.keep(judged.features)
 
-    def _recall_best(self) -> None:
-        """After a resume the best samples are drawn again: from the same noise, so they are the same."""
-        counters = self._state.counters
+    def _recall_best(self) -> float:
+        """After a resume the best samples are drawn again: from the same noise, so they are the same. Seconds."""
+        begun, counters = time.perf_counter(), self._state.counters
         if counters.best_evaluated and not self._evaluator.knows_the_best and counters.best_step is not None:
             try:
                 samples = self._draw(counters.best_step, self._config.train.seed)
             except CheckpointError as error:
                 self._say(f"The best checkpoint, step {counters.best_step:,}, cannot be read: the next one is. {error}")
-                return
+                return 0.0
             self._evaluator.keep(self._evaluator.features(samples))
+        return time.perf_counter() - begun
 
     def _draw(self, step: int, seed: int) -> Tensor:
         """Samples of another checkpoint, or of the weights as they are now."""

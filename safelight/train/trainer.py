@@ -97,7 +97,7 @@ class Trainer:
         self._guard = Guard(self.config, parts.stepper, self.record)
         self._speed = Speedometer()
         self._seconds_before = self.state.counters.seconds
-        self._pool = Pool(self.record, parts.engine.device)
+        self._pool = Pool(self.record)
         self._window: list[StepView] = []
         self._saved = 0  # the step that was handed to the writer last
         self._beat = 0.0
@@ -226,13 +226,12 @@ class Trainer:
         drawn: list[Drawn] = []
         attempt("The picture", lambda: drawn.append(self._draw_and_tell(evaluating)), self.screen.say)
         if drawn and evaluating:
-            attempt("The evaluation", lambda: self._evaluate(drawn[0]), self.screen.say)
-
-    def _evaluate(self, drawn: Drawn) -> None:
-        self._examiner.evaluate(drawn, trained=self._seconds()[0])
-        if self.state.counters.step < self.config.train.steps:  # the best may be this one: it must be on disk
-            self.writer.wait()
-            self._save(wait=False)
+            self._drain()  # a run that must stop stops here, and not inside what may fail
+            trained = self._seconds()[0]
+            attempt("The evaluation", lambda: self._examiner.evaluate(drawn[0], trained=trained), self.screen.say)
+            if self.state.counters.step < self.config.train.steps:  # the best may be this one: it must be on disk
+                self.writer.wait()
+                self._save(wait=False)
 
     def _rescore(self) -> None:
         found = self._examiner.rescore(*self._seconds())
@@ -250,10 +249,13 @@ class Trainer:
         # The other pictures are of the newest stage only: told for this step, they would be wrong at the next.
         self.record.picture(step, "samples", self.folder.picture(step))
         if self.record.has_loggers:
-            weights = [parameter for _, parameter in trained(self.state.model)]
-            found = weight_histograms(self.state.monitors.parts, weights)
-            self.record.histograms(step, {f"weight/{name}": each for name, each in found.items()})
+            attempt("A histogram", self._send_histograms, self.screen.say)
         return drawn
+
+    def _send_histograms(self) -> None:
+        weights = [parameter for _, parameter in trained(self.state.model)]
+        found = weight_histograms(self.state.monitors.parts, weights)
+        self.record.histograms(self.state.counters.step, {f"weight/{name}": each for name, each in found.items()})
 
     def _keep_profiles(self) -> None:
         if self.state.counters.step in steps_on_disk(self.folder.snapshots):

@@ -58,7 +58,7 @@ def is_first_process() -> bool:
     """Of those that train together, by whatever they were launched."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return torch.distributed.get_rank() == 0
-    return int(os.environ.get("RANK", "0")) == 0
+    return os.environ.get("RANK", "0") in ("0", "")
 
 
 def timesteps_among(inputs: Sequence[Any], named: Mapping[str, Any]) -> Tensor | None:
@@ -74,11 +74,27 @@ def timesteps_among(inputs: Sequence[Any], named: Mapping[str, Any]) -> Tensor |
 def bare_optimizer(optimizer: Any) -> torch.optim.Optimizer:
     """The torch optimizer inside a wrapper, such as accelerate's."""
     seen = 0
-    while not isinstance(optimizer, torch.optim.Optimizer) or type(optimizer).__name__ == "AcceleratedOptimizer":
+    while not isinstance(optimizer, torch.optim.Optimizer) or _is_wrapper(optimizer):
         optimizer, seen = getattr(optimizer, "optimizer", None), seen + 1
         if optimizer is None or seen > 4:
             raise UsageError("optimizer should be a torch optimizer, or a wrapper that has one as .optimizer.")
     return optimizer
+
+
+def _is_wrapper(optimizer: Any) -> bool:
+    """accelerate's, or one that is made from it."""
+    return any(kind.__name__ == "AcceleratedOptimizer" for kind in type(optimizer).__mro__)
+
+
+def refuse_sharded(model: nn.Module) -> None:
+    """Norms of sharded weights need all processes, and only the first is watched: the others would wait for ever."""
+    names = {type(module).__name__ for module in model.modules()}
+    sharded = any(type(parameter.data).__name__ == "DTensor" for parameter in model.parameters())
+    if sharded or names & {"FullyShardedDataParallel", "DeepSpeedEngine"}:
+        raise UsageError(
+            "The weights of this model are sharded over processes (FSDP or DeepSpeed), which the watch cannot look at "
+            "yet. It works with one process and with DDP."
+        )
 
 
 def average_of(ema: Any, named: Sequence[tuple[str, nn.Parameter]]) -> list[Tensor] | None:
@@ -107,9 +123,23 @@ def _matching(tensors: list[Any], named: Sequence[tuple[str, nn.Parameter]]) -> 
     return [t.detach() for t in tensors] if same else None
 
 
+def trained_among(
+    ema: Any, everything: Sequence[tuple[str, nn.Parameter]], named: Sequence[tuple[str, nn.Parameter]]
+) -> list[Tensor] | None:
+    """As `average_of`, also for an average of all parameters of which only `named` are trained."""
+    if (found := average_of(ema, named)) is not None:
+        return found
+    whole = average_of(ema, everything)
+    if whole is None:
+        return None
+    wanted = {name for name, _ in named}
+    return [shadow for shadow, (name, _) in zip(whole, everything, strict=True) if name in wanted]
+
+
 def per_sample(loss: Tensor, prediction: Tensor | None, target: Tensor | None) -> Tensor:
     """One loss for each sample where it can be had: as given, or the mean square of prediction minus target."""
     loss = loss.detach()
     if loss.dim() == 0 and prediction is not None and target is not None and prediction.shape == target.shape:
-        return (prediction.detach().float() - target.detach().float()).square().flatten(1).mean(1)
+        errors = (prediction.detach().float() - target.detach().float()).square()
+        return errors.reshape(len(errors), -1).mean(1) if errors.dim() else loss.reshape(-1)
     return loss.reshape(-1) if loss.dim() <= 1 else loss.flatten(1).mean(1)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from safelight.monitors.modules import norms_of
 from safelight.watching.foreign import bare_optimizer, is_compiled, timesteps_among, unwrapped
 
 Guarded = Callable[[Callable[[], None]], None]  # runs a look of ours so that a fault of it stays ours
@@ -23,15 +25,16 @@ class Sight:
         optimizer: Any,
         scaler: Any,
         *,
-        before_update: Callable[[Sequence[Tensor]], None],
+        before_update: Callable[[Callable[[], list[Tensor]]], None],
         safely: Guarded,
     ) -> None:
-        """`before_update` is given the gradients as the optimizer will see them."""
+        """`before_update` is given a way to the gradients as the optimizer will see them."""
         self.follows_updates = optimizer is not None
         self.norms: Tensor | None = None  # [parameters] of the update since the last `clear`
+        self.refused: Tensor | None = None  # 1 where a fused optimizer will skip the update on the device
         self.skipped = False  # whether a scaler kept the optimizer from it
         self.scale: Tensor | None = None
-        self.lr: float | None = None  # not known before the first update
+        self.lr: float | Tensor | None = None  # not known before the first update
         self.t: Tensor | None = None  # of the last forward pass with gradients
         self._parameters, self._before_update, self._safely = list(parameters), before_update, safely
         self._undo: list[Callable[[], None]] = []
@@ -39,19 +42,20 @@ class Sight:
             bare = bare_optimizer(optimizer)
             self._undo.append(bare.register_step_pre_hook(self._before_step).remove)
             if (scaler := scaler or getattr(optimizer, "scaler", None)) is not None:  # accelerate's has one
-                self._look_at_refusals(scaler, bare)
+                with suppress(AttributeError, TypeError):  # one that lets nothing be hung on it is not counted
+                    self._look_at_refusals(scaler, bare)
         if not is_compiled(model):  # a hook would be compiled with it, and might change its arithmetic
             handle = unwrapped(model).register_forward_pre_hook(self._look_at_inputs, with_kwargs=True)
             self._undo.append(handle.remove)
 
     def clear(self) -> None:
         """Before the next update."""
-        self.norms, self.skipped = None, False
+        self.norms, self.refused, self.skipped = None, None, False
 
     def close(self) -> None:
-        for undo in self._undo:
-            undo()
-        self._undo = []
+        undo, self._undo = self._undo, []
+        for each in undo:
+            each()
 
     def _before_step(self, optimizer: torch.optim.Optimizer, inputs: Any, named: dict[str, Any]) -> Any:
         """Gradients are there when the step begins, or, where it is given a closure, when that has been called."""
@@ -71,29 +75,56 @@ class Sight:
 
     @torch.no_grad()
     def _look(self, optimizer: torch.optim.Optimizer) -> None:
-        gradients = [p.grad if p.grad is not None else torch.zeros_like(p) for p in self._parameters]
-        norms = torch.stack(torch._foreach_norm(gradients)).float()
+        norms = self._measure()
         scale = getattr(optimizer, "grad_scale", None)  # fused optimizers unscale by themselves, later
-        self.norms = norms / scale if isinstance(scale, Tensor) else norms
-        self.lr = float(optimizer.param_groups[0]["lr"])
-        self._before_update(gradients)
+        self.norms = norms / scale.to(norms.device) if isinstance(scale, Tensor) else norms
+        skips = getattr(optimizer, "found_inf", None)
+        self.refused = skips.detach().clone() if isinstance(skips, Tensor) else None
+        rate = optimizer.param_groups[0]["lr"]  # a tensor for some optimizers: reading it would wait for the device
+        self.lr = rate.detach().clone() if isinstance(rate, Tensor) else float(rate)
+        self._before_update(self._gradients)
+
+    def _measure(self) -> Tensor:
+        """[parameters]; what has no gradient has a norm of 0, and costs no memory."""
+        found = [p.grad for p in self._parameters if p.grad is not None]
+        if not found:
+            return torch.zeros(len(self._parameters), device=self._parameters[0].device)
+        norms = norms_of(found)
+        if len(found) == len(self._parameters):
+            return norms
+        there = iter(norms.unbind())
+        nothing = norms.new_zeros(())
+        return torch.stack([nothing if p.grad is None else next(there) for p in self._parameters])
+
+    def _gradients(self) -> list[Tensor]:
+        return [p.grad if p.grad is not None else torch.zeros_like(p) for p in self._parameters]
 
     def _look_at_refusals(self, scaler: Any, optimizer: torch.optim.Optimizer) -> None:
         """A scaler that found infinities does not call the optimizer, so its hook is silent. That the scaler was asked
         and the optimizer not is known to the host: nothing waits for a device."""
-        step = scaler.step
+        step, before = scaler.step, vars(scaler).get("step")
 
         def seen(chosen: Any, *arguments: Any, **named: Any) -> Any:
             result = step(chosen, *arguments, **named)
-            if chosen is optimizer:
+            if chosen is optimizer and self._undo:
                 self.skipped = self.norms is None
                 scale = getattr(scaler, "_scale", None)
                 self.scale = scale.detach().clone() if isinstance(scale, Tensor) else None
             return result
 
+        def restore() -> None:
+            if vars(scaler).get("step") is not seen:
+                return  # somebody hung another one over it, which still calls this one: it does nothing any more
+            if before is None:
+                del scaler.step
+            else:
+                scaler.step = before
+
         scaler.step = seen
-        self._undo.append(lambda: delattr(scaler, "step"))
+        self._undo.append(restore)
 
     def _look_at_inputs(self, _: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
+        if torch.compiler.is_compiling():
+            return
         if torch.is_grad_enabled():  # not of samples that are drawn meanwhile
             self._safely(lambda: setattr(self, "t", timesteps_among(inputs, named)))

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from accelerate.tracking import GeneralTracker, on_main_process
 from PIL import Image
+from torch import Tensor
 
 from safelight.watching.foreign import is_first_process, log_snr_of
 from safelight.watching.journal import Journal
@@ -28,6 +30,7 @@ class Tracker(GeneralTracker):
         self._run, self._step = run, step
         self._journal: Journal | None = None
         self._watch: Watch | None = None
+        self._logged = step  # calls of `log` that did not say their step
 
     @on_main_process
     def start(self) -> None:
@@ -57,7 +60,7 @@ class Tracker(GeneralTracker):
     @on_main_process
     def log(self, values: Mapping[str, Any], step: int | None = None, **_: Any) -> None:
         """Numbers go into the record as readings; everything else as one event."""
-        place = self._step if step is None else step
+        place = self._place(step)
         numbers = {name: float(value) for name, value in values.items() if _is_number(value)}
         words = {name: str(value) for name, value in values.items() if name not in numbers}
         if numbers:
@@ -66,10 +69,25 @@ class Tracker(GeneralTracker):
             self.tracker.record.event(place, "log", **words)
         self.tracker.beat(place)
 
+    def _place(self, step: int | None) -> int:
+        """As it is said; else the update that the watch is at, or else one more than the last time."""
+        if step is not None:
+            return step
+        if self._watch is not None:
+            return self._watch.updates
+        self._logged += 1
+        return self._logged - 1
+
     @on_main_process
     def log_images(self, values: Mapping[str, Any], step: int | None = None, **_: Any) -> None:
-        """Each value: images as [n, height, width, channels] or [n, channels, height, width]; uint8 or in [0, 1]."""
-        place = self._step if step is None else step
+        """Each value: images as [n, height, width, channels] or [n, channels, height, width]; uint8 or in [0, 1].
+        Pictures that cannot be made of them are told, and cost the training nothing."""
+        try:
+            self._draw(values, self._step if step is None else step)
+        except Exception as error:
+            tell_aloud(f"Safelight's tracker could not keep a picture ({type(error).__name__}: {error}).")
+
+    def _draw(self, values: Mapping[str, Any], place: int) -> None:
         folder = self.tracker.folder.samples
         folder.mkdir(exist_ok=True)
         for name, images in values.items():
@@ -97,7 +115,10 @@ def _is_number(value: Any) -> bool:
 def _pixels(images: Any) -> list[np.ndarray]:
     found = []
     for image in images:
-        array = np.asarray(image.detach().cpu() if hasattr(image, "detach") else image)
+        if isinstance(image, Tensor):
+            image = image.detach().cpu()
+            image = image if image.dtype == torch.uint8 else image.float()
+        array = np.asarray(image)
         if array.ndim == 3 and array.shape[0] in (1, 3, 4) and array.shape[2] not in (1, 3, 4):
             array = array.transpose(1, 2, 0)
         if array.dtype != np.uint8:

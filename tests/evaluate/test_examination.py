@@ -354,8 +354,9 @@ def test_thumbnails_know_which_rows_they_are_of() -> None:
     assert np.array_equal(found.training, shrink(trained()[found.rows]))
     assert found.held_out is not None
     assert len(found.held_out) == MOST_HELD_OUT
-    assert thumbnails_of(many, training, held[:0], 16, most=100).held_out is None
-    everyone = thumbnails_of(many, training, held[:3], 16, most=10_000)
+    for few in (held[:0], held[:3]):
+        assert thumbnails_of(many, training, few, 16, most=100).held_out is None
+    everyone = thumbnails_of(many, training, held[:4], 16, most=10_000)
     assert np.array_equal(everyone.rows, training)
     assert everyone.held_out is not None
-    assert np.array_equal(everyone.held_out, shrink(trained()[held[:3]]))
+    assert np.array_equal(everyone.held_out, shrink(trained()[held[:4]]))

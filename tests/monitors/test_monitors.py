@@ -18,7 +18,6 @@ from safelight.monitors.pool import Piece, Pool
 from safelight.monitors.updates import UpdateMonitor
 
 LOG_SNR = np.linspace(8, -8, 1000)
-CPU = torch.device("cpu")
 
 
 class Kept:
@@ -32,7 +31,7 @@ class Kept:
 
 
 def told(piece: Piece) -> dict[str, float]:
-    pool = Pool(Kept(), CPU)
+    pool = Pool(Kept())
     pool.add(0, [piece], {})
     return pool.flush()[0]
 
@@ -84,7 +83,7 @@ def test_many_parts_are_put_together() -> None:
 
 def test_every_step_is_finished_in_order_with_its_own_numbers() -> None:
     record = Kept()
-    pool, order = Pool(record, CPU), []
+    pool, order = Pool(record), []
 
     def finish(a: np.ndarray, b: np.ndarray) -> dict[str, float]:
         order.append(float(a[0]))
@@ -105,7 +104,7 @@ def test_a_device_is_asked_once_per_window(monkeypatch: pytest.MonkeyPatch) -> N
     cpu = Tensor.cpu
     monkeypatch.setattr(Tensor, "cpu", lambda tensor: (copies.append(tensor.numel()), cpu(tensor))[1])
     monkeypatch.setattr(Tensor, "device", torch.device("cuda"), raising=False)
-    pool = Pool(Kept(), CPU)
+    pool = Pool(Kept())
     for step in range(4):
         pool.add(
             step, [Piece((torch.full((2, 3), float(step)), torch.tensor([7])), lambda a, b: {"a": a.sum() + b[0]})], {}

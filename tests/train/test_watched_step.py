@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from tiny import tiny
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -56,7 +55,7 @@ class Readings(dict[str, float]):
 
 def readings_of(parts: Parts, step: int = 0) -> Readings:
     record = Readings()
-    pool = Pool(record, torch.device("cpu"))
+    pool = Pool(record)
     view = parts.stepper.take(parts.feed.take(step), step)
     pool.add(step, view.readings, {})
     pool.flush()
@@ -107,7 +106,7 @@ def waits() -> Iterator[list[str]]:
 def test_no_monitor_waits_for_the_device(step: int) -> None:
     parts = parts_of(**{"train.accumulate": 2})
     parts.stepper.take(parts.feed.take(0), 0)
-    pool = Pool(Readings(), torch.device("cpu"))
+    pool = Pool(Readings())
     inputs = parts.feed.take(step)
     with waits() as seen:
         view = parts.stepper.take(inputs, step)
