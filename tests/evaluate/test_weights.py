@@ -308,3 +308,35 @@ def test_fetching_the_true_inception() -> None:
     loaded = load_network("inception", say=pytest.fail)
     assert loaded.known
     assert loaded.fingerprint == SOURCES["inception"].tensors
+
+
+# Files that mean harm
+
+
+def test_compressed_tensors_are_refused(tmp_path: Path) -> None:
+    """A few kilobytes could unpack to anything."""
+    torch.save({"a": torch.zeros(1000)}, tmp_path / "plain.pth")
+    with zipfile.ZipFile(tmp_path / "plain.pth") as plain, zipfile.ZipFile(tmp_path / "small.pth", "w") as small:
+        for entry in plain.infolist():
+            small.writestr(entry.filename, plain.read(entry), zipfile.ZIP_DEFLATED)
+    assert read_tensors((tmp_path / "plain.pth").read_bytes(), "plain")["a"].shape == (1000,)
+    with pytest.raises(CheckpointError, match="compressed"):
+        read_tensors((tmp_path / "small.pth").read_bytes(), "small")
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+def test_a_view_that_repeats_one_number_without_end_is_refused(legacy: bool) -> None:
+    content = io.BytesIO()
+    torch.save({"a": torch.zeros(1).expand(10**9)}, content, _use_new_zipfile_serialization=not legacy)
+    with pytest.raises(CheckpointError, match="more numbers than it holds"):
+        read_tensors(content.getvalue(), "file")
+
+
+def test_tables_within_tables_without_end_are_refused() -> None:
+    tree: dict[str, object] = {"a": torch.zeros(1)}
+    for _ in range(30):
+        tree = {"left": tree, "right": tree}
+    content = io.BytesIO()
+    torch.save(tree, content)
+    with pytest.raises(CheckpointError, match="the same table twice"):
+        read_tensors(content.getvalue(), "file")

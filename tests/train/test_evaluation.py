@@ -17,6 +17,7 @@ from tiny import Crash, Quiet, fingerprints, tiny
 
 from safelight import session
 from safelight.evaluate import features as features_module
+from safelight.evaluate.examination import Real
 from safelight.evaluate.features import Extractor, load_extractor, own_extractor
 from safelight.record.history import open_history
 from safelight.record.store import read_events, read_signal
@@ -645,3 +646,21 @@ def test_features_that_are_not_finite_do_not_end_the_run(tmp_path: Path, monkeyp
 def test_the_record_of_events_is_json_without_holes(whole: tuple[Path, Quiet]) -> None:
     for kind in ("evaluated", "rescored"):
         assert json.dumps([facts for _, facts in events(whole[0], kind)], allow_nan=False)
+
+
+def test_with_too_few_samples_the_kernel_distance_judges(tmp_path: Path) -> None:
+    """The Fréchet distance would call nothing better, and the first checkpoint would stay the best for ever."""
+    from safelight.evaluate.significance import compare, compare_kernel
+
+    rng = np.random.default_rng(0)
+    real, bad = rng.normal(size=(400, 128)), rng.normal(3, 1, size=(128, 128))
+    good = bad - 3
+    assert not compare(good, bad, real).better
+    assert compare_kernel(good, bad, real).better
+    evaluator = object.__new__(Evaluator)
+    evaluator._config = tiny(evaluate__samples=128, evaluate__components=0)
+    evaluator.real = Real(real, "FD-test")
+    evaluator.thumbnails = None  # type: ignore[assignment]
+    evaluator._best = bad
+    evaluator.features = lambda samples: good  # type: ignore[method-assign]
+    assert evaluator.judge(torch.zeros(128, 1, 8, 8)).better
