@@ -109,9 +109,9 @@ def status(folder: Path) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("count", "every", "expected"),
     [
-        (100, None, {25, 50, 75, 100}),
-        (1000, None, {250, 500, 750, 1000}),
-        (6, None, {2, 3, 4, 6}),
+        (100, None, {6, 25, 56, 100}),
+        (1000, None, {62, 250, 562, 1000}),
+        (6, None, {1, 2, 3, 6}),
         (3, None, {1, 2, 3}),
         (1, None, {1}),
         (100, 0, set()),
@@ -190,11 +190,11 @@ def test_a_run_too_short_is_told_once_and_trains(tmp_path: Path) -> None:
     terminal = train(tmp_path / "run", evaluate__every=None)
     told = [text for text in terminal.said if "samples are not evaluated" in text]
     assert len(told) == 1
-    assert told[0].startswith("Step 3: ")
+    assert told[0].startswith("Step 1: ")
     assert "5% of the training time (evaluate.budget)" in told[0]
     assert "--evaluate-every N" in told[0]
     [(step, facts)] = events(tmp_path / "run", "evaluation_skipped")
-    assert (step, facts) == (3, {"budget": 0.05, "spent": 0.0})
+    assert (step, facts) == (1, {"budget": 0.05, "spent": 0.0})
     assert not distances(tmp_path / "run")
     assert not events(tmp_path / "run", "rescored")
     assert status(tmp_path / "run")["status"] == "finished"
@@ -206,7 +206,7 @@ def test_a_run_with_time_enough_is_evaluated_without_being_asked(
     """The near miss: the same run, if a step took a minute."""
     monkeypatch.setattr("safelight.train.trainer.Trainer._seconds", lambda self: (1.0, 3600.0))
     terminal = train(tmp_path / "run", evaluate__every=None)
-    assert [step for step, _ in events(tmp_path / "run", "evaluated")] == [3, 6, 9, 12]
+    assert [step for step, _ in events(tmp_path / "run", "evaluated")] == [1, 3, 7, 12]
     assert not any("not evaluated" in text for text in terminal.said)
 
 
@@ -492,7 +492,7 @@ def test_what_was_spent_before_counts_after_a_resume(tmp_path: Path, monkeypatch
     wasted(tmp_path / "run", 179.9)
     terminal = resume(tmp_path / "run")
     assert sum("samples are not evaluated" in text for text in terminal.said) == 1
-    assert [step for step, _ in distances(tmp_path / "run")] == [2, 5]
+    assert [step for step, _ in distances(tmp_path / "run")] == [0, 2]
 
 
 def test_a_budget_that_is_not_spent_is_left_after_a_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -500,7 +500,7 @@ def test_a_budget_that_is_not_spent_is_left_after_a_resume(tmp_path: Path, monke
     monkeypatch.setattr("safelight.train.trainer.Trainer._seconds", lambda self: (1.0, 3600.0))
     train(tmp_path / "run", crash_after=7, evaluate__every=None)
     resume(tmp_path / "run")
-    assert [step for step, _ in distances(tmp_path / "run")] == [2, 5, 8, 11]
+    assert [step for step, _ in distances(tmp_path / "run")] == [0, 2, 6, 11]
 
 
 def wasted(folder: Path, seconds: float) -> None:
