@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -139,6 +140,7 @@ class Evaluator:
         features = real_features(self._images, chosen, self.extractor, side=side, cache=self._cache)
         self.real = Real(features, self.extractor.label, components=config.evaluate.components)
         self.thumbnails = thumbnails_of(self._images, training, held, side, most=MOST_SEARCHED)
+        importlib.import_module("sklearn.cluster")  # takes a second the first time, which is no cost of an evaluation
         self._opened = True
         return time.perf_counter() - begun
 
