@@ -44,7 +44,7 @@ class Alternation(Terminal):
     """A screen that draws nothing: every `block` steps it stops the clock of the run and gives others their turns.
 
     `safelight train` itself cannot be cut into blocks, but it shows its progress after every step, and whatever the
-    screen does then happens on its time, in its thread. Progress is shown about ten times a second, so a block of the
+    screen does then happens on its time, in its thread. Progress is shown about four times a second, so a block of the
     run may be longer than it should: its time is counted in proportion. The first block of everybody is for warming up.
     """
 
