@@ -22,7 +22,7 @@ from safelight.evaluate.piles import pile_features
 from safelight.evaluate.pixels import quantise
 from safelight.evaluate.real import choose, real_features
 from safelight.evaluate.thumbnails import shrink, thumbnails_of
-from safelight.generate import Request, generate
+from safelight.generate import Request, counting, generate
 from safelight.run import RunFolder
 from safelight.session import LoadedModel, check_data
 
@@ -75,14 +75,8 @@ def assess_run(
     check_data(folder, images, force=False)
     training, held = hold_out(images, config.data.held_out)
     training = np.arange(len(images)) if training is None else training
-    side, done = config.data.image_size, 0
-
-    def tick(_: int, x: object) -> None:
-        nonlocal done
-        done += len(x)  # type: ignore[arg-type]
-        advance(done, request.count * request.steps)
-
-    samples = quantise(generate(loaded.model, config, request, on_step=tick))
+    side = config.data.image_size
+    samples = quantise(generate(loaded.model, config, request, on_step=counting(request, advance)))
     cache = cache_root(config.data, say)
     features = real_features(images, choose(training, REFERENCES), extractor, side=side, cache=cache)
     small = thumbnails_of(images, training, held, side, most=SEARCHED)

@@ -57,6 +57,18 @@ def generate(
     return torch.cat(done)
 
 
+def counting(request: Request, advance: Callable[[int, int], None]) -> Callable[[int, Tensor], None]:
+    """An `on_step` that tells a progress bar: (image steps done, of so many in all)."""
+    done = 0
+
+    def tick(_: int, x: Tensor) -> None:
+        nonlocal done
+        done += len(x)
+        advance(done, request.count * request.steps)
+
+    return tick
+
+
 def columns_for(config: Config) -> int | None:
     """A grid with one column per class, where there are few enough; else the grid's own choice."""
     classes = config.data.classes or 0

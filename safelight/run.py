@@ -11,6 +11,8 @@ from typing import Any
 
 from safelight.errors import UsageError
 
+HEARTBEAT_SECONDS = 2.0  # at most, between two signs of life in run.json
+
 
 @dataclass(frozen=True, slots=True)
 class RunFolder:

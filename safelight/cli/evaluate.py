@@ -109,10 +109,11 @@ class Command:
         for flag in ("sampler", "sample_steps", "guidance", "step", "ema", "raw", "out"):
             if getattr(self, flag):
                 raise UsageError(f"--{flag.replace('_', '-')} is for runs; here are two piles of images.")
+        generated, real = self.what
         most = whole("--count", self.count, at_least=1)
         terminal, how = Terminal(), self._how(str(choose_device(self.device or "auto")))
         with terminal.bar("Looking at images") as advance:
-            return assess_piles(*self.what, how, most=most, say=terminal.say, advance=advance)  # type: ignore[call-arg]
+            return assess_piles(generated, real, how, most=most, say=terminal.say, advance=advance)
 
     def _how(self, device: str) -> How:
         from safelight.assessment import How

@@ -58,20 +58,12 @@ class Command:
 
     def _draw(self, loaded: LoadedModel, request: Request) -> None:
         from safelight.cli.choices import writing
-        from safelight.generate import columns_for, generate
+        from safelight.generate import columns_for, counting, generate
         from safelight.pictures.grid import grid, save_images, save_png, to_uint8
         from safelight.terminal import Terminal
 
         with Terminal().bar("Sampling") as advance:
-            total = request.count * request.steps
-            done = 0
-
-            def tick(_: int, x: object) -> None:
-                nonlocal done
-                done += len(x)  # type: ignore[arg-type]
-                advance(done, total)
-
-            images = to_uint8(generate(loaded.model, loaded.config, request, on_step=tick))
+            images = to_uint8(generate(loaded.model, loaded.config, request, on_step=counting(request, advance)))
         with writing(self.out):
             if self._is_page():
                 save_png(grid(images, columns=columns_for(loaded.config)), self.out)

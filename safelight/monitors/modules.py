@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+NAMED = 16  # parameters that an event about gradients which are not finite names; it counts all
 MOST = 32  # parts of a network; more are put together
 
 

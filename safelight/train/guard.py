@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from safelight.config import Config
 from safelight.errors import Stopped
+from safelight.monitors.modules import NAMED
 from safelight.train.autopsy import describe_inputs, find_first_nonfinite
 from safelight.train.outlet import Outlet
 from safelight.train.scaling import LOWEST
 from safelight.train.step import Stepper, StepView
-
-NAMED_PARAMETERS = 16  # that the event names; it counts all
 
 
 class Guard:
@@ -27,7 +26,7 @@ class Guard:
         counters.refused += 1
         overflow = self._is_overflow(view)
         names = self._stepper.state.monitors.parts.nonfinite(view.norms)
-        gradients = {"nonfinite_gradients": names[:NAMED_PARAMETERS], "nonfinite_count": len(names)}
+        gradients = {"nonfinite_gradients": names[:NAMED], "nonfinite_count": len(names)}
         self._record.event(view.step, "refused", overflow=overflow, **gradients, **describe_inputs(view.inputs))
         if overflow:
             return None

@@ -17,7 +17,7 @@ from safelight.monitors.modules import trained
 from safelight.monitors.pool import Pool
 from safelight.record.sinks import open_sinks
 from safelight.record.store import Record
-from safelight.run import RunFolder
+from safelight.run import HEARTBEAT_SECONDS, RunFolder
 from safelight.train.build import Parts, environment, out_of_memory
 from safelight.train.checkpoint import Writer
 from safelight.train.checkpoint import steps as steps_on_disk
@@ -48,7 +48,6 @@ from safelight.vocabulary import (
     TIME_LEFT,
 )
 
-HEARTBEAT_SECONDS = 2.0
 TOLD_REJECTED = 1000  # files left out that the record names; data.json has all
 SYSTEM_EVERY = 16  # steps between looks at speed and memory
 

@@ -10,9 +10,7 @@ from typing import Any
 from safelight import __version__
 from safelight.errors import UsageError
 from safelight.record.store import Record
-from safelight.run import RunFolder, free_name, point_latest
-
-HEARTBEAT_SECONDS = 2.0
+from safelight.run import HEARTBEAT_SECONDS, RunFolder, free_name, point_latest
 
 
 class Journal:

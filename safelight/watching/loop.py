@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from safelight.config.tree import Prediction
 from safelight.diagnosis import Finding, diagnose
 from safelight.errors import UsageError
-from safelight.monitors.modules import trained
+from safelight.monitors.modules import NAMED, trained
 from safelight.monitors.monitors import Monitors
 from safelight.monitors.pool import Piece, Pool
 from safelight.vocabulary import LEARNING_RATE, LOSS, LOSS_SCALE, NONFINITE_PARAMETERS, REFUSED, SPEED
@@ -37,7 +37,6 @@ from safelight.watching.foreign import (
 from safelight.watching.hooks import Sight
 from safelight.watching.journal import Journal
 
-NAMED_PARAMETERS = 16  # that an event about gradients which are not finite names
 LONGEST_STEP = 1000  # micro-batches in one step
 
 
@@ -279,7 +278,7 @@ class Watch:
         for (step, norms), readings in zip(window, self._pool.flush(), strict=True):
             if norms is not None and readings.get(NONFINITE_PARAMETERS.name):
                 names = self._monitors.parts.nonfinite(norms)
-                self._record.event(step, "nonfinite", parameters=names[:NAMED_PARAMETERS], count=len(names))
+                self._record.event(step, "nonfinite", parameters=names[:NAMED], count=len(names))
         self._journal.beat(self._updates)
 
     def _safely(self, act: Callable[[], None]) -> None:

@@ -34,7 +34,7 @@ class Tracker(GeneralTracker):
 
     @on_main_process
     def start(self) -> None:
-        self._journal = self._journal or Journal(self._run, self._step, tell_aloud)
+        _ = self.tracker
 
     def watch(
         self, model: Any, optimizer: Any = None, *, ema: Any = None, schedule: Any = None, scaler: Any = None
