@@ -23,9 +23,9 @@ def diagnose(run: str | Path) -> list[Finding]:
 
 
 def examine(case: Case, rules: tuple[Rule, ...] = RULES) -> list[Finding]:
-    """One disease gives one finding: what is only a consequence of another is left out."""
+    """The worst first, and what is over last. Rules are told from each other by what they look at: one disease gives
+    one finding."""
     found: list[Finding] = []
-    hidden: set[str] = set()
     for rule in rules:
         try:
             finding = rule.look(case)
@@ -33,9 +33,7 @@ def examine(case: Case, rules: tuple[Rule, ...] = RULES) -> list[Finding]:
             finding = _broken(rule, error)
         if finding is not None:
             found.append(finding)
-            hidden |= set(rule.hides)
-    kept = [finding for finding in found if finding.cause not in hidden]
-    return sorted(kept, key=lambda finding: (finding.over is not None, ORDER.index(finding.severity), finding.step))
+    return sorted(found, key=lambda finding: (finding.over is not None, ORDER.index(finding.severity), finding.step))
 
 
 def _broken(rule: Rule, error: Exception) -> Finding:

@@ -24,5 +24,3 @@ class Rule:
     misses: str
     fix: str
     look: Callable[[Case], Finding | None]
-    hides: tuple[str, ...] = ()
-    """Causes that are only consequences of this one."""

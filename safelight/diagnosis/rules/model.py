@@ -87,6 +87,5 @@ RULES = (
         misses="A loss that reaches the network through a path that means nothing.",
         fix="Remove the detach() or no_grad(), call backward().",
         look=look_no_gradient_at_all,
-        hides=("optimizer.no-update",),
     ),
 )
