@@ -48,18 +48,32 @@ def estimate(images: int, device: torch.device = CPU, **settings: Any) -> int:
 # --- the trace ------------------------------------------------------------------------------------------------
 
 
+NO_HOLES = "MALLOC_MMAP_THRESHOLD_", "16384"  # every tensor is mapped by itself: no two runs differ by 1 %
+
+
+def really_taken(settings: list[str]) -> int:
+    script = [sys.executable, str(Path(unet_steps.__file__)), "48", *settings]
+    return int(subprocess.run(script, stdout=subprocess.PIPE, check=True).stdout)
+
+
 @linux
 @pytest.mark.parametrize("settings", [[], ["checkpointing"]], ids=str)
-def test_the_traced_peak_is_that_of_a_real_process(settings: list[str]) -> None:
-    """A network this small is mostly holes in the heap, and no two runs have the same: nine real ones of the second
-    case took 102 to 128 MB. So the middle one of five is compared."""
-    script = [sys.executable, str(Path(unet_steps.__file__)), "48", *settings]
-    runs = [int(subprocess.run(script, stdout=subprocess.PIPE, check=True).stdout) for _ in range(5)]
-    measured = sorted(runs)[2]
-    estimated = estimate(48, **dict.fromkeys(settings, True))
-    assert estimated == pytest.approx(measured, rel=0.15)
-    # The negative control: tensors alone are not the answer.
-    assert estimate(48, GPU, **dict.fromkeys(settings, True)) < 0.8 * measured
+def test_the_traced_peak_is_that_of_a_real_process(settings: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without holes in the heap. With them, the same real run takes 102 to 128 MB, or 155 to 172: what is left of
+    the estimate's error then is measured by bench/memory on networks that people train."""
+    monkeypatch.setenv(*NO_HOLES)
+    measured = really_taken(settings)
+    assert estimate(48, **dict.fromkeys(settings, True)) == pytest.approx(measured, rel=0.1)
+    # The negative control: what is kept for the backward pass must be counted.
+    assert estimate(24, **dict.fromkeys(settings, True)) < 0.8 * measured
+
+
+@linux
+def test_holes_are_part_of_a_real_process_and_of_the_traced_peak(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured, estimated = really_taken([]), estimate(48)
+    monkeypatch.setenv(*NO_HOLES)
+    assert measured > 1.15 * really_taken([])
+    assert estimated > 1.15 * estimate(48)
 
 
 def test_tensors_are_a_straight_line_in_the_batch() -> None:
