@@ -3,6 +3,7 @@
 SafelightError       1   something broke that the person cannot have caused
   UsageError         2   a wrong word on the command line or in a config
   DataError          3   images that are missing, unreadable or too few
+  PreflightError     3   something is wrong that was seen before the first step
   OutOfMemory        4   the model or batch does not fit
   Stopped            5   the run was ended by a diagnosis
   CheckpointError    1   nothing that can be loaded, or nowhere to save
@@ -32,6 +33,12 @@ class RunBusy(UsageError):
 
 class DataError(SafelightError):
     """Images that are missing, unreadable or too few."""
+
+    exit_code = 3
+
+
+class PreflightError(SafelightError):
+    """Something is wrong that was seen before the first step."""
 
     exit_code = 3
 

@@ -42,7 +42,6 @@ def generate(
 ) -> Tensor:
     """[count, channels, side, side] in [-1, 1], on the host. `weights` stand in for the model's own parameters
     during the call only; `on_step` is shown every batch at every timestep."""
-    scheduler = make_scheduler(request.sampler, make_schedule(config.diffusion), config.diffusion.prediction)
     device = next(model.parameters()).device
     done = []
     with evaluation_mode(model):
@@ -51,10 +50,29 @@ def generate(
             generators = sample_generators(request.seed, start, stop)
             shape = (config.data.channels or 3, config.data.image_size, config.data.image_size)
             noise = torch.stack([torch.randn(shape, generator=g) for g in generators]).to(device)
-            denoise = _denoiser(model, weights, config, request, torch.arange(start, stop, device=device))
-            images = sample(denoise, noise, scheduler, steps=request.steps, generators=generators, on_step=on_step)
-            done.append(images.cpu())
+            index = torch.arange(start, stop, device=device)
+            denoise = _denoiser(model, weights, config, request, index)
+            done.append(_draw(denoise, noise, config, request, generators, on_step).cpu())
     return torch.cat(done)
+
+
+def draw_from(model: nn.Module, noise: Tensor, config: Config, request: Request) -> Tensor:
+    """As `generate` does it, from given noise: what a probe drives with a network that knows the answer."""
+    index = torch.arange(len(noise), device=noise.device)
+    generators = sample_generators(request.seed, 0, len(noise))
+    return _draw(_denoiser(model, None, config, request, index), noise, config, request, generators)
+
+
+def _draw(
+    denoise: Denoiser,
+    noise: Tensor,
+    config: Config,
+    request: Request,
+    generators: list[torch.Generator],
+    on_step: Callable[[int, Tensor], None] | None = None,
+) -> Tensor:
+    scheduler = make_scheduler(request.sampler, make_schedule(config.diffusion), config.diffusion.prediction)
+    return sample(denoise, noise, scheduler, steps=request.steps, generators=generators, on_step=on_step)
 
 
 def counting(request: Request, advance: Callable[[int, int], None]) -> Callable[[int, Tensor], None]:

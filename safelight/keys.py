@@ -6,7 +6,7 @@ import hashlib
 
 STREAMS = (
     "order", "flip", "crop", "jitter", "balance", "shapes",
-    "timestep", "noise", "label_drop", "dropout", "init", "sample", "probe", "rescore", "evaluate",
+    "timestep", "noise", "label_drop", "dropout", "init", "sample", "probe", "rescore", "evaluate", "replacement",
 )  # fmt: skip
 
 

@@ -47,11 +47,13 @@ def resume(
     *,
     settings: Mapping[str, Any] | None = None,
     force: bool = False,
+    undo: int | None = None,
     model: nn.Module | None = None,
     **flags: Any,
 ) -> Run:
     """Carries a run on. A model of your own has to be given again: a run folder holds weights, never code."""
-    return session.resume(Path(run), settings=settings_of(flags) | dict(settings or {}), force=force, model=model)
+    chosen = settings_of(flags) | dict(settings or {})
+    return session.resume(Path(run), settings=chosen, force=force, undo=undo, model=model)
 
 
 def open(run: str | Path) -> Run:

@@ -101,6 +101,12 @@ def open_recorded(path: Path) -> RunFolder:
     return folder if folder.record.is_file() else open_run(path)
 
 
+def is_run(path: Path) -> bool:
+    """Whether a path is a run folder, or was meant to be one: it lies in `runs`, or has a record or a status."""
+    folder = RunFolder(path)
+    return folder.record.is_file() or folder.config.is_file() or "runs" in path.parts[-2:-1]
+
+
 def refuse_used(path: Path) -> None:
     """A folder that already holds a run, told before anything is read or built."""
     if os.path.lexists(RunFolder(path).config):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 from collections.abc import Mapping
@@ -21,16 +22,20 @@ from safelight.config.tree import Data
 from safelight.data.images import Images
 from safelight.data.page import summary
 from safelight.data.prepare import open_images
-from safelight.errors import CheckpointError, SafelightError, UsageError
+from safelight.diagnosis.finding import Finding
+from safelight.errors import CheckpointError, PreflightError, SafelightError, UsageError
 from safelight.files import RunLock, write_atomically
 from safelight.generate import Request, generate
 from safelight.model.memory import is_out_of_memory
 from safelight.model.unet import describe_unet
+from safelight.record.store import Record
 from safelight.run import RunFolder, create_run, free_name, open_run, point_latest, refuse_used
 from safelight.terminal import Terminal
 from safelight.train.build import Parts, build, build_model, environment, fit_to_data, out_of_memory
-from safelight.train.checkpoint import Loaded, clean, load, load_newest, steps
+from safelight.train.checkpoint import Loaded, clean, load, load_newest, steps, write
 from safelight.train.engine import busy_machine, choose_device
+from safelight.train.healer import undo as undo_act
+from safelight.train.preflight import Preflight, inspect, preflight
 from safelight.train.profiles import rebuild
 from safelight.train.state import check_shapes
 from safelight.train.trainer import Trainer
@@ -40,9 +45,10 @@ from safelight.train.trial import seconds_per_step
 SAME_BITS = {"checkpoint.every", "checkpoint.keep_last", "checkpoint.keep_every", "checkpoint.keep_best",
              "sample.every", "sample.count", "sample.sampler", "sample.steps", "sample.guidance", "data.workers",
              "data.source", "data.cache", "data.scan_workers", "data.max_bad", "data.max_pixels", "data.max_megabytes",
-             "data.max_seconds", "data.max_memory", "train.max_refused", "log.to", "evaluate.every", "evaluate.budget",
+             "data.max_seconds", "data.max_memory", "train.max_refused", "train.preflight", "log.to",
+             "evaluate.every", "evaluate.budget",
              "evaluate.samples", "evaluate.references", "evaluate.features", "evaluate.components",
-             "evaluate.significance"}  # fmt: skip
+             "evaluate.significance", "heal.enabled", "heal.budget"}  # fmt: skip
 SAME_MEANING = {"train.device", "train.accumulate", "train.threads", "model.compile", "model.channels_last",
                 "model.gradient_checkpointing"}  # fmt: skip
 
@@ -87,7 +93,7 @@ def train(
         _write_config(folder, parts)
         folder.report(asked_channels=asked.channels)
         point_latest(folder)
-        return _go(parts, folder, terminal)
+        return carry_out(parts, folder, terminal)
 
 
 def resume(
@@ -95,10 +101,12 @@ def resume(
     *,
     settings: Mapping[str, Any] | None = None,
     force: bool = False,
+    undo: int | None = None,
     model: nn.Module | None = None,
     terminal: Terminal | None = None,
 ) -> Run:
-    """Carries a run on from its newest checkpoint that verifies, to the very bytes it would have reached."""
+    """Carries a run on from its newest checkpoint that verifies, to the very bytes it would have reached. `undo`: the
+    number of an act in its journal that is to hold no longer."""
     terminal = terminal or Terminal()
     folder = open_run(path)
     with RunLock(folder.path):
@@ -122,16 +130,24 @@ def resume(
             parts.state.restore(loaded)
             _check_environment(loaded, terminal)
             terminal.say(f"Resumed from {loaded.path} at step {loaded.step} of {config.train.steps}.")
+        _undo(parts, folder, undo, terminal)
         if difference(old, parts.config):
             _write_config(folder, parts)
         if parts.state.counters.step >= config.train.steps:
             terminal.say("The run has reached its last step: nothing is left to train. For more: --steps N --force")
             Trainer(parts, folder, terminal).run()  # no step, but a snapshot or timelapse that a kill prevented
             return Run(folder.path, parts.config, parts.state.counters.step)
-        return _go(parts, folder, terminal)
+        return carry_out(parts, folder, terminal)
 
 
-def _go(parts: Parts, folder: RunFolder, terminal: Terminal) -> Run:
+def _undo(parts: Parts, folder: RunFolder, number: int | None, terminal: Terminal) -> None:
+    if number is not None:
+        terminal.say(undo_act(parts, number).told())
+        write(folder.checkpoints, parts.state.snapshot(environment()))  # at once: a kill must not bring it back
+
+
+def carry_out(parts: Parts, folder: RunFolder, terminal: Terminal) -> Run:
+    """The preflight, and the training from where the state stands to the last step."""
     started, config = time.time(), parts.config
     load = os.getloadavg()[0]  # before our own threads add to it
     terminal.first_screen(parts, folder, _seconds_per_step(parts))
@@ -142,7 +158,16 @@ def _go(parts: Parts, folder: RunFolder, terminal: Terminal) -> Run:
             f"Only {parts.batches.count} images for batches of {config.train.batch_size}: each image comes more than "
             "once in every batch."
         )
+    found = _preflight(parts, folder, terminal)
     trainer = Trainer(parts, folder, terminal)
+    if found is not None:
+        trainer.record.add(parts.state.counters.step, found.static)
+        if found.parameters:
+            trainer.record.event(parts.state.counters.step, "parameters", **found.parameters)
+    inspection = inspect(parts, terminal.say, looked_before=True)
+    if not config.model.compile:  # a hook would be compiled with it, and might change its arithmetic
+        inspection.attach()
+    parts.stepper.inspection = inspection
     try:
         with terminal.live():
             trainer.run()
@@ -155,11 +180,60 @@ def _go(parts: Parts, folder: RunFolder, terminal: Terminal) -> Run:
     return Run(folder.path, config, parts.state.counters.step)
 
 
+def _preflight(parts: Parts, folder: RunFolder, terminal: Terminal) -> Preflight | None:
+    """Tells what it finds; an error ends the run before its first step, unless the config says to go on."""
+    wanted = parts.config.train.preflight
+    if wanted == "off":
+        return None
+    try:
+        found = preflight(parts, terminal.say)
+    except RuntimeError as error:
+        if is_out_of_memory(error):
+            return None  # the first step will say so, or mend it
+        raise
+    for finding in found.findings:
+        if finding.severity != "info":
+            terminal.say(f"{finding.severity.capitalize()} {finding.code} {finding.cause}: {finding.summary}")
+            terminal.say(f"  To do: {finding.fix.text}")
+    if not found.errors or wanted == "tell":
+        return found
+    step = parts.state.counters.step
+    record = Record(folder.record, from_step=step, say=terminal.say)
+    for number, readings in sorted(found.readings.items()):
+        record.add(number, readings)
+    if found.parameters:
+        record.event(step, "parameters", **found.parameters)
+    for finding in found.errors:
+        record.finding(step, finding.code, **finding.to_json())
+    record.close()
+    first = found.errors[0]
+    folder.report(status="refused", step=step, last_finding=first.cause)
+    raise PreflightError(
+        f"The preflight found {first.code} {first.cause}: {first.summary} {first.fix.text} Nothing was trained. "
+        f"`safelight doctor {folder.path}` has the evidence; --set train.preflight=tell trains all the same."
+    )
+
+
+def look_before(config: Config, terminal: Terminal) -> list[Finding]:
+    """A preflight on its own: nothing is trained, and no folder is made."""
+    for warning in check(config):
+        terminal.say(f"Warning: {warning}")
+    choose_device(config.train.device)
+    images = _open_images(config.data, terminal)
+    parts = build(fit_to_data(config, images), images, terminal.say)
+    try:
+        return preflight(parts, terminal.say).findings
+    finally:
+        parts.feed.close()
+
+
 def _seconds_per_step(parts: Parts) -> float:
     try:
         return seconds_per_step(parts)
     except RuntimeError as error:
         if is_out_of_memory(error):
+            if parts.config.heal.enabled:
+                return math.nan  # the first step will find what fits
             raise out_of_memory(parts.config) from error
         raise
 

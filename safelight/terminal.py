@@ -120,7 +120,7 @@ class Terminal:
     def first_screen(self, parts: Parts, folder: RunFolder, seconds: float) -> None:
         config, step = parts.config, parts.state.counters.step
         epochs = parts.batches.epoch(config.train.steps)
-        left = duration((config.train.steps - step) * seconds)
+        left = duration((config.train.steps - step) * seconds) if math.isfinite(seconds) else "(not known yet)"
         self._table(
             f"safelight {__version__}",
             [

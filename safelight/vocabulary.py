@@ -68,6 +68,9 @@ LARGEST_MODE = Signal("diversity/largest_mode", "1", "Share of samples in the ki
 DIFFERENT_MODES = Signal("diversity/different_modes", "1", "Kinds of images clearly too frequent or too rare.")
 COPIES = Signal("copies/share", "1", "Share of samples much nearer to one training image than to any other.")
 COPIES_CHANCE = Signal("copies/chance", "1", "Chance that real images would have as many copies.")
+CHECK = Signal(
+    "check", "1", "Answer of a probe: identities that hold in every sound run, at the start and at a few steps.", True
+)
 EVALUATION = Signal("speed/evaluation", "1", "Share of the time that evaluations took so far.")
 SPEED = Signal("speed/images", "images/s", "Images trained on per second, pictures and checkpoints left out.")
 DATA_WAIT = Signal("speed/data_wait", "1", "Share of the step spent waiting for its batch.")

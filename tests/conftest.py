@@ -21,6 +21,7 @@ TINY = {
         "sample.steps": 3,
         "sample.count": 4,
         "evaluate.every": 0,
+        "train.preflight": "off",
         "ema.snapshots": 2,
     },
 }

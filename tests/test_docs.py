@@ -377,3 +377,18 @@ def test_every_rule_is_documented_in_its_own_words() -> None:
     page = (Path(__file__).parents[1] / "docs" / "diagnosis.md").read_text(encoding="utf-8")
     rows = [f"| {rule.code} | {rule.cause} | {rule.title} | {rule.alike} |" for rule in RULES]
     assert [row for row in rows if row not in page] == []
+
+
+def test_the_table_of_rules_is_up_to_date(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from safelight.diagnosis import reference as rules
+
+    page = ROOT / "docs" / "diagnosis.md"
+    assert rules.main(["--check", str(page)]) == 0, f"run: {rules.COMMAND}"
+    old = tmp_path / "diagnosis.md"
+    old.write_text(page.read_text(encoding="utf-8").replace("LOS001", "LOS000"), encoding="utf-8")
+    assert rules.main(["--check", str(old)]) == 1
+    assert "out of date" in capsys.readouterr().err
+    assert rules.main([str(old)]) == 0
+    assert rules.main(["--check", str(old)]) == 0
+    with pytest.raises(ValueError, match="no <!-- rules -->"):
+        rules.rewritten("# A page without markers")

@@ -21,7 +21,8 @@ LAYERS = [
     ["files"],
     ["config"],
     ["run", "record", "data", "diffusion", "model", "pictures", "monitors"],
-    ["generate", "export", "evaluate", "comparison", "diagnosis"],
+    ["generate", "export", "evaluate", "comparison", "diagnosis", "heal"],
+    ["probes"],
     ["train", "watching"],
     ["terminal"],
     ["session"],
@@ -35,7 +36,7 @@ RANK = {part: rank for rank, layer in enumerate(LAYERS) for part in layer}
 # Not an import, but a name that both have: see safelight/train/__init__.py.
 ALLOWED = {("train/__init__.py", "library")}
 
-LIGHT = ["vocabulary", "errors", "keys", "config", "run", "record", "terminal", "diagnosis", "comparison"]
+LIGHT = ["vocabulary", "errors", "keys", "config", "run", "record", "terminal", "diagnosis", "comparison", "heal"]
 HEAVY = {"torch", "diffusers", "accelerate", "safetensors", "PIL", "sklearn"}
 
 

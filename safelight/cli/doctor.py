@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from safelight.cli.options import RunPath
+from tyro.conf import Positional, arg
+
+from safelight.cli.options import File, Settings, Word, config_from
 
 if TYPE_CHECKING:
     from safelight.diagnosis import Finding
@@ -14,21 +17,60 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """Tell what is wrong with a run and why, from its record alone: while it trains, or after its death."""
+    """Tell what is wrong and why: with a run, from its record, while it trains or after its death; or with a data set
+    and settings, before anything is trained."""
 
-    run: RunPath
-    """The run folder."""
+    subject: Annotated[str, Positional, arg(metavar="RUN|DATA")]
+    """A run folder; or images as `train` takes them, for a preflight."""
+    preset: Word = None
+    """Of a preflight: digits, tiny, small or base."""
+    config: File = None
+    """Of a preflight: YAML file of settings, over the preset."""
+    set: Settings = ()
+    """Of a preflight: any setting, over everything else."""
     json: bool = False
     """Print JSON instead of a letter."""
 
-    def run_command(self) -> None:
-        from safelight.diagnosis import diagnose
+    @property
+    def data(self) -> str:
+        return self.subject
 
-        found = diagnose(self.run)
+    def run_command(self) -> None:
+        from safelight.run import is_run
+
+        if is_run(Path(self.subject)):
+            self._refuse_settings()
+            from safelight.diagnosis import diagnose
+
+            self._tell(diagnose(self.subject))
+            return
+        from safelight.errors import PreflightError
+
+        found = self._preflight()
+        self._tell(found)
+        if errors := [finding for finding in found if finding.severity == "error"]:
+            raise PreflightError(f"The preflight found {len(errors)} error{'s' * (len(errors) != 1)}.")
+
+    def _refuse_settings(self) -> None:
+        from safelight.errors import UsageError
+
+        if self.preset or self.config or self.set:
+            raise UsageError(
+                f"{self.subject} is a run, which has its settings. Leave out --preset, --config and --set."
+            )
+
+    def _preflight(self) -> list[Finding]:
+        config = config_from(self)
+        from safelight.session import look_before
+        from safelight.terminal import Terminal
+
+        return look_before(config, Terminal())
+
+    def _tell(self, found: list[Finding]) -> None:
         if self.json:
             print(json.dumps({"findings": [finding.to_json() for finding in found]}, indent=1))
         else:
-            print_letter(str(self.run), found)
+            print_letter(self.subject, found)
 
 
 def print_letter(run: str, found: list[Finding]) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from tyro.conf import Positional, UseAppendAction, arg
+from tyro.conf import FlagCreatePairsOff, Positional, UseAppendAction, arg
 
 from safelight.errors import UsageError
 
@@ -20,6 +20,7 @@ Number = Annotated[str | None, arg(metavar="N", help_behavior_hint="")]
 Word = Annotated[str | None, arg(metavar="NAME", help_behavior_hint="")]
 File = Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="")]
 Folder = Annotated[Path | None, arg(metavar="DIR", help_behavior_hint="")]
+Flag = Annotated[bool, FlagCreatePairsOff]
 Settings = Annotated[tuple[str, ...], UseAppendAction, arg(metavar="KEY=VALUE", help_behavior_hint="(repeatable)")]
 RunPath = Annotated[Path, Positional, arg(metavar="RUN")]
 Source = Annotated[str | None, Positional, arg(metavar="[DATA]", help_behavior_hint="")]
@@ -40,7 +41,8 @@ def settings_from(command: object) -> dict[str, Any]:
     """The settings that a command's flags stand for; --set comes last and so wins."""
     from safelight.config.flags import FLAGS
 
-    flags = {key: value for name, key in FLAGS.items() if (value := getattr(command, name, None)) is not None}
+    given = {key: getattr(command, name, None) for name, key in FLAGS.items()}
+    flags = {key: value for key, value in given.items() if value is not None and value is not False}
     return flags | read_settings(getattr(command, "set", ()))
 
 

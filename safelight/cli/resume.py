@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from safelight.cli.options import Number, RunPath, Settings, Word, settings_from
+from safelight.cli.options import Flag, Number, RunPath, Settings, Word, settings_from
+from safelight.errors import UsageError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +28,12 @@ class Command:
     """Steps between evaluations of samples; 0: none."""
     workers: Number = None
     """Threads that prepare batches ahead."""
+    heal: Flag = False
+    """Mend what can safely be mended from here on."""
+    no_heal: Flag = False
+    """Do nothing more to the run; what its journal says goes on."""
+    undo: Number = None
+    """Number of an act in the journal that is to hold no longer."""
     set: Settings = ()
     """Any setting; the difference is printed."""
     force: bool = False
@@ -34,9 +41,16 @@ class Command:
 
     def run_command(self) -> None:
         settings = settings_from(self)
+        if self.heal and self.no_heal:
+            raise UsageError("--heal and --no-heal exclude each other. Use one of them.")
+        if self.no_heal:
+            settings = {"heal.enabled": False} | settings
+        from safelight.config.resolve import convert
+
+        undo = None if self.undo is None else convert("--undo", self.undo, int)
         from safelight.run import open_run
 
         open_run(self.run)
         from safelight.session import resume
 
-        print(resume(self.run, settings=settings, force=self.force).path)
+        print(resume(self.run, settings=settings, force=self.force, undo=undo).path)

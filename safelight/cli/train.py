@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from safelight.cli.options import File, Folder, Number, Settings, Source, Word, config_from
+from safelight.cli.options import File, Flag, Folder, Number, Settings, Source, Word, config_from
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +46,8 @@ class Command:
     """Steps between pictures."""
     evaluate_every: Number = None
     """Steps between evaluations of samples; 0: none."""
+    heal: Flag = False
+    """Mend what can safely be mended: see docs/heal.md."""
     workers: Number = None
     """Threads that prepare batches ahead."""
     loggers: Word = None

@@ -46,6 +46,7 @@ POSITIVE = [
     "evaluate.samples",
     "evaluate.references",
     "evaluate.significance",
+    "heal.budget",
 ]
 NOT_NEGATIVE = [
     "data.workers",

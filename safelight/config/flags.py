@@ -18,6 +18,7 @@ FLAGS = {
     "checkpoint_every": "checkpoint.every",
     "sample_every": "sample.every",
     "evaluate_every": "evaluate.every",
+    "heal": "heal.enabled",
     "init": "model.init",
     "workers": "data.workers",
     "loggers": "log.to",

@@ -204,6 +204,9 @@ class Train:
     """Root of all randomness."""
     max_refused: int = 8
     """Non-finite updates in a row after which the run stops."""
+    preflight: Literal["stop", "tell", "off"] = "stop"
+    """Before the first step everything is tried out and put back; an error that is found stops the run with exit code
+    3, or is only told."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -257,6 +260,18 @@ class Evaluate:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Heal:
+    """What may be done to a run that falls ill. Every act is in its journal."""
+
+    enabled: bool = False
+    """Redo steps that went wrong by accident, leave out images that prove bad, go back and lower the learning rate
+    after a divergence, leave fp16 where it overflows without end, split batches that do not fit into memory. A healthy
+    run ends with the same bytes."""
+    budget: int = 5
+    """Acts in one run. A run that needs more stops."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Log:
     """Who is told what was measured, beside the record of the run."""
 
@@ -278,4 +293,5 @@ class Config:
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
     sample: Sample = field(default_factory=Sample)
     evaluate: Evaluate = field(default_factory=Evaluate)
+    heal: Heal = field(default_factory=Heal)
     log: Log = field(default_factory=Log)

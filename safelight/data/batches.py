@@ -64,6 +64,12 @@ class Batches:
         # Of each pile the current pass, the next, and as many more as one batch of a tiny set runs through.
         self._kept = sum(2 + batch_size // len(pile if pile is not None else images) for pile in self._piles)
         self._lock = threading.Lock()
+        self.quarantined: frozenset[int] = frozenset()
+        """Dataset indices that are not drawn: in their place comes another row of the same pile."""
+
+    def drawn_from(self) -> np.ndarray:
+        """Dataset indices that may be drawn."""
+        return np.concatenate([np.arange(len(self._images)) if pile is None else pile for pile in self._piles])
 
     def ids(self, step: int) -> np.ndarray:
         """Dataset index of each of the `batch_size` rows of this step; steps count from 0."""
@@ -102,7 +108,18 @@ class Batches:
                 now = passes == turn
                 picked = self._order(int(number), int(turn))[offsets[now]]
                 ids[chosen[now]] = picked if rows is None else rows[picked]
+        if self.quarantined:
+            self._replace(ids, positions, piles)
         return ids
+
+    def _replace(self, ids: np.ndarray, positions: np.ndarray, piles: np.ndarray) -> None:
+        """In place. Of each row the same whoever asks: a function of its place among all samples of the run."""
+        for place in np.flatnonzero(np.isin(ids, list(self.quarantined))):
+            rows = self._piles[piles[place]]
+            sound = np.setdiff1d(np.arange(len(self._images)) if rows is None else rows, list(self.quarantined))
+            assert len(sound), "every image of a pile is in quarantine"
+            word = _words(key(self._seed, "replacement"), int(positions[place]), 1)[0]
+            ids[place] = sound[int(word % np.uint64(len(sound)))]
 
     def _piles_of(self, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(pile, place in the endless row of passes over that pile) of each position."""

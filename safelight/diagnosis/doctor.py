@@ -13,6 +13,8 @@ from safelight.errors import UsageError
 from safelight.record.history import open_history
 from safelight.run import open_recorded
 
+LATER = 64  # steps: some causes are looked for less often than what follows from them
+
 
 def diagnose(run: str | Path) -> list[Finding]:
     """What is wrong with a run, the worst first; an empty list for one in which nothing was found."""
@@ -23,17 +25,56 @@ def diagnose(run: str | Path) -> list[Finding]:
 
 
 def examine(case: Case, rules: tuple[Rule, ...] = RULES) -> list[Finding]:
-    """The worst first, and what is over last. Rules are told from each other by what they look at: one disease gives
-    one finding."""
-    found: list[Finding] = []
+    """The worst first, and what is over last. One disease gives one finding: what only follows from another finding
+    is named there, and not told as a finding of its own."""
+    found: list[tuple[Rule, Finding]] = []
     for rule in rules:
         try:
-            finding = rule.look(case)
+            finding = rule.find(case)
         except Exception as error:  # a rule that breaks must not take the others with it
             finding = _broken(rule, error)
         if finding is not None:
-            found.append(finding)
-    return sorted(found, key=lambda finding: (finding.over is not None, ORDER.index(finding.severity), finding.step))
+            found.append((rule, finding))
+    kept = _without_consequences(found)
+    order = {rule.code: place for place, rule in enumerate(rules)}
+    return sorted(kept, key=lambda f: (f.over is not None, ORDER.index(f.severity), f.step, order[f.code]))
+
+
+def _without_consequences(found: list[tuple[Rule, Finding]]) -> list[Finding]:
+    """Those that no other finding explains. Where some explain each other in a circle, the earliest of them is kept."""
+    causes = [
+        [j for j, (other, cause) in enumerate(found) if _explains(other, cause, rule, finding)]
+        for rule, finding in found
+    ]
+    behind = [_reached(causes, place) for place in range(len(found))]
+    kept: list[Finding] = []
+    for place, (_, finding) in enumerate(found):
+        circle = [place, *(other for other in behind[place] if place in behind[other] and other != place)]
+        leads_on = any(place not in behind[other] for other in behind[place])
+        first = min(circle, key=lambda i: (found[i][1].step, ORDER.index(found[i][1].severity), i))
+        if not leads_on and first == place:
+            kept.append(finding)
+    return kept
+
+
+def _reached(causes: list[list[int]], place: int) -> set[int]:
+    seen: set[int] = set()
+    ahead = list(causes[place])
+    while ahead:
+        each = ahead.pop()
+        if each not in seen:
+            seen.add(each)
+            ahead += causes[each]
+    return seen
+
+
+def _explains(other: Rule, cause: Finding, rule: Rule, finding: Finding) -> bool:
+    """A cause of before explains what came with it or after it; one that came later does not."""
+    if other is rule or cause.severity == "info" or cause.step > finding.step + LATER:
+        return False
+    if "*" in rule.yields and "*" not in other.yields:
+        return True
+    return any(other.cause.startswith(start) for start in rule.yields if start != "*")
 
 
 def _broken(rule: Rule, error: Exception) -> Finding:

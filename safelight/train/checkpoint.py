@@ -28,6 +28,8 @@ from safelight.train.snapshot import Snapshot as Snapshot
 RESERVE = 32 << 20  # bytes left free, so that the record and the last words of a run still fit
 _LONGEST_PAUSE = 60.0  # seconds
 
+Kept = tuple[int | None, int | None]  # steps whose checkpoints are not deleted: the best, and the one to go back to
+
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
@@ -172,13 +174,13 @@ class Writer:
         """Whether a save is in flight, so that a caller need not clone a snapshot in vain."""
         return self._thread is not None and self._thread.is_alive()
 
-    def submit(self, snapshot: Snapshot, best: int | None) -> bool:
+    def submit(self, snapshot: Snapshot, best: int | None, safe: int | None = None) -> bool:
         """Start saving; False if one is still in flight. Nothing is ever queued."""
         self.poll()
         if self.busy:
             return False
         self._hurry.clear()
-        self._thread = threading.Thread(target=self._save, args=(snapshot, best), name="safelight-checkpoint")
+        self._thread = threading.Thread(target=self._save, args=(snapshot, best, safe), name="safelight-checkpoint")
         self._thread.start()
         return True
 
@@ -197,20 +199,21 @@ class Writer:
     def close(self) -> None:
         self.wait()
 
-    def _save(self, snapshot: Snapshot, best: int | None) -> None:
+    def _save(self, snapshot: Snapshot, best: int | None, safe: int | None) -> None:
         try:
             prepared = prepare(snapshot)
         except Exception as error:  # a second attempt could not end otherwise
             self._give_up(str(error), "")
             return
-        if not self._attempt(prepared, best, final=False) and not self._attempt(prepared, best, final=True):
+        kept = (best, safe)
+        if not self._attempt(prepared, kept, final=False) and not self._attempt(prepared, kept, final=True):
             return
         if self._failed_in_row:
             self._news.append(f"Saving works again: step {prepared.step} is saved.")
         self._failed_in_row, self.last_saved = 0, prepared.step
-        self._thin_out(prepared.step, best)
+        self._thin_out(prepared.step, kept)
 
-    def _attempt(self, prepared: Prepared, best: int | None, final: bool) -> bool:
+    def _attempt(self, prepared: Prepared, kept: Kept, final: bool) -> bool:
         try:
             commit(self._folder, prepared, self._disk)
         except Exception as error:
@@ -219,19 +222,18 @@ class Writer:
                 advice = "Free space there, or lower checkpoint.keep_last or checkpoint.keep_every."
                 self._give_up(reason, advice)
             else:
-                self._make_room(reason, best)
+                self._make_room(reason, kept)
             return False
         return True
 
-    def _make_room(self, reason: str, best: int | None) -> None:
+    def _make_room(self, reason: str, kept: Kept) -> None:
         """Keep two good ones, read to the last byte; then wait, the longer the more saves failed before."""
         removed: list[int] = []
         with contextlib.suppress(Exception):  # the second attempt reports what is wrong with the disk
             clean(self._folder, disk=self._disk)
-            last = self._last if self._last >= KEEP_ALL else 2
-            removed = retain(
-                self._folder, last=last, every=self._every, best=best, good=manifest.is_whole, disk=self._disk
-            )
+            last, (best, safe) = self._last if self._last >= KEEP_ALL else 2, kept
+            good, disk = manifest.is_whole, self._disk
+            removed = retain(self._folder, last=last, every=self._every, best=best, safe=safe, good=good, disk=disk)
         pause = min(2.0**self._failed_in_row, _LONGEST_PAUSE) if self._failed_in_row else 0.0
         room = f" Removed steps {removed} to make room." if removed else ""
         self._news.append(f"{reason}{room} It is tried once more{f' in {pause:.0f} s' if pause else ''}.")
@@ -251,9 +253,10 @@ class Writer:
             free = None
         return "free space is unknown" if free is None else f"{_megabytes(free)} are free"
 
-    def _thin_out(self, step: int, best: int | None) -> None:
+    def _thin_out(self, step: int, kept: Kept) -> None:
+        last, every, (best, safe) = self._last, self._every, kept
         try:
-            removed = retain(self._folder, last=self._last, every=self._every, best=best, now=step, disk=self._disk)
+            removed = retain(self._folder, last=last, every=every, best=best, safe=safe, now=step, disk=self._disk)
         except Exception as error:  # the new one is safe; only old ones could not be deleted
             self._news.append(f"Old checkpoints in {self._folder} could not be removed: {error}.")
             return

@@ -35,12 +35,20 @@ class Feed:
 
     def __init__(self, config: Config, batches: Batches, *, micro_batches: int, rank: int = 0, processes: int = 1):
         self.config, self.batches = config, batches
-        share = config.train.batch_size // processes
-        size = share // micro_batches
-        self.spans = [(rank * share + i * size, rank * share + (i + 1) * size) for i in range(micro_batches)]
+        self._rank, self._share = rank, config.train.batch_size // processes
+        self.split(micro_batches)
         self._workers = workers = config.data.workers or 0
         self._pool = ThreadPoolExecutor(workers, "safelight-feed") if workers else None
         self._ahead: dict[int, Future[list[Inputs]]] = {}
+
+    def split(self, micro_batches: int) -> None:
+        """Cuts every batch into so many pieces."""
+        size, start = self._share // micro_batches, self._rank * self._share
+        self.spans = [(start + i * size, start + (i + 1) * size) for i in range(micro_batches)]
+
+    def forget(self) -> None:
+        """Drops what was prepared ahead: it is to be cut or drawn otherwise."""
+        self._ahead = {}
 
     def take(self, step: int) -> list[Inputs]:
         """The micro-batches of a step; any step may be asked for at any time."""

@@ -16,15 +16,16 @@ class Guard:
 
     def __init__(self, config: Config, stepper: Stepper, record: Outlet) -> None:
         self._config, self._stepper, self._record = config, stepper, record
+        self.overflowed = False  # at the step that was judged last
 
     def judge(self, view: StepView, *, refused: bool) -> str | None:
         """Counts a refusal. Returns where the first non-finite value appeared once there were too many in a row."""
-        counters = self._stepper.state.counters
+        counters, self.overflowed = self._stepper.state.counters, False
         if not refused:
             counters.refused_in_row = 0
             return None
         counters.refused += 1
-        overflow = self._is_overflow(view)
+        overflow = self.overflowed = self._is_overflow(view)
         names = self._stepper.state.monitors.parts.nonfinite(view.norms)
         gradients = {"nonfinite_gradients": names[:NAMED], "nonfinite_count": len(names)}
         self._record.event(view.step, "refused", overflow=overflow, **gradients, **describe_inputs(view.inputs))
@@ -39,7 +40,7 @@ class Guard:
 
     def _is_overflow(self, view: StepView) -> bool:
         """fp16 looking for its scale: the update is refused, the scale halved, and nothing is wrong."""
-        fp16 = self._config.train.precision == "fp16"
+        fp16 = self._stepper.engine.precision == "fp16"
         return fp16 and bool(view.loss.isfinite().all()) and float(view.scale) > LOWEST
 
     def stopped(self, view: StepView, where: str) -> Stopped:

@@ -55,14 +55,13 @@ def make_optimizer(settings: Optimizer, model: nn.Module) -> torch.optim.AdamW:
     )
 
 
-def update(optimizer: torch.optim.AdamW, lr: float, refused: Tensor) -> None:
-    """One update, or none where `refused` is 1: decided on the device, without a host sync."""
+def prepare_update(optimizer: torch.optim.AdamW, lr: float, refused: Tensor) -> None:
+    """The next `step()` makes one update, or none where `refused` is 1: decided on the device, without a host sync."""
     for group in optimizer.param_groups:
         group["lr"] = lr
     # The fused kernels read `found_inf` (it is how torch's GradScaler skips a step): weights, moments and
     # step counters all stay untouched.
     optimizer.grad_scale, optimizer.found_inf = None, refused  # type: ignore[attr-defined]
-    optimizer.step()
 
 
 def optimizer_tensors(optimizer: torch.optim.AdamW, model: nn.Module) -> dict[str, Tensor]:
@@ -77,6 +76,7 @@ def optimizer_tensors(optimizer: torch.optim.AdamW, model: nn.Module) -> dict[st
 
 def load_optimizer(optimizer: torch.optim.AdamW, model: nn.Module, tensors: dict[str, Tensor]) -> None:
     names = dict(model.named_parameters())
+    optimizer.state.clear()  # a run that goes back to its start had none
     for full, value in tensors.items():
         name, _, part = full.rpartition("/")
         parameter = names[name]

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from safelight.diagnosis.finding import Finding
 from safelight.record.backlog import gather
 from safelight.record.sinks import Batch, Event, Histogram, Picture, Pump, Readings
 from safelight.record.store import Record
@@ -25,6 +26,10 @@ class Outlet:
         self._record, self._pump = record, pump
         self._readings: list[tuple[int, dict[str, float]]] = []
         self._sent = time.monotonic()
+
+    def replace(self, record: Record, pump: Pump | None) -> None:
+        """Goes on with others, opened from an earlier step; the old ones were closed."""
+        self._record, self._pump, self._readings = record, pump, []
 
     def add(self, step: int, numbers: Mapping[str, float]) -> None:
         self._record.add(step, numbers)
@@ -54,8 +59,14 @@ class Outlet:
         if self._pump is not None:
             self._pump.put(Batch(histograms=tuple(Histogram(step, name, *each) for name, each in found.items())))
 
-    def flush(self) -> None:
-        self._record.flush()
+    def finding(self, step: int, found: Finding) -> None:
+        self._record.finding(step, found.code, **found.to_json())
+        if self._pump is not None:
+            facts = {"cause": found.cause, "severity": found.severity, "summary": found.summary}
+            self._pump.put(Batch(events=(Event(step, "finding", facts),)))
+
+    def flush(self, *, wait: bool = False) -> None:
+        self._record.flush(wait=wait)
         self._send()
 
     def close(self, *, interrupted: bool = False) -> None:

@@ -39,6 +39,12 @@ class Probe:
         self._inputs, self._objective = inputs.moved(engine.send), objective
 
     @torch.no_grad()
+    def zero_level(self) -> float:
+        """The loss of a model that always answers zero: of one that knows nothing."""
+        noised = self._objective.corrupt(self._inputs.x0, self._inputs.noise, self._inputs.t)
+        return float(self._objective.loss(torch.zeros_like(noised.target), noised)[0].mean())
+
+    @torch.no_grad()
     def losses(self, state: State) -> tuple[float, float]:
         """(raw, averaged)."""
         noised = self._objective.corrupt(self._inputs.x0, self._inputs.noise, self._inputs.t)

@@ -81,18 +81,20 @@ def retain(
     last: int,
     every: int,
     best: int | None,
+    safe: int | None = None,
     now: int | None = None,
     good: Callable[[Path, Disk], bool] = manifest.looks_whole,
     disk: Disk = DISK,
 ) -> list[int]:
-    """Delete all but the newest `last`, the multiples of `every` and `best`; only after a verified write.
+    """Delete all but the newest `last`, the multiples of `every`, `best`, and `safe`, which a run may go back to; only
+    after a verified write.
 
     Damaged ones do not count and are not deleted. With `now`, checkpoints of later steps belong to a future
     that was given up when training went back; they go too, or a restart would pick them.
     """
     known = {step: path for step, path in sorted(_by_step(folder).items()) if good(path, disk)}
     past = [step for step in known if now is None or step <= now]
-    keep = {step for step in past if step == best or (every and step % every == 0)}
+    keep = {step for step in past if step in (best, safe) or (every and step % every == 0)}
     keep |= set(past[-max(last, 1) :])
     removed = [step for step in known if past and step not in keep]
     discard([known[step] for step in removed], disk)

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from safelight.errors import CheckpointError
+from safelight.heal.alarms import Watch
+from safelight.heal.journal import Journal, read_journal
 from safelight.monitors.monitors import Monitors
 from safelight.train.checkpoint import Loaded, Snapshot
 from safelight.train.clipping import Clipper
@@ -29,6 +31,8 @@ class Counters:
     best_evaluated: bool = False
     seconds: float = 0.0  # spent training, over all sittings
     evaluation_seconds: float = 0.0
+    lowest_probe: float = float("inf")  # loss of the fixed training images under the raw weights
+    good_step: int | None = None  # the newest checkpoint that is fit to go back to
 
 
 @dataclass(slots=True)
@@ -42,6 +46,8 @@ class State:
     scale: LossScale
     monitors: Monitors
     counters: Counters = field(default_factory=Counters)
+    journal: Journal = field(default_factory=Journal)
+    watch: Watch = field(default_factory=Watch)
 
     def snapshot(self, environment: dict[str, Any]) -> Snapshot:
         """A clone of everything in host memory: the one pause that a checkpoint costs the training."""
@@ -68,7 +74,7 @@ class State:
         return Snapshot(
             step=self.counters.step,
             tensors={stem: _cloned(group) for stem, group in tensors.items()},
-            state=counters | scalars,
+            state=counters | scalars | {"journal": self.journal.to_json(), "watch": self.watch.to_json()},
             environment=environment,
         )
 
@@ -86,10 +92,12 @@ class State:
         load_optimizer(self.optimizer, self.model, loaded.tensors["optimizer"])
         self.monitors.restore(loaded.tensors.get("monitors", {}))
         self.clipper.running.fill_(loaded.state["clip_running"])
-        self.scale.scale.fill_(loaded.state["loss_scale"])
-        self.scale.good_steps.fill_(loaded.state["good_steps"])
+        if self.scale.active:  # a run that left fp16 may go back to where it had a scale
+            self.scale.scale.fill_(loaded.state["loss_scale"])
+            self.scale.good_steps.fill_(loaded.state["good_steps"])
         known = {name: loaded.state[name] for name in Counters.__slots__ if name in loaded.state}
         self.counters = Counters(**known)  # runs of before there were evaluations know nothing of them
+        self.journal, self.watch = read_journal(loaded.state.get("journal")), Watch(**loaded.state.get("watch", {}))
 
 
 def _cloned(group: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -14,11 +15,13 @@ from safelight.keys import key
 from safelight.model.unet import predict
 from safelight.monitors.monitors import Small
 from safelight.monitors.pool import Piece
+from safelight.probes.inspection import Inspection
+from safelight.probes.specimen import Specimen
 from safelight.train.clipping import global_norm
 from safelight.train.ema import MAIN
 from safelight.train.engine import Engine
 from safelight.train.feed import Inputs
-from safelight.train.optimizer import learning_rate, update
+from safelight.train.optimizer import learning_rate, prepare_update
 from safelight.train.state import State
 
 
@@ -35,6 +38,14 @@ class StepView:
     refused: Tensor  # 1 where the update was refused
     lr: float
     readings: Sequence[Piece]  # of the monitors
+
+
+class Judge(Protocol):
+    """Asked once all is known and nothing is touched yet: may have the step made again, with these inputs."""
+
+    def __call__(
+        self, step: int, inputs: Sequence[Inputs], loss: Tensor, norm: Tensor, refused: Tensor
+    ) -> Sequence[Inputs] | None: ...
 
 
 class Stepper:
@@ -54,8 +65,13 @@ class Stepper:
         self.monitors = state.monitors if watched else None
         self.state, self.network = state, network  # network: the model, or the model compiled or wrapped
         self._parameters = [p for p in state.model.parameters() if p.requires_grad]
+        self.optimizer_settings = config.optimizer  # healing may lower the learning rate
+        self.judge: Judge | None = None
+        self.inspection: Inspection | None = None
+        self._specimens: list[Specimen] | None = None  # of the step that is being taken
 
     def take(self, inputs: Sequence[Inputs], step: int) -> StepView:
+        self._specimens = None if self.inspection is None else []
         first = self.accumulate(inputs[0], step)
         small = self._small(inputs) if self.monitors is not None else None
         loss = torch.cat([first, *(self.accumulate(micro, step) for micro in inputs[1:])])
@@ -67,11 +83,17 @@ class Stepper:
 
         # Refused on all processes together, before anything is touched: weights, moments, counters stay clean.
         refused = self.engine.any(1 - (norm.isfinite() & loss.isfinite().all()).float())
+        if self.judge is not None and (again := self.judge(step, inputs, loss, norm, refused)) is not None:
+            state.optimizer.zero_grad(set_to_none=True)
+            return self.take(again, step)
         limit = state.clipper.clip(gradients, norm)
-        lr = learning_rate(self.config.optimizer, step, self.config.train.steps)
+        lr = learning_rate(self.optimizer_settings, step, self.config.train.steps)
         if self.monitors is not None:
             self.monitors.before_update(step, gradients)
-        update(state.optimizer, lr, refused)
+        prepare_update(state.optimizer, lr, refused)
+        if self.inspection is not None:
+            self.inspection.before_update()
+        state.optimizer.step()
         state.optimizer.zero_grad(set_to_none=True)
         scale = state.scale.scale
         state.scale.adjust(refused)
@@ -90,6 +112,9 @@ class Stepper:
                 small=small,
                 average=state.averages.shadows[MAIN],
             )
+        specimens, self._specimens = self._specimens, None
+        if self.inspection is not None and specimens is not None:
+            readings = [*readings, *self.inspection.after_update(specimens)]
         return StepView(step, inputs, loss, norms, norm, scale, refused, lr, readings)
 
     @torch.no_grad()
@@ -105,6 +130,10 @@ class Stepper:
         """Forward and backward of one micro-batch; returns its unweighted losses."""
         noised, answer = self.forward(micro, step)
         plain, weighted = self.objective.loss(answer, noised)
+        if self.inspection is not None and self._specimens is not None:
+            call = self.inspection.take_call()
+            told = weighted.detach(), micro.t, micro.x0, micro.noise, noised.x_t, noised.target, answer.detach()
+            self._specimens.append(Specimen(*told, micro.labels, call))
         # The sum over a micro-batch divided by the whole batch: any number of micro-batches adds up the same.
         (weighted.sum() * (self.state.scale.scale / self.config.train.batch_size)).backward()
         return plain.detach()

@@ -2,33 +2,40 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 from safelight.config import Config
 from safelight.config.resolve import to_dict
 from safelight.data.page import summary
-from safelight.errors import CheckpointError, Interrupted
+from safelight.errors import CheckpointError, Interrupted, Stopped
+from safelight.heal.alarms import is_good
 from safelight.model.memory import is_out_of_memory
 from safelight.monitors.histograms import weight_histograms
 from safelight.monitors.modules import trained
 from safelight.monitors.pool import Pool
-from safelight.record.sinks import open_sinks
+from safelight.record.sinks import Pump, open_sinks
 from safelight.record.store import Record
 from safelight.run import HEARTBEAT_SECONDS, RunFolder
 from safelight.train.build import Parts, environment, out_of_memory
-from safelight.train.checkpoint import Writer
+from safelight.train.casebook import Casebook
+from safelight.train.checkpoint import Writer, write
 from safelight.train.checkpoint import steps as steps_on_disk
 from safelight.train.ema import MAIN, snapshot_steps
 from safelight.train.evaluation import evaluation_steps
 from safelight.train.examiner import Examiner
 from safelight.train.guard import Guard
+from safelight.train.healer import Healer
 from safelight.train.interrupts import Interrupts
+from safelight.train.orders import GoBack, Spent
 from safelight.train.outlet import Outlet
+from safelight.train.physician import Physician
 from safelight.train.profiles import snapshot_profiles
 from safelight.train.retention import KEEP_ALL
+from safelight.train.rollback import find_good, give_up_future
 from safelight.train.speed import Speedometer
 from safelight.train.stages import Drawn, attempt, draw_stage, draw_timelapse, stage_steps
 from safelight.train.step import StepView
@@ -86,7 +93,7 @@ class Trainer:
         keep = self.config.checkpoint
         self.writer = Writer(folder.checkpoints, last=keep.keep_last, every=keep.keep_every, say=screen.say)
         self.profile_writer = Writer(folder.snapshots, last=KEEP_ALL, every=0, say=screen.say)
-        self.record = self._open_outlet()
+        self.record = Outlet(*self._open_record(self.state.counters.step))
         if self.state.counters.step == 0:
             found = summary(parts.images, self.config.data)
             self.record.event(0, "data", **found | {"rejected": found["rejected"][:TOLD_REJECTED]})
@@ -94,6 +101,10 @@ class Trainer:
         self._examiner = Examiner(parts, self.record, screen.say, folder)
         self._snapshots = set(snapshot_steps(self.config.ema.snapshots, self.config.train.steps))
         self._guard = Guard(self.config, parts.stepper, self.record)
+        self._casebook = Casebook(self.state, self.record, folder, screen.say)
+        self._casebook.retell(self.state.counters.step)
+        self._healer = Healer(parts, self._casebook.tell)
+        self._physician = Physician(folder, self.record, screen.say)
         self._speed = Speedometer()
         self._seconds_before = self.state.counters.seconds
         self._pool = Pool(self.record)
@@ -101,13 +112,14 @@ class Trainer:
         self._saved = 0  # the step that was handed to the writer last
         self._beat = 0.0
 
-    def _open_outlet(self) -> Outlet:
-        step, say = self.state.counters.step, self.screen.say
+    def _open_record(self, step: int) -> tuple[Record, Pump | None]:
+        """From this step on; what was told of it and later ones before is forgotten."""
+        say = self.screen.say
         names = dict.fromkeys(self.config.log.to)
         settings = to_dict(self.config)
         folder, name = self.folder.path, self.folder.path.name
         pump = open_sinks(names, folder, config=settings, run_name=name, from_step=step, say=say) if names else None
-        return Outlet(Record(self.folder.record, from_step=step, say=say), pump)
+        return Record(self.folder.record, from_step=step, say=say), pump
 
     def run(self) -> None:
         """Trains to the end, or to the first signal, or to a diagnosis; whatever happens, the state is saved."""
@@ -134,6 +146,28 @@ class Trainer:
         self.folder.report(status="training", step=counters.step, steps=self.config.train.steps)
         if counters.step in self._snapshots:
             self._keep_profiles()  # a kill may have come between the checkpoint and the snapshot of one step
+        if self._healer.enabled and counters.step == 0:
+            self._save_start()
+        try:
+            while not self._reaches_the_end(interrupts):
+                pass
+        except Spent as spent:
+            self._stop(spent.reason, spent.stopped(self.config.heal.budget, self.state.journal.acts))
+        attempt("The final evaluation", self._rescore, self.screen.say)
+        self._physician.visit(self.state.counters.step, at_last=True)
+        self.folder.report(status="finished", step=self.state.counters.step)
+
+    def _reaches_the_end(self, interrupts: Interrupts) -> bool:
+        """False where the run had to go back."""
+        try:
+            self._advance(interrupts)
+        except GoBack as order:
+            self._go_back(order)
+            return False
+        return True
+
+    def _advance(self, interrupts: Interrupts) -> None:
+        counters = self.state.counters
         while counters.step < self.config.train.steps:
             view = self._step(counters.step)
             counters.step += 1
@@ -151,14 +185,19 @@ class Trainer:
             if due and counters.step < self.config.train.steps:
                 self._save(wait=False)
         self._finish()
-        attempt("The final evaluation", self._rescore, self.screen.say)
-        self.folder.report(status="finished", step=counters.step)
 
     def _step(self, step: int) -> StepView:
-        with self._speed.waiting():
-            inputs = [micro.moved(self.parts.engine.send) for micro in self.parts.feed.take(step)]
-        with self._speed.working():
-            return self.parts.stepper.take(inputs, step)
+        while True:
+            self._healer.prepare(step)
+            with self._speed.waiting():
+                inputs = [micro.moved(self.parts.engine.send) for micro in self.parts.feed.take(step)]
+            with self._speed.working():
+                try:
+                    return self.parts.stepper.take(inputs, step)
+                except (RuntimeError, MemoryError) as error:
+                    if not self._healer.may_split(error):
+                        raise
+            self._healer.split(step)  # outside the handler: the traceback would keep the failed pass alive
 
     def _look(self, view: StepView) -> None:
         """Reads the device once per window: a copy waits for all the work that is queued before it."""
@@ -178,18 +217,59 @@ class Trainer:
         readings = self._pool.flush()
         for seen, reading in zip(views, readings, strict=True):
             self._read(seen, refused=bool(reading[REFUSED.name]))
+            self._heal(seen, reading)
             if seen.step % SYSTEM_EVERY == 0:
                 self._tell_system(seen.step)
         self._show(views[-1], readings[-1])
+        self._physician.visit(self.state.counters.step)
 
     def _read(self, view: StepView, *, refused: bool) -> None:
         where = self._guard.judge(view, refused=refused)
         if self.state.counters.refused_in_row == 1:
             self.screen.say(f"Step {view.step}: the loss or gradient is not finite; the update was refused.")
         if where is not None:
-            self._save(wait=True)
-            self.folder.report(status="stopped", step=self.state.counters.step, last_finding=f"non-finite: {where}")
-            raise self._guard.stopped(view, where)
+            self._healer.despair(view.step, where)
+            self._stop(f"non-finite: {where}", self._guard.stopped(view, where))
+
+    def _stop(self, finding: str, error: Stopped) -> NoReturn:
+        self._healer.enabled = False
+        self._save(wait=True)
+        self.folder.report(status="stopped", step=self.state.counters.step, last_finding=finding)
+        raise error
+
+    def _heal(self, view: StepView, reading: Mapping[str, float]) -> None:
+        refused, overflow = bool(reading[REFUSED.name]), self._guard.overflowed
+        self._healer.read(view.step, view.inputs, reading[LOSS.name], refused=refused, overflow=overflow)
+
+    def _save_start(self) -> None:
+        """What a run goes back to that falls ill before its first checkpoint."""
+        self.state.counters.lowest_probe = self.parts.probe.losses(self.state)[0]
+        self.state.counters.good_step = 0
+        attempt(
+            "The first checkpoint",
+            lambda: write(self.folder.checkpoints, self.state.snapshot(environment())),
+            self.screen.say,
+        )
+
+    def _go_back(self, order: GoBack) -> None:
+        """Nothing of the steps that are given up may be left: not in memory, on disk, or in the record."""
+        self.writer.wait()
+        self.profile_writer.wait()
+        loaded = find_good(self.folder.checkpoints, self.state.counters.good_step)
+        if loaded is None:
+            self._stop(order.reason, order.without_checkpoint(self.config.optimizer.lr))
+        act = self._healer.go_back(order, loaded)
+        give_up_future(self.folder.checkpoints, loaded.step)
+        give_up_future(self.folder.snapshots, loaded.step)
+        write(self.folder.checkpoints, self.state.snapshot(environment()))  # the same, with the act in its journal
+        self.record.close()
+        self.record.replace(*self._open_record(loaded.step))
+        self._window, self._pool, self._saved = [], Pool(self.record), loaded.step
+        self._examiner = Examiner(self.parts, self.record, self.screen.say, self.folder)  # forgets a best that is gone
+        self._casebook.retell(loaded.step)
+        if self.parts.stepper.inspection is not None:
+            self.parts.stepper.inspection.forget()
+        self.screen.say(act.told())
 
     def _pace(self) -> tuple[float, float]:
         """(images per second, seconds left)."""
@@ -266,12 +346,13 @@ class Trainer:
         counters = self.state.counters
         self._drain()
         self.record.flush()  # what lies before a checkpoint is never trained again, so it must not be lost
-        if wait:
+        if wait or self._healer.enabled:  # the checkpoint that a run goes back to must not depend on the disk's speed
             self.writer.wait()
         elif self.writer.busy:
             self.record.event(counters.step, "checkpoint_skipped", reason="the one before is still being written")
             return
         raw, averaged = self.parts.probe.losses(self.state)
+        self._mark_good(raw)
         self.record.add(counters.step - 1, {PROBE_RAW.name: raw, PROBE_EMA.name: averaged})
         if self.parts.held_probe is not None:
             raw, averaged = self.parts.held_probe.losses(self.state)
@@ -281,10 +362,18 @@ class Trainer:
             counters.best_step = counters.best_step if counters.best_evaluated else counters.step
         counters.seconds = self._seconds_before + self._speed.seconds
         best = counters.best_step if self.config.checkpoint.keep_best else None
-        self.writer.submit(self.state.snapshot(environment()), best)
+        safe = counters.good_step if self._healer.enabled else None
+        self.writer.submit(self.state.snapshot(environment()), best, safe)
         self._saved = counters.step
         if wait:
             self.writer.wait()
+
+    def _mark_good(self, probe: float) -> None:
+        """Only at steps that are planned: where a signal happened to save must not decide what a run goes back to."""
+        counters = self.state.counters
+        counters.lowest_probe = min(counters.lowest_probe, probe) if math.isfinite(probe) else counters.lowest_probe
+        if counters.step % checkpoint_interval(self.config) == 0 and is_good(probe, counters.lowest_probe):
+            counters.good_step = counters.step
 
     def _finish(self) -> None:
         if self.state.counters.step not in steps_on_disk(self.folder.checkpoints):

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from safelight.errors import UsageError
 
 
-def log_snr_of(schedule: Any) -> np.ndarray | None:
-    """[timesteps] of a diffusers scheduler or of alphas_cumprod itself; None where there is none."""
+def alphas_of(schedule: Any) -> Tensor | None:
+    """[timesteps] float64 on the host, of a diffusers scheduler or of alphas_cumprod itself."""
     if schedule is None:
         return None
     table = (
@@ -27,13 +27,18 @@ def log_snr_of(schedule: Any) -> np.ndarray | None:
             f"schedule is a {type(schedule).__name__} without alphas_cumprod. Give a diffusers scheduler that has it, "
             "or a tensor of alphas_cumprod, one for each timestep; or leave schedule out."
         )
-    alphas = torch.as_tensor(table).detach().double().cpu().numpy()
+    alphas = torch.as_tensor(table).detach().double().cpu()
     if alphas.ndim != 1 or len(alphas) < 2 or not ((alphas >= 0) & (alphas <= 1)).all():
         raise UsageError(
             f"schedule should be alphas_cumprod: one number between 0 and 1 for each timestep. It has the shape "
             f"{tuple(alphas.shape)} and numbers from {alphas.min():g} to {alphas.max():g}."
         )
-    return np.log(np.clip(alphas, 1e-12, None)) - np.log(np.clip(1 - alphas, 1e-12, None))
+    return alphas
+
+
+def log_snr_of(alphas: Tensor) -> np.ndarray:
+    kept = alphas.numpy()
+    return np.log(np.clip(kept, 1e-12, None)) - np.log(np.clip(1 - kept, 1e-12, None))
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
@@ -59,16 +64,6 @@ def is_first_process() -> bool:
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return torch.distributed.get_rank() == 0
     return os.environ.get("RANK", "0") in ("0", "")
-
-
-def timesteps_among(inputs: Sequence[Any], named: Mapping[str, Any]) -> Tensor | None:
-    """One whole number for each sample, among what a denoiser is called with: model(x, t, …)."""
-    samples = next((x for x in (*inputs, *named.values()) if isinstance(x, Tensor) and x.dim() > 1), None)
-    given = [*inputs[1:2], *(named.get(name) for name in ("timestep", "timesteps", "t", "time"))]
-    for t in given:
-        if isinstance(t, Tensor) and samples is not None and t.shape == samples.shape[:1] and not t.is_floating_point():
-            return t.detach()
-    return None
 
 
 def bare_optimizer(optimizer: Any) -> torch.optim.Optimizer:

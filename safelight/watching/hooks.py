@@ -1,4 +1,4 @@
-"""What can be seen of a foreign loop without its help: gradients before an update, refusals, timesteps."""
+"""What can be seen of a foreign loop without its help: gradients before an update, and refusals."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ import torch
 from torch import Tensor, nn
 
 from safelight.monitors.modules import norms_of
-from safelight.watching.foreign import bare_optimizer, is_compiled, timesteps_among, unwrapped
+from safelight.watching.foreign import bare_optimizer
 
 Guarded = Callable[[Callable[[], None]], None]  # runs a look of ours so that a fault of it stays ours
 
 
 class Sight:
-    """Hooks on the optimizer, on the gradient scaler and on the model; all of them come off again."""
+    """Hooks on the optimizer and on the gradient scaler; all of them come off again."""
 
     def __init__(
         self,
-        model: nn.Module,
         parameters: Sequence[nn.Parameter],
         optimizer: Any,
         scaler: Any,
@@ -35,7 +34,6 @@ class Sight:
         self.skipped = False  # whether a scaler kept the optimizer from it
         self.scale: Tensor | None = None
         self.lr: float | Tensor | None = None  # not known before the first update
-        self.t: Tensor | None = None  # of the last forward pass with gradients
         self._parameters, self._before_update, self._safely = list(parameters), before_update, safely
         self._undo: list[Callable[[], None]] = []
         if optimizer is not None:
@@ -44,9 +42,6 @@ class Sight:
             if (scaler := scaler or getattr(optimizer, "scaler", None)) is not None:  # accelerate's has one
                 with suppress(AttributeError, TypeError):  # one that lets nothing be hung on it is not counted
                     self._look_at_refusals(scaler, bare)
-        if not is_compiled(model):  # a hook would be compiled with it, and might change its arithmetic
-            handle = unwrapped(model).register_forward_pre_hook(self._look_at_inputs, with_kwargs=True)
-            self._undo.append(handle.remove)
 
     def clear(self) -> None:
         """Before the next update."""
@@ -122,9 +117,3 @@ class Sight:
 
         scaler.step = seen
         self._undo.append(restore)
-
-    def _look_at_inputs(self, _: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
-        if torch.compiler.is_compiling():
-            return
-        if torch.is_grad_enabled():  # not of samples that are drawn meanwhile
-            self._safely(lambda: setattr(self, "t", timesteps_among(inputs, named)))

@@ -14,7 +14,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -24,9 +23,14 @@ from safelight.errors import UsageError
 from safelight.monitors.modules import NAMED, trained
 from safelight.monitors.monitors import Monitors
 from safelight.monitors.pool import Piece, Pool
-from safelight.vocabulary import LEARNING_RATE, LOSS, LOSS_SCALE, NONFINITE_PARAMETERS, REFUSED, SPEED
+from safelight.probes.inspection import Inspection, Subject
+from safelight.probes.sampler import accepts
+from safelight.probes.specimen import Declared, Specimen
+from safelight.vocabulary import DATA_WAIT, LEARNING_RATE, LOSS, LOSS_SCALE, NONFINITE_PARAMETERS, REFUSED, SPEED
 from safelight.watching.foreign import (
+    alphas_of,
     bare_optimizer,
+    is_compiled,
     is_first_process,
     log_snr_of,
     per_sample,
@@ -38,6 +42,8 @@ from safelight.watching.hooks import Sight
 from safelight.watching.journal import Journal
 
 LONGEST_STEP = 1000  # micro-batches in one step
+WAITS, SHORTEST_WAIT = 16, 0.004  # steps between tellings; seconds
+LEFT = 3  # micro-batches whose gradients were cleared without an update: once may be a loop that skips a bad one
 
 
 def watch(
@@ -59,8 +65,9 @@ def watch(
     `run`: the folder of the record; without it runs/watch-1, runs/watch-2, … `schedule`: a diffusers scheduler or a
     tensor of alphas_cumprod, which the loss by noise level needs. `scaler`: a torch.amp.GradScaler, so that updates it
     skips are counted; accelerate's is found by itself. `step`: updates that were made before, when a loop is carried
-    on: what was recorded from there on is replaced. `prediction` (epsilon, sample, v_prediction), `sampler` and `data`
-    are for the diagnosis, which does not look at them yet.
+    on: what was recorded from there on is replaced. For the diagnosis: `prediction` (epsilon, sample, v_prediction),
+    what the model is asked for; `sampler(model, noise)`, which returns samples and uses only the model it is given;
+    `data`, a tensor, an array or a Dataset of images as the loop trains on them.
 
     With several processes the first one is watched; the others get a bystander, which does nothing. Gradients are the
     same on all of them; the losses are those of the first one's share of the batch.
@@ -69,7 +76,10 @@ def watch(
     if not is_first_process():
         return Bystander()
     say = say or tell_aloud
-    given = Given(model, optimizer, ema=ema, schedule=log_snr_of(schedule), scaler=scaler)
+    given = Given(
+        model, optimizer, ema=ema, schedule=alphas_of(schedule), scaler=scaler,
+        prediction=prediction, sampler=sampler, data=data,
+    )  # fmt: skip
     return Watch(given, Journal(run, step, say), step, say)
 
 
@@ -80,15 +90,24 @@ class Given:
     model: nn.Module
     optimizer: Any
     ema: Any = None
-    schedule: np.ndarray | None = None
-    """log SNR of each timestep."""
+    schedule: Tensor | None = None
+    """alphas_cumprod."""
     scaler: Any = None
+    prediction: Prediction | None = None
+    sampler: Callable[..., Any] | None = None
+    data: Any = None
 
     def __post_init__(self) -> None:
         if not trained(unwrapped(self.model)):
             raise UsageError("The model has no parameter that requires a gradient: there is nothing to watch.")
         if self.optimizer is not None:
             bare_optimizer(self.optimizer)  # before a folder is made
+        if self.prediction not in (None, "epsilon", "sample", "v_prediction"):
+            raise UsageError(
+                f"prediction is {self.prediction!r}. Use epsilon, sample or v_prediction, or leave it out."
+            )
+        if self.sampler is not None and not accepts(self.sampler):
+            raise UsageError("sampler should be a function of (model, noise) that returns samples.")
 
 
 class Bystander:
@@ -116,11 +135,13 @@ class Watch:
         self.folder, self._record = journal.folder, journal.record
         self._named = trained(unwrapped(given.model))
         self._updates, self._on = step, True
-        self._monitors = Monitors(unwrapped(given.model), given.schedule)
+        self._monitors = Monitors(
+            unwrapped(given.model), None if given.schedule is None else log_snr_of(given.schedule)
+        )
+        self._inspection = self._prepare_inspection(given)
         self._sight: Sight | None = None
         try:
             self._sight = Sight(
-                given.model,
                 [parameter for _, parameter in self._named],
                 given.optimizer,
                 given.scaler,
@@ -135,9 +156,16 @@ class Watch:
         self._means: list[Tensor] = []
         self._losses: list[Tensor] = []
         self._times: list[Tensor] = []
+        self._specimens: list[Specimen] = []
+        self._ready: float | None = None  # since when the next batch is waited for
+        self._waited, self._passed, self._counted = 0.0, 0.0, 0
+        self._had_gradient, self._left = False, 0  # micro-batches whose gradients went without an update
         self._window: list[tuple[int, Tensor | None]] = []  # steps since the last look, with their gradients' norms
         self._last, self._process = time.perf_counter(), os.getpid()
         self._told: set[str] = set()
+        self._safely(self._inspect_start)
+        if not is_compiled(given.model):  # a hook would be compiled with it, and might change its arithmetic
+            self._inspection.attach(lambda: self._safely(self._on_call))
         self._at_exit = functools.partial(_close_at_exit, weakref.ref(self))  # must not keep the model alive
         atexit.register(self._at_exit)
 
@@ -168,9 +196,15 @@ class Watch:
     ) -> None:
         """Once per micro-batch; the last one of a window after `optimizer.step()`. `loss`: a scalar or one value per
         sample, unscaled. With a loss for each sample, or `pred` and `target`, the loss is told by noise level; `t` is
-        then what the model was called with, unless it is given. `x0`, `noise`, `x_t` and `labels` are for the
-        diagnosis, which does not look at them yet."""
-        self._safely(lambda: self._take(loss, t, pred, target))
+        then what the model was called with, unless it is given. The more is given, the more can be checked: `x0` the
+        clean images, `noise` and `x_t` as the model was shown them, `target`, `pred` and `labels`."""
+
+        def take() -> None:
+            given = torch.as_tensor(loss).detach()
+            self._take(Specimen(given, t, x0, noise, x_t, target, pred, labels, self._inspection.take_call()))
+
+        self._safely(take)
+        self._ready = time.perf_counter()
 
     def log(self, values: Mapping[str, float], step: int | None = None) -> None:
         """Numbers of your own, beside ours in the same record; without `step`, those of the step that is next."""
@@ -184,6 +218,7 @@ class Watch:
         sight, self._sight, self._on = self._sight, None, False
         try:
             sight.close()
+            self._inspection.close()
         finally:
             self._journal.close(step=self._updates, **facts)
             atexit.unregister(self._at_exit)
@@ -197,16 +232,17 @@ class Watch:
         self.close(**{} if error is None else {"status": "crashed", "error": f"{type(error).__name__}: {error}"})
 
     @torch.no_grad()
-    def _take(self, loss: Tensor | float, t: Tensor | None, pred: Tensor | None, target: Tensor | None) -> None:
+    def _take(self, specimen: Specimen) -> None:
         sight = self._sight
         assert sight is not None
-        given = torch.as_tensor(loss).detach()
-        losses = per_sample(given, pred, target)
+        given = specimen.loss
+        losses = per_sample(given, specimen.pred, specimen.target)
         self._losses.append(losses)
         self._means.append(given.float().mean().reshape(1))
-        t, sight.t = sight.t if t is None else t, None
+        t = specimen.times
         if t is not None and t.reshape(-1).shape == losses.shape and not t.is_floating_point():
             self._times.append(t.detach().reshape(-1))
+        self._specimens.append(specimen)
         if sight.norms is None and sight.follows_updates and not sight.skipped:
             self._wait_for_update()
             return  # the optimizer has not moved yet: a micro-batch of a larger step
@@ -216,14 +252,55 @@ class Watch:
 
     def _wait_for_update(self) -> None:
         """An optimizer that was made anew, or is never called, is told of, and nothing is kept for it without end."""
+        self._had_gradient = any(parameter.grad is not None for _, parameter in self._named)
         if len(self._losses) < LONGEST_STEP:
             return
+        self._tell_no_update(len(self._losses))
         self._losses, self._times, self._means = self._losses[-1:], self._times[-1:], self._means[-1:]
+        self._specimens = self._specimens[-1:]
         self._tell_once(
             f"{LONGEST_STEP} losses came without a step of the optimizer that is watched. Is it the one that trains?"
         )
 
+    def _on_call(self) -> None:
+        """The model is called for the next micro-batch: gradients that are gone by now went without an update."""
+        if self._ready is not None:
+            self._waited += time.perf_counter() - self._ready
+            self._ready = None
+        gone = self._had_gradient and all(parameter.grad is None for _, parameter in self._named)
+        self._had_gradient = False
+        if self._specimens and gone:
+            self._left += 1
+            if self._left == LEFT:
+                self._tell_no_update(self._left)
+
+    def _tell_no_update(self, batches: int) -> None:
+        if "no_update" not in self._told:
+            self._told.add("no_update")
+            self._record.event(self._updates, "no_update", batches=batches)
+
+    def _prepare_inspection(self, given: Given) -> Inspection:
+        model = unwrapped(given.model)
+        named, everything = self._named, list(model.named_parameters())
+        optimizer = None if given.optimizer is None else bare_optimizer(given.optimizer)
+
+        def average() -> list[Tensor] | None:
+            return trained_among(given.ema, everything, named)
+
+        subject = Subject(
+            model, optimizer, None if given.ema is None else average, given.sampler, given.data,
+            scaled=given.scaler is not None or getattr(given.optimizer, "scaler", None) is not None,
+        )  # fmt: skip
+        return Inspection(subject, Declared(given.schedule, given.prediction), self._say)
+
+    def _inspect_start(self) -> None:
+        """The part of the preflight that needs no batch; the rest comes with the first one."""
+        self._record.add(self._updates, self._inspection.at_start())
+        if names := {kind: list(found)[:NAMED] for kind, found in self._inspection.names().items() if found}:
+            self._record.event(self._updates, "parameters", **names)
+
     def _before_update(self, gradients: Callable[[], list[Tensor]]) -> None:
+        self._inspection.before_update()
         if self._monitors.is_deep(self._updates):
             self._monitors.before_update(self._updates, gradients())
             if sum(p.requires_grad for _, p in self._everything) > len(self._named):
@@ -232,12 +309,14 @@ class Watch:
     def _finish_step(self, sight: Sight) -> None:
         losses, means = torch.cat(self._losses), torch.cat(self._means)
         times = torch.cat(self._times) if len(self._times) == len(self._losses) else None
-        self._losses, self._times, self._means = [], [], []
+        specimens, self._specimens = self._specimens, []
+        self._losses, self._times, self._means, self._left = [], [], [], 0
         seconds, self._last = time.perf_counter() - self._last, time.perf_counter()
-        told = {SPEED.name: len(losses) / seconds}
+        told = {SPEED.name: len(losses) / seconds} | self._tell_waiting(seconds)
         pieces: list[Piece] = []
         if sight.norms is not None:
             pieces += self._look_at_update(sight, sight.norms, losses, times)
+            pieces += self._inspection.after_update(specimens)
         elif sight.skipped:
             pieces.append(_tell_skipped(sight.scale))
         # Last, over what was computed for the levels: the loss is what the loop says it is.
@@ -250,6 +329,17 @@ class Watch:
         self._window.append((self._updates, sight.norms))
         self._updates += 1
         sight.clear()
+
+    def _tell_waiting(self, seconds: float) -> dict[str, float]:
+        """Every so often: the share of the time between a step and the next call of the model. Short steps are all
+        bookkeeping: what is less than a few milliseconds is no waiting."""
+        self._passed += seconds
+        self._counted += 1
+        if self._counted < WAITS:
+            return {}
+        waited = self._waited / self._passed if self._waited / self._counted > SHORTEST_WAIT else 0.0
+        self._waited, self._passed, self._counted = 0.0, 0.0, 0
+        return {DATA_WAIT.name: min(1.0, waited)}
 
     def _look_at_update(self, sight: Sight, norms: Tensor, losses: Tensor, times: Tensor | None) -> Sequence[Piece]:
         norm = torch.linalg.vector_norm(norms)

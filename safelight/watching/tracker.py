@@ -12,7 +12,7 @@ from accelerate.tracking import GeneralTracker, on_main_process
 from PIL import Image
 from torch import Tensor
 
-from safelight.watching.foreign import is_first_process, log_snr_of
+from safelight.watching.foreign import alphas_of, is_first_process
 from safelight.watching.journal import Journal
 from safelight.watching.loop import Bystander, Given, Watch, tell_aloud
 
@@ -42,7 +42,7 @@ class Tracker(GeneralTracker):
         """`safelight.watch`, into the record of this tracker. Call it after `accelerator.init_trackers`."""
         if not is_first_process():
             return Bystander()
-        given = Given(model, optimizer, ema=ema, schedule=log_snr_of(schedule), scaler=scaler)
+        given = Given(model, optimizer, ema=ema, schedule=alphas_of(schedule), scaler=scaler)
         self._watch = Watch(given, self.tracker, self._step, tell_aloud)
         return self._watch
 

@@ -14,9 +14,15 @@ from safelight.train.optimizer import (
     make_optimizer,
     optimizer_tensors,
     parameter_groups,
-    update,
+    prepare_update,
     warmup_steps,
 )
+
+
+def update(optimizer: torch.optim.AdamW, lr: float, refused: Tensor) -> None:
+    prepare_update(optimizer, lr, refused)
+    optimizer.step()
+
 
 GO, REFUSE = torch.tensor(0.0), torch.tensor(1.0)
 PLANS = [(1, None), (2, None), (6, None), (100, None), (1200, None), (100_000, None)]

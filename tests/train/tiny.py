@@ -25,6 +25,7 @@ TINY = {
     "sample.every": 100,
     "sample.count": 4,
     "evaluate.every": 0,
+    "train.preflight": "off",
     "sample.steps": 3,
     "ema.snapshots": 2,
     "optimizer.lr": 1e-3,

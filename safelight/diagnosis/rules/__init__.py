@@ -3,14 +3,42 @@
 from __future__ import annotations
 
 from safelight.diagnosis.rule import Rule
-from safelight.diagnosis.rules import ema, generalisation, loss, model, optimizer, precision, system
+from safelight.diagnosis.rules import (
+    checkpoint,
+    conditioning,
+    data,
+    ema,
+    generalisation,
+    loss,
+    lr,
+    mode,
+    model,
+    noising,
+    optimizer,
+    precision,
+    sampler,
+    scale,
+    schedule,
+    system,
+    target,
+)
 
 RULES: tuple[Rule, ...] = (
+    *data.RULES,
+    *scale.RULES,
+    *conditioning.RULES,
+    *schedule.RULES,
+    *noising.RULES,
+    *target.RULES,
     *loss.RULES,
     *model.RULES,
     *optimizer.RULES,
-    *precision.RULES,
+    *lr.RULES,
     *ema.RULES,
+    *mode.RULES,
+    *precision.RULES,
+    *checkpoint.RULES,
+    *sampler.RULES,
     *generalisation.RULES,
     *system.RULES,
 )

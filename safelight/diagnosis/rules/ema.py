@@ -1,23 +1,27 @@
-"""Averages that are too long for the run."""
+"""Averages that are too long for the run, stand still, or average something else."""
 
 from __future__ import annotations
 
+import numpy as np
+
 from safelight.config.check import TOLD_INITIAL_SHARE, initial_share
-from safelight.diagnosis.case import Case
-from safelight.diagnosis.finding import Evidence, Finding, Fix
-from safelight.diagnosis.rule import Rule
+from safelight.diagnosis.case import Case, spell_of
+from safelight.diagnosis.finding import Evidence, Fix
+from safelight.diagnosis.rule import Rule, Seen
 from safelight.vocabulary import EMA_DECAY
 
+LOOKS = 3
+HOPELESS = 0.5  # more than half of what is sampled is the beginning
+ENOUGH, INITIAL = 60, 0.9  # steps; the share of the beginning that is too much for any run of that length
 
-def look_too_long(case: Case) -> Finding | None:
+
+def look_too_long(case: Case) -> Seen | None:
     """Closed form: what the average still holds of the initial weights after the last step."""
     if case.config is None or (share := initial_share(case.config)) <= TOLD_INITIAL_SHARE:
         return None
     decay, steps = case.config.ema.decay, case.config.train.steps
-    return Finding(
-        code="EMA001",
-        cause="ema.too-long",
-        severity="error",
+    return Seen(
+        severity="error" if share > HOPELESS else "warning",
         step=0,
         confidence=1.0,
         summary=f"An average with decay {decay} over {steps:,} steps still holds {share:.0%} of the random initial "
@@ -25,6 +29,85 @@ def look_too_long(case: Case) -> Finding | None:
         evidence=(Evidence(EMA_DECAY.name, decay), Evidence("initial share", share, usual="below 0.01")),
         fix=Fix("Let the average grow with the run.", {"ema.kind": "power"}, "safe"),
         ruled_out=("bad weights: the raw ones are drawn beside the averaged ones at every picture",),
+    )
+
+
+def look_too_long_here(case: Case) -> Seen | None:
+    """Of a loop that is not ours: what the decays so far have left of the beginning."""
+    if case.config is not None:
+        return look_too_long(case)
+    steps, decays = case.check("average/decay")
+    if len(steps) < LOOKS or steps[-1] < ENOUGH or (case.check("average/moved")[1][-LOOKS:] == 0).any():
+        return None
+    every = np.interp(np.arange(steps[0], steps[-1] + 1), steps, np.clip(decays, 1e-6, 1.0))
+    share = float(np.exp(np.log(every).sum()))
+    if share < INITIAL or not decays[-1] < 1:
+        return None
+    needed = int(np.log(0.01) / np.log(min(float(decays[-1]), 1 - 1e-9)))
+    return Seen(
+        int(steps[0]),
+        f"After {int(steps[-1]):,} steps {share:.0%} of the average are still the weights that it began with; at this "
+        f"decay ({float(decays[-1]):.6f}) it takes {needed:,} steps until 1 % is left.",
+        (case.evidence("average/decay", "grows with the run"), Evidence("initial share", share, usual="below 0.01")),
+        ("an average that grows with the run: its decays would have been smaller at first",),
+    )
+
+
+def look_frozen(case: Case) -> Seen | None:
+    spell = case.spell("average/moved", lambda numbers: numbers == 0, LOOKS)
+    if spell is None or case.newest("average/coarse", 0.0) == 1:
+        return None
+    return Seen(
+        spell.first,
+        f"The average did not move in {spell.looks} updates that were looked at, and the weights did.",
+        (case.evidence("average/moved", "above 0", spell.last), case.evidence("average/distance", None, spell.last)),
+        ("a long average: it moves a little at every update",),
+        over=spell.over,
+    )
+
+
+def look_low_precision(case: Case) -> Seen | None:
+    spell = case.spell("average/coarse", lambda numbers: numbers == 1, LOOKS)
+    if spell is None:
+        return None
+    return Seen(
+        spell.first,
+        "The average is kept in 16 bits: steps smaller than their rounding are lost, and it stays where it is or moves "
+        "in leaps.",
+        (case.evidence("average/coarse", "0"), case.evidence("average/moved", "above 0")),
+        ("a long average: in fp32 its steps are small, and not lost",),
+        over=spell.over,
+    )
+
+
+def look_micro(case: Case) -> Seen | None:
+    spell = case.spell("average/between", lambda numbers: numbers == 1)
+    if spell is None:
+        return None
+    return Seen(
+        spell.first,
+        "The average is moved between micro-batches, where the weights stand still: it is shorter than it says.",
+        (case.evidence("average/between", "0"),),
+    )
+
+
+def look_not_average(case: Case) -> Seen | None:
+    steps, left = case.check("average/left")
+    _, decays = case.check("average/decay")
+    if len(steps) < LOOKS:
+        return None
+    late = steps > 2 * ENOUGH
+    strange = (left > 0.1) | (decays < -0.01) | (decays > 1.001) | (late & (decays < 0.05))
+    spell = spell_of(steps, strange, LOOKS)
+    if spell is None:
+        return None
+    return Seen(
+        spell.first,
+        f"The average does not follow the weights: {case.newest('average/left'):.0%} of its way is not explained by "
+        f"any "
+        f"decay (the best is {case.newest('average/decay'):.4f}).",
+        (case.evidence("average/left", "below 0.01", spell.last), case.evidence("average/decay", "0.9 to 0.9999")),
+        over=spell.over,
     )
 
 
@@ -38,6 +121,55 @@ RULES = (
         alike="With weights that are bad themselves, samples of the raw weights are bad too.",
         misses="A decay that is a little too long for the speed of the training.",
         fix="ema.kind power, or ema.warmup true, or a smaller ema.decay.",
-        look=look_too_long,
+        look=look_too_long_here,
+        yields=("ema.frozen", "ema.low-precision", "ema.not-an-average"),
+    ),
+    Rule(
+        code="EMA002",
+        cause="ema.frozen",
+        title="An average that stands still",
+        what="The average is not moved while the weights are.",
+        why="Samples come from the average: they stay as at the beginning.",
+        alike="A long average moves a little at every update. In half precision small steps are lost (EMA003).",
+        misses="An average that is moved at few steps only.",
+        fix="Call the update of the average after every step of the optimizer, with this very model.",
+        look=look_frozen,
+        yields=("optimizer.", "lr.zero", "loss.detached"),
+    ),
+    Rule(
+        code="EMA003",
+        cause="ema.low-precision",
+        title="An average in half precision",
+        what="The average is kept in 16 bits, in which steps of a thousandth are rounded away.",
+        why="It stands still, or moves in leaps.",
+        alike="In fp32 even an average of 0.9999 moves.",
+        misses="",
+        fix="Keep the average in fp32, whatever the precision of the model.",
+        look=look_low_precision,
+    ),
+    Rule(
+        code="EMA004",
+        cause="ema.every-micro-batch",
+        title="An average that is moved too often",
+        what="The average moves between the micro-batches of one update.",
+        why="With k micro-batches it forgets k times as fast as it says.",
+        alike="",
+        misses="",
+        fix="Move the average after the update only.",
+        severity="warning",
+        look=look_micro,
+    ),
+    Rule(
+        code="EMA005",
+        cause="ema.not-an-average",
+        title="An average of something else",
+        what="No decay explains how the average moved from where it was towards the weights.",
+        why="Samples come from weights that nobody trained.",
+        alike="A decay that changes with the steps is allowed for.",
+        misses="",
+        fix="average = decay · average + (1 − decay) · weights, after the update, for every parameter in its own "
+        "place.",
+        look=look_not_average,
+        yields=("ema.every-micro", "ema.low-precision"),
     ),
 )

@@ -1,16 +1,18 @@
-"""Losses and gradients that are not finite."""
+"""Losses that are not finite, not of this prediction, or run away."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from safelight.diagnosis.case import Case
-from safelight.diagnosis.finding import Evidence, Finding, Fix
-from safelight.diagnosis.rule import Rule
-from safelight.vocabulary import LOSS, NONFINITE_PARAMETERS, REFUSED
+from safelight.diagnosis.case import Case, Spell, spell_of
+from safelight.diagnosis.finding import Evidence, Fix
+from safelight.diagnosis.rule import Rule, Seen
+from safelight.vocabulary import CHECK, GRADIENT_NORM, LOSS, NONFINITE_PARAMETERS, REFUSED
+
+ENOUGH = 8  # steps
 
 
-def look_nonfinite(case: Case) -> Finding | None:
+def look_nonfinite(case: Case) -> Seen | None:
     """Exact: a number is finite or it is not. What fp16 does while it looks for its scale is no disease."""
     told = [note for note in case.events("refused") if not note.facts.get("overflow")]
     foreign = case.events("nonfinite")
@@ -35,9 +37,7 @@ def look_nonfinite(case: Case) -> Finding | None:
     where = f". The first such value appeared in {places}" if places else ""
     last = max(note.step for note in (*told, *foreign))
     sound = steps[(steps > last) & np.isfinite(losses)]
-    return Finding(
-        code="LOS001",
-        cause="loss.nonfinite",
+    return Seen(
         severity="error" if stops or (foreign and not len(sound)) else "warning",
         step=first,
         confidence=1.0,
@@ -50,6 +50,234 @@ def look_nonfinite(case: Case) -> Finding | None:
         ),
         ruled_out=("fp16 looking for its scale: those refusals are marked as overflow and left out",),
         over=int(sound[0]) if len(sound) else None,
+    )
+
+
+AGAINST, UNRELATED = -0.5, 0.1  # cosine with the gradient of the squared error; L1 and weighted losses have 0.5 to 1
+SAME = 0.9  # the same of a loss that is the squared error: 1 in fp32, 0.99 in bf16
+AWAY, WORSE = 2.0, 3.0  # error over the zero predictor's; over the best of the run
+WINDOW = 8
+LOW, SWING = 0.5, 0.7  # of sound weightings the first cosines are 0.8 to 1, and swings 0.2 to 0.3
+USUAL, FAR_OUT = 24, 8.0  # steps; times the largest of them
+
+
+def _replayed(case: Case) -> tuple[np.ndarray, np.ndarray]:
+    """(steps, cosines) of the replays in which there was a gradient to compare."""
+    steps, cosines = case.check("replay/cosine")
+    norms, own = case.check("replay/norm")[1], case.check("replay/own_norm")[1]
+    there = (norms > 0) & (own > 0) & np.isfinite(cosines)
+    return steps[there], cosines[there]
+
+
+def _first(steps: np.ndarray) -> np.ndarray:
+    """Of the replays before anything was learnt: later, weighted losses go their own ways."""
+    return steps < (steps[0] + 3 if len(steps) else 0)
+
+
+def is_plain(case: Case) -> bool:
+    """Whether the loss that the loop tells is the squared error itself: then its gradient must be the replayed one."""
+    told, errors = case.check("replay/told")[1], case.check("replay/error")[1]
+    return bool(len(told)) and bool((np.abs(told - errors) <= 0.01 * np.abs(errors)).all())
+
+
+def look_sign(case: Case) -> Seen | None:
+    steps, cosines = _replayed(case)
+    asked = np.ones(len(steps), bool) if is_plain(case) else _first(steps)
+    spell = spell_of(steps[asked], cosines[asked] < AGAINST, 2)
+    if spell is None:
+        return None
+    return Seen(
+        spell.first,
+        "The gradient points the other way than that of the error: the training makes predictions worse on purpose.",
+        (case.evidence("replay/cosine", "above 0.5", spell.last),),
+        ("an optimizer that maximises: it gets the right gradient",),
+        over=spell.over,
+    )
+
+
+def look_not_of_prediction(case: Case) -> Seen | None:
+    steps, cosines = _replayed(case)
+    plain = is_plain(case)
+    asked = np.ones(len(steps), bool) if plain else _first(steps)
+    low = (cosines >= AGAINST) & (cosines < (SAME if plain else UNRELATED))
+    spell = spell_of(steps[asked], low[asked], 2) or _of_nothing(case)
+    if spell is None:
+        return None
+    return Seen(
+        spell.first,
+        "The gradient that the optimizer gets is not that of this prediction and this target: it is unrelated to it.",
+        (case.evidence("replay/cosine", "above 0.5", spell.last),),
+        over=spell.over,
+    )
+
+
+def _of_nothing(case: Case) -> Spell | None:
+    """A gradient came out of the backward pass, and it is exactly 0 where that of the error is not."""
+    steps, norms = case.check("replay/norm")
+    own, came = case.check("replay/own_norm")[1], case.check("replay/came")[1]
+    if len(came) < len(steps):
+        return None
+    return spell_of(steps, (norms == 0) & (own > 0) & (came[: len(steps)] == 0), 2)
+
+
+def look_detached(case: Case) -> Seen | None:
+    """The loss does not reach the network, or nothing calls backward()."""
+    steps, norms = case.check("replay/norm")
+    _, own = case.check("replay/own_norm")
+    _, came = case.check("replay/came")
+    if len(steps) and len(came) >= len(steps):
+        came = came[: len(steps)]
+        spell = spell_of(steps, ~(norms > 0) & (own > 0) & (came < 0), 2)
+        if spell is not None:
+            return _detached(spell.first, f"though the error of the prediction has one of {float(own[-1]):.3g}")
+    steps, norms = case.series(GRADIENT_NORM.name)
+    if len(steps) <= ENOUGH or (norms != 0).any():
+        return None
+    return _detached(int(steps[0]), f"in any of {len(steps):,} steps")
+
+
+def _detached(step: int, where: str) -> Seen:
+    return Seen(
+        step,
+        f"No parameter had a gradient, {where}: the loss does not reach the network.",
+        (Evidence(GRADIENT_NORM.name, 0.0, usual="above 0"),),
+        ("a learning rate of 0: gradients would be there all the same",),
+    )
+
+
+def look_weight_nonfinite(case: Case) -> Seen | None:
+    bad, _ = case.check("finite/loss_number")  # infinite: not NaN, which anything may have made
+    if not len(bad):
+        return None
+    before = {int(s) for name in ("x0", "noise", "x_t", "target", "pred") for s in case.check(f"finite/{name}")[0]}
+    alone = [int(step) for step in bad if int(step) not in before]
+    if not alone:
+        return None
+    return Seen(
+        alone[0],
+        f"In {len(alone)} step{'s' * (len(alone) != 1)} the loss was not finite though prediction and target were: the "
+        "loss itself, or its weights, divide by zero or overflow.",
+        (Evidence(f"{CHECK.name}/finite/loss", 0.0, (alone[0], alone[-1]), "1"),),
+        ("the network and the data: they were finite in the same step",),
+    )
+
+
+def look_shape(case: Case) -> Seen | None:
+    if case.newest("loss/same_shape", 1.0) != 0:
+        return None
+    return Seen(
+        case.asked("loss/same_shape"),
+        "Prediction and target have different shapes: the loss compares each with all by broadcasting.",
+        (case.evidence("loss/same_shape", "1"),),
+    )
+
+
+def look_weighting(case: Case) -> Seen | None:
+    """Weights that leave a few samples of a batch to decide it: told over plain loss swings from batch to batch, or the
+    gradient goes another way than that of the plain error at nearly every look."""
+    steps, cosines = _replayed(case)
+    early = _first(steps)
+    low = spell_of(steps[early], (cosines[early] >= UNRELATED) & (cosines[early] < LOW), 2)
+    told, errors = case.check("loss/told")[1], case.check("loss/error")[1]
+    sound = np.isfinite(told) & np.isfinite(errors) & (errors > 0) & (told > 0)
+    ratios = told[sound] / errors[sound]
+    swing = float(np.std(np.log(ratios))) if len(ratios) >= 8 else 0.0
+    if is_plain(case) or (low is None and swing < SWING):
+        return None
+    return Seen(
+        int(steps[0]) if low is None and len(steps) else (low.first if low is not None else 0),
+        f"A few timesteps outweigh all others: the loss is {float(np.median(ratios)):.3g} times the plain error and "
+        f"swings by a factor of {float(np.exp(swing)):.3g} from batch to batch; its gradient has a cosine of "
+        f"{float(np.median(cosines)) if len(cosines) else 1.0:.2f} with the plain one.",
+        (case.evidence("replay/cosine", "above 0.5"), Evidence("loss over error", swing, usual="below 0.5")),
+        confidence=0.95,
+    )
+
+
+def look_spike(case: Case) -> Seen | None:
+    """A gradient far beyond all of before, while images and error of that very step were as usual."""
+    found = spikes_of(case)
+    if found is None:
+        return None
+    step, factor, by_batch = found
+    if by_batch:
+        return None
+    return Seen(
+        step,
+        f"At step {step:,} the gradient was {factor:.3g} times the largest of the steps before, while the error of the "
+        "batch was as usual: it is not the batch's gradient. A bit flipped, or something wrote into it.",
+        (Evidence(GRADIENT_NORM.name, factor, (step, step), "1"), case.evidence("loss/error", None, step)),
+        ("a hard batch: its error was as usual",),
+        confidence=0.99,
+    )
+
+
+def look_outliers(case: Case) -> Seen | None:
+    """Batches that are far from all others, by their images or by their error."""
+    steps, highest = case.check("batch/highest")
+    lowest = case.check("batch/lowest")[1]
+    reach = np.maximum(np.abs(highest), np.abs(lowest[: len(highest)])) if len(lowest) >= len(highest) else highest
+    odd = np.flatnonzero(reach > 4 * np.median(reach)) if len(reach) >= USUAL else np.zeros(0, np.int64)
+    odd = odd if len(odd) < 0.2 * len(reach) else odd[:0]
+    found = spikes_of(case)
+    if not len(odd) and (found is None or not found[2]):
+        return None
+    step = int(steps[odd[0]]) if len(odd) else (found[0] if found is not None else 0)
+    count = len(odd) or 1
+    return Seen(
+        step,
+        f"{count} batch{'es' * (count != 1)} stood far out from all others, first at step {step:,}: images or errors "
+        f"many "
+        "times as large as usual, which one update carries into every weight.",
+        (case.evidence("batch/highest", "as in other batches", step), case.evidence("loss/error", "as usual", step)),
+        ("images that have changed for good: the batches after it are as before",),
+        confidence=0.99,
+    )
+
+
+def spikes_of(case: Case) -> tuple[int, float, bool] | None:
+    """(step, factor, whether the batch's own error was far out too) of the first gradient beyond all before."""
+    steps, norms = case.series(GRADIENT_NORM.name)
+    odd = _beyond(norms, FAR_OUT)
+    if not len(odd):
+        return None
+    place = int(odd[0])
+    places, errors = case.check("loss/error")
+    mine = int(np.searchsorted(places, steps[place]))
+    if mine >= len(errors) or mine < USUAL:
+        return None
+    by_batch = not errors[mine] < 3 * errors[max(0, mine - USUAL) : mine].max()
+    return int(steps[place]), float(norms[place] / norms[max(0, place - USUAL) : place].max()), by_batch
+
+
+def _beyond(numbers: np.ndarray, factor: float) -> np.ndarray:
+    """Places of numbers that many times exceed the largest of those just before them."""
+    found = []
+    for place in range(USUAL, len(numbers)):
+        before = numbers[place - USUAL : place]
+        if np.isfinite(before).all() and before.max() > 0 and numbers[place] > factor * before.max():
+            found.append(place)
+    return np.array(found, np.int64)
+
+
+def look_diverged(case: Case) -> Seen | None:
+    steps, errors = case.check("loss/error")
+    _, zeros = case.check("loss/zero")
+    if len(steps) < 3 * WINDOW:
+        return None
+    ratios = errors / np.maximum(zeros, 1e-12)
+    smooth = np.array([np.median(ratios[i - WINDOW : i]) for i in range(WINDOW, len(ratios) + 1)])
+    best = np.minimum.accumulate(smooth)
+    bad = ~(smooth < AWAY) & ~(smooth < WORSE * best)
+    if not bad[-1]:
+        return None
+    first = int(steps[WINDOW - 1 + np.flatnonzero(~bad)[-1]]) if (~bad).any() else int(steps[0])
+    return Seen(
+        first,
+        f"The error is {float(smooth[-1]):.3g} times that of a model which always answers 0; it had been "
+        f"{float(best[-1]):.3g}. The training has run away.",
+        (Evidence(f"{CHECK.name}/loss/error", float(errors[-1]), (first, int(steps[-1]))),),
+        confidence=0.99,
     )
 
 
@@ -66,5 +294,155 @@ RULES = (
         misses="Values that are finite and absurd.",
         fix="Take out the image, lower optimizer.lr, lengthen optimizer.warmup, use bf16 instead of fp16.",
         look=look_nonfinite,
+        yields=(
+            "data.nonfinite",
+            "loss.weight",
+            "loss.diverged",
+            "lr.",
+            "model.",
+            "scale.",
+            "precision.",
+            "optimizer.",
+            "forward.",
+            "target.",
+            "timesteps.",
+            "schedule.",
+        ),
+    ),
+    Rule(
+        code="LOS002",
+        cause="loss.detached",
+        title="No gradient anywhere",
+        what="The gradient of every parameter is exactly zero, or missing.",
+        why="Nothing is learnt.",
+        alike="With optimizer.no-update (OPT001) there are gradients and the weights do not follow them. Gradients "
+        "that "
+        "are cleared before the update did come out of the backward pass.",
+        misses="A loss that reaches the network through a path that means nothing.",
+        fix="Look for detach(), no_grad() or .data between the network and the loss, and for a missing backward().",
+        look=look_detached,
+        yields=(
+            "model.zero-init",
+            "model.frozen",
+            "model.bounded",
+            "optimizer.other",
+            "loss.not-of",
+            "optimizer.zeroed",
+        ),
+    ),
+    Rule(
+        code="LOS003",
+        cause="loss.sign",
+        title="The sign of the loss is turned",
+        what="The gradient is opposite to that of the squared error of the same prediction.",
+        why="Every update makes predictions worse.",
+        alike="An optimizer that maximises gets the right gradient and goes the wrong way.",
+        misses="",
+        fix="Minimise the loss: no minus in front of it.",
+        look=look_sign,
+    ),
+    Rule(
+        code="LOS004",
+        cause="loss.weight-nonfinite",
+        title="A loss that is not finite by itself",
+        what="Prediction and target are finite, and the loss is not.",
+        why="One such step would make every weight NaN.",
+        alike="Networks that overflow give predictions that are not finite.",
+        misses="Loops that do not tell prediction and target.",
+        fix="Cap the weights: 1 / SNR is infinite where no signal is left.",
+        look=look_weight_nonfinite,
+    ),
+    Rule(
+        code="LOS005",
+        cause="loss.shape",
+        title="Prediction and target of different shapes",
+        what="The loss broadcasts one against the other.",
+        why="Every prediction is compared with every target: the best answer is their mean.",
+        alike="",
+        misses="",
+        fix="Make both [batch, channels, height, width]; look for a squeeze().",
+        look=look_shape,
+    ),
+    Rule(
+        code="LOS006",
+        cause="loss.not-of-prediction",
+        title="A gradient of something else",
+        what="The gradient is unrelated to that of the squared error of this prediction and this target.",
+        why="The network learns something else than it is watched for.",
+        alike="L1, Huber and weighted losses point in nearly the same direction.",
+        misses="Losses that are added to the right one.",
+        fix="Compare what goes into the loss with what goes into the model: batches, targets, masks.",
+        look=look_not_of_prediction,
+        yields=(
+            "loss.shape",
+            "loss.sign",
+            "optimizer.no-zero",
+            "target.",
+            "data.nonfinite",
+            "precision.",
+            "model.bounded",
+            "model.zero-init",
+        ),
+    ),
+    Rule(
+        code="LOS007",
+        cause="loss.diverged",
+        title="A training that runs away",
+        what="The error is several times that of a model that always answers 0, and had been far better.",
+        why="Weights grow without end.",
+        alike="A single spike is over within a few steps. Images of another range raise the loss without the training.",
+        misses="A rise that stays below the zero predictor.",
+        fix="Go back to the last good checkpoint, lower optimizer.lr, lengthen optimizer.warmup.",
+        look=look_diverged,
+        yields=("*",),
+    ),
+    Rule(
+        code="LOS008",
+        cause="loss.weighting",
+        title="Weights that leave little of the batch",
+        what="The loss weighs a few timesteps so much that they decide every update.",
+        why="All other noise levels are hardly trained, and updates are as noisy as those of a batch of one.",
+        alike="min-SNR weights stay within a factor of the usual.",
+        misses="Wrong weights that are mild.",
+        fix="Cap the weights: min(SNR, 5), divided by SNR for epsilon and by SNR + 1 for v.",
+        severity="warning",
+        look=look_weighting,
+        yields=(
+            "loss.sign",
+            "loss.not-of",
+            "loss.weight-nonfinite",
+            "target.",
+            "loss.shape",
+            "precision.",
+            "optimizer.",
+            "timesteps.",
+            "forward.",
+        ),
+    ),
+    Rule(
+        code="PRE004",
+        cause="precision.transient",
+        title="A gradient out of nowhere",
+        what="One gradient is many times larger than all before, though the error of its batch is as usual.",
+        why="One such update can undo the training.",
+        alike="A bad batch has a large error as well.",
+        misses="Errors within a few times of the usual.",
+        fix="With --heal the step is made again. If it happens often, test the machine's memory.",
+        severity="warning",
+        look=look_spike,
+        yields=("lr.jump", "lr.too-high", "lr.no-warmup", "data.", "scale.", "optimizer.", "loss.weighting"),
+    ),
+    Rule(
+        code="CLI002",
+        cause="clipping.outlier-batches",
+        title="Batches that kick",
+        what="Single batches whose images or errors are many times those of all others.",
+        why="Without clipping one of them is carried into every weight and into the optimizer's memory.",
+        alike="Images that change for good are data.shifted.",
+        misses="Outliers among many in a large batch.",
+        fix="clipping.kind adaptive; look at the images of that step.",
+        severity="warning",
+        look=look_outliers,
+        yields=("lr.jump", "lr.too-high", "data.shifted", "data.nonfinite", "optimizer.no-zero", "loss.weighting"),
     ),
 )

@@ -1,22 +1,82 @@
-"""Updates that do not happen."""
+"""Updates that do not happen, or are not what they should be."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from safelight.diagnosis.case import Case
-from safelight.diagnosis.finding import Evidence, Finding, Fix
-from safelight.diagnosis.rule import Rule
+from safelight.diagnosis.case import Case, spell_of
+from safelight.diagnosis.finding import Evidence, Fix
+from safelight.diagnosis.rule import Rule, Seen
+from safelight.diagnosis.rules.loss import is_plain
 from safelight.vocabulary import GRADIENT_NORM, LEARNING_RATE, REFUSED, UPDATE_RATIO
 
+STILL = 3  # updates
+EXPLAINED = 0.995  # of the gradient, by that of the step before and its own
+CARRIED = 0.5  # of the gradient of the step before, over the new one; cleared gradients have 0, kept ones 1
+OTHER = 0.05  # of the update's length
+FAST = 2e-4  # of the weights per step: half of them are gone after 3,500
+DECAYED = 0.2  # of the update that is decay; sound runs have 0.001 to 0.1
 
-def look_no_update(case: Case) -> Finding | None:
+
+def look_no_update(case: Case) -> Seen | None:
     """Exact: there was a gradient and a learning rate, the update was not refused, and no weight moved."""
+    for note in case.events("no_update"):
+        return Seen(
+            note.step,
+            f"Gradients of {note.facts.get('batches')} batches were computed and cleared again, and the optimizer made "
+            "no step.",
+            (Evidence("no_update", float(note.facts.get("batches", 0)), (note.step, note.step), "0"),),
+            ("accumulation: it does not clear gradients before the step",),
+        )
+    steps, moved = case.check("sentinel/moved")
+    pulled = dict(zip(*case.check("sentinel/gradient"), strict=True))
+    refused = dict(zip(*case.series(REFUSED.name), strict=True))
+    rates = dict(zip(*case.series(LEARNING_RATE.name), strict=True))
+    asked = np.array(
+        [pulled.get(s, 0.0) > 0 and not refused.get(s, 0.0) and rates.get(s, 1.0) > 0 for s in steps], dtype=bool
+    )
+    spell = spell_of(steps[asked], moved[asked] == 0, STILL)
+    deep = _stood(case)
+    if deep is not None:
+        return deep
+    looked = case.check("update/moved")[0]
+    if spell is not None and (not len(looked) or looked[-1] < spell.first):
+        return Seen(
+            spell.first,
+            f"Weights stood still in {spell.looks} updates, though there were gradients and a learning rate.",
+            (case.evidence("sentinel/moved", "1", spell.last), case.evidence("sentinel/gradient", None, spell.last)),
+            ("refused updates: they are left out", "a learning rate of 0: those steps are left out"),
+            over=spell.over,
+        )
+    return _look_at_ratios(case)
+
+
+def _stood(case: Case) -> Seen | None:
+    """Where an update was looked at closely: there was a gradient, the optimizer would have moved, and nothing did."""
+    steps, moved = case.check("update/moved")
+    _, wanted = case.check("update/expected")
+    if len(wanted) != len(moved):
+        return None
+    spell = spell_of(steps, (moved == 0) & (wanted > 0), 2)
+    if spell is None:
+        return None
+    return Seen(
+        spell.first,
+        f"No weight moved in {spell.looks} updates that were looked at closely, where the optimizer's own arithmetic "
+        f"would have moved them by {float(wanted[-1]):.2g}.",
+        (case.evidence("update/moved", "above 0", spell.last), case.evidence("update/expected", None, spell.last)),
+        ("a learning rate of 0, or no gradient: the optimizer itself would have moved the weights",),
+        over=spell.over,
+    )
+
+
+def _look_at_ratios(case: Case) -> Seen | None:
+    """Where no probe looked: the deep look of the monitors, once in 64 steps."""
     norms, rates, refused = (
         dict(zip(*case.series(s.name), strict=True)) for s in (GRADIENT_NORM, LEARNING_RATE, REFUSED)
     )
     ratios = [case.series(f"{UPDATE_RATIO.name}/{part}") for part in case.parts(UPDATE_RATIO.name)]
-    if not ratios:
+    if not ratios or len(case.check("update/lost")[1]):
         return None
     steps = sorted({int(step) for series, _ in ratios for step in series})
     moved = dict.fromkeys(steps, 0.0)
@@ -28,24 +88,133 @@ def look_no_update(case: Case) -> Finding | None:
     if not still or len(still) < len(asked):
         return None
     rate = rates.get(still[-1])
-    return Finding(
-        code="OPT001",
-        cause="optimizer.no-update",
-        severity="error",
-        step=still[0],
-        confidence=1.0,
-        summary=f"No weight moved in any of {len(still)} updates that were looked at, though there were gradients.",
-        evidence=(
+    return Seen(
+        still[0],
+        f"No weight moved in any of {len(still)} updates that were looked at, though there were gradients.",
+        (
             Evidence(UPDATE_RATIO.name, 0.0, (still[0], still[-1]), "1e-5 to 1e-1"),
             Evidence(GRADIENT_NORM.name, float(norms[still[-1]]), (still[-1], still[-1])),
             *(() if rate is None else (Evidence(LEARNING_RATE.name, float(rate), (still[-1], still[-1])),)),
         ),
-        fix=Fix(
-            "Is optimizer.step() called, and does the optimizer hold the parameters of this very model? A model that "
-            "was copied, moved or wrapped after the optimizer was made has other ones. In fp16 or bf16 weights, an "
-            "update smaller than a rounding step is lost: keep the weights in fp32.",
-        ),
-        ruled_out=("refused updates: they are left out", "a learning rate of 0: those steps are left out"),
+        ("refused updates: they are left out", "a learning rate of 0: those steps are left out"),
+    )
+
+
+def look_no_zero_grad(case: Case) -> Seen | None:
+    steps, carried = case.check("replay/carried")
+    _, explained = case.check("replay/explained")
+    if len(explained) != len(carried):
+        return None
+    # The gradient of a plain loss is known exactly; of a weighted one only nearly, and two looks have to agree.
+    near, sure, looks = (1 - CARRIED, EXPLAINED, 1) if is_plain(case) else (0.15, 0.98, 2)
+    spell = spell_of(steps, (np.abs(carried - 1) < near) & (explained > sure), looks)
+    if spell is None:
+        return None
+    return Seen(
+        spell.first,
+        f"The gradient holds {case.newest('replay/carried'):.2f} times that of the step before: gradients are never "
+        "cleared, and every update repeats all former ones.",
+        (case.evidence("replay/carried", "0", spell.last), case.evidence("replay/cosine", "1", spell.last)),
+        ("momentum: it lives in the optimizer, not in the gradient",),
+        over=spell.over,
+    )
+
+
+def look_other_parameters(case: Case) -> Seen | None:
+    missing, foreign = case.newest("optimizer/missing", 0.0), case.newest("optimizer/foreign", 0.0)
+    if missing < 1 and not (missing > 0 and foreign > 0):
+        return None
+    return Seen(
+        0,
+        f"The optimizer lacks {missing:.0%} of the model and holds parameters that are not the model's: it trains "
+        f"another "
+        "model, a copy, or a layer that was replaced.",
+        (case.evidence("optimizer/missing", "0"), case.evidence("optimizer/foreign", "0")),
+    )
+
+
+def look_missing_parameters(case: Case) -> Seen | None:
+    share = case.newest("optimizer/missing", 0.0)
+    if not 0 < share < 1:
+        return None
+    named = [name for note in case.events("parameters") for name in note.facts.get("missing", [])]
+    names = ", ".join(named[:4]) + (" …" if len(named) > 4 else "")
+    return Seen(
+        0,
+        f"{share:.1%} of the network requires gradients and is not in the optimizer: {names}.",
+        (case.evidence("optimizer/missing", "0"),),
+        ("parts that are frozen on purpose: they do not require a gradient",),
+    )
+
+
+def look_maximize(case: Case) -> Seen | None:
+    steps, aligned = case.check("update/alignment")
+    flagged = case.newest("optimizer/maximize", 0.0) == 1
+    first = steps < (steps[0] + STILL if len(steps) else 0)  # later, momentum may lead the other way for a while
+    spell = spell_of(steps[first], aligned[first] < -0.3)
+    if not flagged and spell is None:
+        return None
+    return Seen(
+        0 if flagged or spell is None else spell.first,
+        "The optimizer goes up the gradient instead of down: "
+        + ("it was made with maximize=True." if flagged else "updates point the same way as the gradient."),
+        (case.evidence("optimizer/maximize", "0"), case.evidence("update/alignment", "above 0")),
+        ("a loss with the wrong sign: its gradient would be turned as well",),
+    )
+
+
+def look_weight_decay(case: Case) -> Seen | None:
+    steps, shares = case.check("update/decay_share")
+    late = shares[1:]
+    shrinking = case.newest("search/rate", 0.0) * case.newest("optimizer/weight_decay", 0.0)
+    if len(late) < 2 or not float(np.median(late)) > DECAYED or shrinking < FAST:
+        return None
+    return Seen(
+        int(steps[1]),
+        f"{float(np.median(late)):.0%} of the length of an update is weight decay "
+        f"({case.newest('optimizer/weight_decay'):g}): weights are pulled to zero faster than they learn.",
+        (case.evidence("update/decay_share", "below 0.1"), case.evidence("optimizer/weight_decay")),
+    )
+
+
+def look_zeroed(case: Case) -> Seen | None:
+    steps, norms = case.check("replay/norm")
+    _, came = case.check("replay/came")
+    _, own = case.check("replay/own_norm")
+    if not len(steps) or len(came) < len(steps):
+        return None
+    spell = spell_of(steps, ~(norms > 0) & (came[: len(steps)] > 0) & (own > 0))
+    if spell is None:
+        return None
+    return Seen(
+        spell.first,
+        "Gradients came out of the backward pass, and were gone when the optimizer made its step: they are cleared in "
+        "between.",
+        (case.evidence("replay/came", "above 0", spell.last), case.evidence("replay/norm", "above 0", spell.last)),
+        ("a loss that does not reach the network: gradients did come",),
+        over=spell.over,
+    )
+
+
+def look_not_its_update(case: Case) -> Seen | None:
+    forgotten = case.spell("optimizer/forgotten", lambda numbers: numbers == 1, 2)
+    if forgotten is not None:
+        return Seen(
+            forgotten.first,
+            "What the optimizer had gathered over the steps is gone before every update: it begins anew each time.",
+            (case.evidence("optimizer/forgotten", "0"),),
+            over=forgotten.over,
+        )
+    spell = case.spell("update/error", lambda numbers: numbers > OTHER)
+    if spell is None or not case.newest("update/moved", 0.0) > 0:
+        return None
+    return Seen(
+        spell.first,
+        f"The weights moved otherwise than the optimizer's own arithmetic says, by {case.newest('update/error'):.0%} "
+        f"of "
+        "the update: something else changes them, or the step was made otherwise.",
+        (case.evidence("update/error", "0", spell.last), case.evidence("update/expected", None, spell.last)),
+        over=spell.over,
     )
 
 
@@ -56,10 +225,109 @@ RULES = (
         title="Gradients, and weights that do not move",
         what="Updates with a gradient and a learning rate leave every weight as it was, to the last bit.",
         why="Nothing is learnt, and the loss looks like a plateau.",
-        alike="A converged run moves its weights all the same. With model.detached (MOD002) there is no gradient "
+        alike="A converged run moves its weights all the same. With loss.detached (LOS002) there is no gradient "
         "either.",
         misses="Weights that move a little less than they should.",
-        fix="Call optimizer.step(); make the optimizer from the parameters of the model that is trained.",
+        fix="Is optimizer.step() called, and does the optimizer hold the parameters of this very model? A model that "
+        "was "
+        "copied, moved or wrapped after the optimizer was made has other ones.",
         look=look_no_update,
+        yields=("precision.lost", "optimizer.other-parameters", "lr.zero", "optimizer.zeroed", "loss.detached"),
+    ),
+    Rule(
+        code="OPT002",
+        cause="optimizer.no-zero-grad",
+        title="Gradients are never cleared",
+        what="The gradient of a step holds that of the step before.",
+        why="Every update repeats all former ones: the run drifts, then explodes.",
+        alike="Accumulation clears after its update. Momentum lives in the optimizer.",
+        misses="Gradients that are cleared only in part.",
+        fix="optimizer.zero_grad() before every backward pass, or after every update.",
+        look=look_no_zero_grad,
+        yields=("optimizer.missing", "optimizer.other"),
+    ),
+    Rule(
+        code="OPT003",
+        cause="optimizer.other-parameters",
+        title="An optimizer of another model",
+        what="The optimizer holds none of the model's parameters.",
+        why="Nothing of this model is trained.",
+        alike="",
+        misses="",
+        fix="Make the optimizer after the model was copied, moved or wrapped, from its parameters().",
+        look=look_other_parameters,
+    ),
+    Rule(
+        code="OPT004",
+        cause="optimizer.missing-parameters",
+        title="Parameters that no optimizer holds",
+        what="Parts of the network require gradients and are in no group of the optimizer.",
+        why="They stay as they were initialised.",
+        alike="Parts that are frozen on purpose do not require gradients.",
+        misses="A second optimizer that is not shown.",
+        fix="Give the optimizer all parameters that require gradients, or freeze the others.",
+        severity="warning",
+        look=look_missing_parameters,
+        yields=("optimizer.other-parameters",),
+    ),
+    Rule(
+        code="OPT005",
+        cause="optimizer.maximize",
+        title="An optimizer that goes up",
+        what="Updates point along the gradient instead of against it.",
+        why="The loss is made as large as possible.",
+        alike="With a wrong sign of the loss the gradient is turned, and the optimizer goes down it.",
+        misses="",
+        fix="maximize=False, and a learning rate above 0.",
+        look=look_maximize,
+        yields=("loss.sign",),
+    ),
+    Rule(
+        code="OPT006",
+        cause="optimizer.weight-decay",
+        title="Too much weight decay",
+        what="A large part of every update is decay.",
+        why="Weights shrink to where the network can say little: blurred samples.",
+        alike="",
+        misses="A decay that only shows after many thousand steps.",
+        fix="optimizer.weight_decay 0.01 or less.",
+        cure=Fix("", {"optimizer.weight_decay": 0.01}, "unsafe"),
+        look=look_weight_decay,
+        yields=(
+            "lr.no-warmup",
+            "loss.detached",
+            "optimizer.zeroed",
+            "optimizer.no-update",
+            "precision.",
+            "optimizer.other",
+            "optimizer.missing",
+            "lr.too-high",
+            "lr.jump",
+        ),
+    ),
+    Rule(
+        code="OPT007",
+        cause="optimizer.zeroed-gradients",
+        title="Gradients are cleared before the update",
+        what="Gradients come out of the backward pass and are gone when the optimizer looks at them.",
+        why="Nothing is learnt.",
+        alike="A detached loss gives no gradient in the first place.",
+        misses="",
+        fix="zero_grad() before the backward pass, not between it and step().",
+        look=look_zeroed,
+        yields=("optimizer.other-parameters",),
+    ),
+    Rule(
+        code="OPT008",
+        cause="optimizer.not-its-update",
+        title="Weights that move otherwise",
+        what="The weights after a step are not what the optimizer computes from the same gradients.",
+        why="Something else writes into the weights: a clamp, a second step, a stale copy.",
+        alike="Rounding in half precision is told as precision.lost-updates.",
+        misses="Optimizers that cannot be copied.",
+        fix="Look at what happens to the weights between backward and the next forward pass.",
+        severity="warning",
+        look=look_not_its_update,
+        yields=("precision.lost", "optimizer.no-update", "optimizer.other"),
     ),
 )

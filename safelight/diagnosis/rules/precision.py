@@ -1,16 +1,19 @@
-"""fp16 that never finds its scale."""
+"""Arithmetic: loss scales, rounding, clipping and adding up."""
 
 from __future__ import annotations
 
-from safelight.diagnosis.case import Case
-from safelight.diagnosis.finding import Evidence, Finding, Fix
-from safelight.diagnosis.rule import Rule
+import numpy as np
+
+from safelight.diagnosis.case import Case, spell_of
+from safelight.diagnosis.finding import Evidence, Fix
+from safelight.diagnosis.rule import Rule, Seen
 from safelight.vocabulary import LOSS_SCALE, REFUSED
 
+VANISHED, MANY, LOST = 0.01, 0.1, 0.3  # shares of the gradient; fp32 has 0 and 0.0001
 WINDOW, SHARE = 20, 0.5  # a healthy scale refuses one update in 2,000, and at most 16 in a row at the very start
 
 
-def look_scale_halving(case: Case) -> Finding | None:
+def look_scale_halving(case: Case) -> Seen | None:
     steps, refused = case.series(REFUSED.name)
     if len(steps) < WINDOW or (not case.events("refused") and not refused.any()):
         return None
@@ -25,9 +28,7 @@ def look_scale_halving(case: Case) -> Finding | None:
     scale = (
         () if not len(scales) else (Evidence(LOSS_SCALE.name, float(scales[-1]), (int(places[0]), int(places[-1]))),)
     )
-    return Finding(
-        code="PRE001",
-        cause="precision.scale-halving",
+    return Seen(
         severity="error",
         step=first,
         confidence=1.0,
@@ -38,6 +39,96 @@ def look_scale_halving(case: Case) -> Finding | None:
         ),
         fix=Fix("Train in bf16, or in fp32 where the device has no bf16.", {"train.precision": "bf16"}, "safe"),
         ruled_out=("the search for a scale at the start: it ends after 16 halvings",),
+    )
+
+
+def look_no_scaler(case: Case) -> Seen | None:
+    half = case.spell("precision/half", lambda numbers: numbers == 1)
+    least = VANISHED if half is not None and case.newest("precision/scaled", 0.0) == 0 else MANY
+    spell = case.spell("replay/vanished", lambda numbers: numbers > least, 2)
+    cosines = case.check("replay/cosine")[1]
+    if spell is None or not len(cosines) or not float(np.median(cosines)) > 0.5:
+        return None
+    gone = case.check("replay/vanished")[1]
+    return Seen(
+        spell.first,
+        f"Training in fp16 without a loss scale: {float(gone.max()):.1%} of the numbers in the gradient are rounded "
+        f"to 0.",
+        (case.evidence("replay/vanished", "below 0.01"),),
+    )
+
+
+def look_lost_updates(case: Case) -> Seen | None:
+    steps, lost = case.check("update/lost")
+    half = max(case.newest("optimizer/half_weights", 0.0), case.newest("update/coarse", 0.0))
+    if not len(steps) or half == 0:
+        return None
+    spell = spell_of(steps, lost > LOST, 2)
+    if spell is None:
+        return None
+    return Seen(
+        spell.first,
+        f"{float(np.median(lost)):.0%} of the weights with a gradient did not move: they are kept in 16 bits, and "
+        f"updates "
+        "smaller than a rounding step are lost.",
+        (case.evidence("update/lost", "below 0.01"), case.evidence("update/coarse", "0")),
+        over=spell.over,
+    )
+
+
+def look_before_unscale(case: Case) -> Seen | None:
+    """What the optimizer got is about the clip limit over the loss scale, and in the right direction."""
+    steps, norms = case.check("replay/norm")
+    own, cosines = case.check("replay/own_norm")[1], case.check("replay/cosine")[1]
+    scales = dict(zip(*case.series(LOSS_SCALE.name), strict=True))
+    if case.newest("precision/scaled", 0.0) != 1:
+        return None
+    tiny = [n < 0.02 * o and n * scales.get(int(s), 1.0) < 50 for s, n, o in zip(steps, norms, own, strict=True)]
+    spell = spell_of(steps, np.array(tiny, dtype=bool) & (cosines > 0.5) & (norms > 0), 2)
+    if spell is None:
+        return None
+    return Seen(
+        spell.first,
+        f"The optimizer gets a gradient of {case.newest('replay/norm'):.2g}, where the error has one of "
+        f"{case.newest('replay/own_norm'):.2g}: it was clipped while the loss scale was still in it.",
+        (case.evidence("replay/ratio", "0.1 to 1"), Evidence(LOSS_SCALE.name, float(scales.get(int(steps[-1]), 1.0)))),
+        over=spell.over,
+    )
+
+
+def look_sum(case: Case) -> Seen | None:
+    steps, ratios = case.check("replay/ratio")
+    counts, cosines = case.check("replay/micro_batches")[1], case.check("replay/cosine")[1]
+    told, errors = case.check("replay/told")[1], case.check("replay/error")[1]
+    factor = ratios / np.maximum(told / np.maximum(errors, 1e-12), 1e-12)
+    hits = (counts > 1) & (cosines > 0.98) & (np.abs(factor / np.maximum(counts, 1) - 1) < 0.1)
+    spell = spell_of(steps, hits)
+    if spell is None:
+        return None
+    return Seen(
+        spell.first,
+        f"The gradient of {case.newest('replay/micro_batches'):.0f} micro-batches is {float(factor[hits][-1]):.2f} "
+        f"times "
+        "that of their mean: they are added up.",
+        (case.evidence("replay/ratio", "1", spell.last), case.evidence("replay/micro_batches")),
+        over=spell.over,
+    )
+
+
+def _changes(series: tuple[np.ndarray, np.ndarray]) -> int:
+    return len(series[0])
+
+
+def look_short_window(case: Case) -> Seen | None:
+    steps, counts = max((case.check(f"accumulation/{name}") for name in ("micro_batches", "backwards")), key=_changes)
+    if len(counts) < 3 or counts.max() < 2:
+        return None
+    return Seen(
+        int(steps[1]),
+        f"Updates are made from {counts.min():.0f} to {counts.max():.0f} micro-batches: the last one of a round is "
+        f"short, "
+        "and its gradient is smaller than it should be, or its samples count more.",
+        (case.evidence("accumulation/micro_batches", "always the same"), case.evidence("accumulation/backwards")),
     )
 
 
@@ -53,5 +144,63 @@ RULES = (
         misses="Gradients that vanish in fp16 instead of overflowing.",
         fix="train.precision bf16 or fp32; find the layer whose activations exceed 65,504.",
         look=look_scale_halving,
+    ),
+    Rule(
+        code="PRE002",
+        cause="precision.no-scaler",
+        title="fp16 without a loss scale",
+        what="Gradients that fp16 cannot hold are rounded to zero.",
+        why="Layers with small gradients stop learning.",
+        alike="A clipped gradient is small and not zero.",
+        misses="Networks whose gradients fit into fp16.",
+        fix="A GradScaler, or bf16.",
+        look=look_no_scaler,
+    ),
+    Rule(
+        code="PRE003",
+        cause="precision.lost-updates",
+        title="Updates that are rounded away",
+        what="Weights of 16 bits do not move, because updates are smaller than their rounding.",
+        why="The training stands still long before it has converged.",
+        alike="Without any update (OPT001) no weight moves at all.",
+        misses="",
+        fix="Keep the weights in fp32 and use autocast for the forward pass.",
+        look=look_lost_updates,
+    ),
+    Rule(
+        code="CLI001",
+        cause="clipping.before-unscale",
+        title="Clipped before it was unscaled",
+        what="The gradient was clipped while it still carried the loss scale: what is left of it is tiny.",
+        why="Updates are smaller than the optimizer's epsilon: the training crawls.",
+        alike="A tight clip of an unscaled gradient does no harm with Adam. A low learning rate leaves the gradient "
+        "as it is.",
+        misses="Loops whose scaler is not shown.",
+        fix="scaler.unscale_(optimizer) before clip_grad_norm_.",
+        look=look_before_unscale,
+    ),
+    Rule(
+        code="ACC001",
+        cause="accumulation.sum",
+        title="Micro-batches are added instead of averaged",
+        what="The gradient is as many times too large as there are micro-batches.",
+        why="The learning rate and the clipping are not what they say.",
+        alike="A loss that is summed over pixels says so by its own size.",
+        misses="Gradients that were clipped.",
+        fix="Divide the loss by the number of micro-batches.",
+        severity="warning",
+        look=look_sum,
+    ),
+    Rule(
+        code="ACC002",
+        cause="accumulation.short-window",
+        title="Updates from fewer micro-batches",
+        what="The number of micro-batches per update changes.",
+        why="At the end of every round an update of another size is made.",
+        alike="",
+        misses="",
+        fix="Leave the rest of a round out, or divide by the true number of samples.",
+        severity="warning",
+        look=look_short_window,
     ),
 )

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from safelight.diagnosis.case import Case
-from safelight.diagnosis.finding import Evidence, Finding, Fix
-from safelight.diagnosis.rule import Rule
+from safelight.diagnosis.finding import Evidence, Fix
+from safelight.diagnosis.rule import Rule, Seen
 from safelight.vocabulary import DATA_WAIT
 
 SHARE, LOOKS = 0.3, 4  # the demo waits 0.9 % of a step; four looks are 64 steps
 
 
-def look_starved(case: Case) -> Finding | None:
+def look_starved(case: Case) -> Seen | None:
     steps, shares = case.series(DATA_WAIT.name)
     if len(steps) < LOOKS + 1 or not (shares[-LOOKS:] > SHARE).all():
         return None
@@ -18,9 +18,7 @@ def look_starved(case: Case) -> Finding | None:
     first = len(over) - 1
     while first > 0 and over[first - 1]:
         first -= 1
-    return Finding(
-        code="SYS001",
-        cause="system.starved-loader",
+    return Seen(
         severity="warning",
         step=int(steps[first]),
         confidence=1.0,

@@ -1,0 +1,140 @@
+"""Where each piece goes in the project's own trainer; each is looked up at every call, so it can be taken back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor, nn
+
+from safelight.data.batches import Rows
+from safelight.diffusion.objective import Noised
+from safelight.train.build import Parts
+from safelight.train.feed import Inputs
+
+if TYPE_CHECKING:
+    from gauntlet.bases.own import Own
+
+Hang = Callable[["Own", Parts, dict[str, Any]], None]
+
+
+def _batches(own: Own, parts: Parts, _: dict[str, Any]) -> None:
+    rows = parts.feed.batches.rows
+
+    def drawn(step: int, start: int, stop: int) -> Rows:
+        own.step, own._rows = step, rows(step, start, stop)
+        images, labels = own.draw_batch()
+        return Rows(images, labels, own._rows.ids)
+
+    parts.feed.batches.rows = drawn
+
+
+def _labels(own: Own, parts: Parts, original: dict[str, Any]) -> None:
+    inner = parts.feed._labels
+
+    def dropped(labels: Tensor, step: int, start: int, stop: int) -> Tensor:
+        original["labels"] = lambda given: inner(given, step, start, stop)
+        return own.drop_labels(labels)
+
+    parts.feed._labels = dropped  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def _draws(own: Own, parts: Parts, original: dict[str, Any]) -> None:
+    if "draws" in original:
+        return
+    inner = original["draws"] = parts.feed.prepare
+
+    def prepared(step: int) -> list[Inputs]:
+        found: list[Inputs] = []
+        for micro in inner(step):
+            own.step, own._micro = step, micro
+            found.append(replace(micro, t=own.draw_t(micro.x0), noise=own.draw_noise(micro.x0)))
+        return found
+
+    parts.feed.prepare = prepared
+
+
+def _corruption(own: Own, parts: Parts, _: dict[str, Any]) -> None:
+    def corrupt(x0: Tensor, noise: Tensor, t: Tensor) -> Noised:
+        return Noised(own.add_noise(x0, noise, t), own.target_of(x0, noise, t), t)
+
+    parts.stepper.objective.corrupt = corrupt
+
+
+class _Called(nn.Module):
+    """Stands where the model stood, and asks the piece."""
+
+    def __init__(self, own: Own) -> None:
+        super().__init__()
+        self.ask = lambda *given: own.call_model(*given, *[None] * (3 - len(given)))
+
+    def forward(self, *given: Tensor) -> Tensor:
+        return self.ask(*given)
+
+
+def _network(own: Own, parts: Parts, _: dict[str, Any]) -> None:
+    parts.stepper.network = _Called(own)
+
+
+def _loss(own: Own, parts: Parts, original: dict[str, Any]) -> None:
+    original["loss"] = parts.stepper.objective.loss
+
+    def judged(answer: Tensor, noised: Noised) -> tuple[Tensor, Tensor]:
+        each = own.loss_of(answer, noised.target, noised.t)
+        return each, each
+
+    parts.stepper.objective.loss = judged
+
+
+def _clip(own: Own, parts: Parts, original: dict[str, Any]) -> None:
+    clip = parts.state.clipper.clip
+
+    def clipped(gradients: list[Tensor], norm: Tensor) -> Tensor:
+        original["clip"] = partial(clip, gradients, norm)
+        own.clip()
+        return parts.state.clipper.limit()
+
+    parts.state.clipper.clip = clipped
+
+
+def _update(own: Own, parts: Parts, original: dict[str, Any]) -> None:
+    if "step" in original:
+        return
+    original["step"] = parts.state.optimizer.step
+
+    def stepped(*_: Any, **__: Any) -> None:
+        if "rate" in vars(own):
+            for group in parts.state.optimizer.param_groups:
+                group["lr"] = own.rate(own.step)
+        own.update()
+
+    parts.state.optimizer.step = stepped
+
+
+def _zero(own: Own, parts: Parts, original: dict[str, Any]) -> None:
+    original["zero_grad"] = parts.state.optimizer.zero_grad
+    parts.state.optimizer.zero_grad = lambda set_to_none=True: own.zero_grad()
+
+
+def _average(own: Own, parts: Parts, original: dict[str, Any]) -> None:
+    original["average"] = parts.state.averages.update
+    parts.state.averages.update = lambda step: own.average()
+
+
+HANG: dict[str, Hang] = {
+    "draw_batch": _batches,
+    "drop_labels": _labels,
+    "draw_t": _draws,
+    "draw_noise": _draws,
+    "add_noise": _corruption,
+    "target_of": _corruption,
+    "call_model": _network,
+    "loss_of": _loss,
+    "clip": _clip,
+    "rate": _update,
+    "update": _update,
+    "zero_grad": _zero,
+    "average": _average,
+}

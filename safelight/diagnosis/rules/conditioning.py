@@ -1,0 +1,163 @@
+"""Labels that do not reach the network, or mean nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from safelight.diagnosis.case import Case
+from safelight.diagnosis.rule import Rule, Seen
+
+SILENT = 1e-6  # change of the output over its length; sound networks have 0.1 after four updates
+ENOUGH = 400  # draws without the extra label: with 5 % of labels dropped, chance has 1e-9
+LATE, LEARNT, SMALL = 60, 0.6, 0.05  # steps; share of the zero predictor's loss; share of the loss
+
+
+def look_ignored(case: Case) -> Seen | None:
+    response = case.newest("network/label_response")
+    if not response < SILENT:
+        return None
+    return Seen(
+        case.asked("network/label_response"),
+        "The output does not change when every label is exchanged, also after a rehearsal of a few updates.",
+        (case.evidence("network/label_response", "above 0.01"),),
+        ("a zero output layer: the rehearsal has moved it",),
+    )
+
+
+def _kinds(case: Case) -> tuple[float, float, float, float, float]:
+    """(kinds shown to the network, rows of its table, lowest and highest label shown, draws)."""
+    names = ("stream/shown_kinds", "network/label_rows", "stream/shown_lowest", "stream/shown_highest",
+             "stream/labels_drawn")  # fmt: skip
+    kinds, rows, low, high, drawn = (case.newest(name, 0.0) for name in names)
+    return kinds, rows, low, high, drawn
+
+
+def look_never_dropped(case: Case) -> Seen | None:
+    kinds, rows, low, high, drawn = _kinds(case)
+    unused = (high == rows - 2 and low == 0) or (low == 1 and high == rows - 1)
+    if rows < 3 or kinds != rows - 1 or not unused or drawn < ENOUGH:
+        return None
+    return Seen(
+        0,
+        f"The table of labels has {rows:.0f} rows, and {kinds:.0f} of them were used in {drawn:,.0f} draws: the row "
+        f"for "
+        "no label is never trained, and guidance would compare with noise.",
+        (case.evidence("stream/shown_kinds", f"{rows:.0f}"), case.evidence("network/label_rows")),
+        confidence=0.999,
+    )
+
+
+def look_always_dropped(case: Case) -> Seen | None:
+    kinds, rows, low, high, drawn = _kinds(case)
+    edge = low == high and low in (0.0, rows - 1)
+    hidden = case.newest("stream/labels_hidden", 0.0) > 0.99
+    if drawn < 64 or not ((kinds == 1 and rows > 2 and edge and low == rows - 1) or hidden):
+        return None
+    return Seen(
+        0,
+        f"The network is shown the label {low:.0f} only, which stands for no label: it learns nothing about classes.",
+        (case.evidence("stream/shown_kinds", "as many as there are classes"), case.evidence("stream/shown_highest")),
+    )
+
+
+def look_one_class(case: Case) -> Seen | None:
+    kinds, rows, low, high, drawn = _kinds(case)
+    null = kinds == 2 and high == rows - 1
+    if drawn < 600 or rows < 3 or not (kinds == 1 or null) or (kinds == 1 and low == rows - 1):
+        return None
+    return Seen(
+        0,
+        f"All {drawn:,.0f} samples had one and the same class, of {rows:.0f} that the network knows.",
+        (case.evidence("stream/shown_kinds", "as many as there are classes"),),
+        ("classes in order: within so many samples another one would have come",),
+        confidence=0.99,
+    )
+
+
+def look_permuted(case: Case) -> Seen | None:
+    """Paired over the samples of a batch: the error with true labels and with those of others."""
+    steps, gains = case.check("labels/gain")
+    _, errors = case.check("labels/gain_error")
+    _, losses = case.check("labels/error")
+    late = steps >= LATE
+    learnt = case.newest("loss/error", 1.0) < LEARNT * case.newest("loss/zero", 0.0)
+    if late.sum() < 2 or not learnt or case.newest("network/label_response", 0.0) < SILENT:
+        return None
+    weights = 1 / np.square(np.maximum(errors[late], 1e-12))
+    mean, spread = float((gains[late] * weights).sum() / weights.sum()), float(weights.sum() ** -0.5)
+    # An equivalence: not only is nothing seen, anything larger than a twentieth of the loss would have been.
+    if mean > 2 * spread or mean + 3 * spread > SMALL * float(np.median(losses[late])):
+        return None
+    return Seen(
+        int(steps[late][-1]),
+        "The network looks at the labels, and the right ones help it no more than those of other samples: they do not "
+        "belong to their images.",
+        (case.evidence("labels/gain", "above 0"), case.evidence("labels/gain_error")),
+        ("labels that are ignored: the output does change with them",),
+        confidence=0.95,
+    )
+
+
+RULES = (
+    Rule(
+        code="CON001",
+        cause="conditioning.ignored",
+        title="Labels do not reach the output",
+        what="The output stays the same, to the last bit, whatever the labels.",
+        why="All classes look alike.",
+        alike="Labels that belong to other images do change the output.",
+        misses="Conditions that are not whole numbers.",
+        fix="Add the label's embedding to that of the timestep, and look for a multiplication by zero or a detach().",
+        look=look_ignored,
+        yields=("model.zero-init", "model.bounded", "model.dead"),
+    ),
+    Rule(
+        code="CON002",
+        cause="conditioning.never-dropped",
+        title="Labels are never left out",
+        what="The network has a row for no label, which no sample ever used.",
+        why="Guidance subtracts the answer without a label: here that of random weights.",
+        alike="A table without such a row is not meant for guidance.",
+        misses="Models that drop the embedding and not the label.",
+        fix="Replace a tenth of the labels by the extra one while training.",
+        severity="warning",
+        look=look_never_dropped,
+        yields=("conditioning.one-class", "data.not-shuffled"),
+    ),
+    Rule(
+        code="CON003",
+        cause="conditioning.always-dropped",
+        title="Labels are always left out",
+        what="Every sample is shown to the network without its label.",
+        why="The model is unconditional, and guidance does nothing.",
+        alike="With one class only, the class itself is shown.",
+        misses="",
+        fix="Drop a tenth of the labels, not all of them: look at the comparison with the drop rate.",
+        look=look_always_dropped,
+    ),
+    Rule(
+        code="CON004",
+        cause="conditioning.one-class",
+        title="One class only",
+        what="All samples have the same label.",
+        why="The other classes are never learnt.",
+        alike="Images in the order of their classes show another one sooner or later.",
+        misses="Very large classes in order.",
+        fix="Look at the sampler's weights and at the shuffling.",
+        look=look_one_class,
+    ),
+    Rule(
+        code="CON005",
+        cause="conditioning.permuted",
+        title="Labels of other images",
+        what="True labels help the network no more than exchanged ones, though it looks at them.",
+        why="Asked for a class, the model draws any.",
+        alike="Labels that are ignored do not change the output at all.",
+        misses="A part of the labels; labels exchanged as a whole, which is only another naming.",
+        fix="Look at where images and labels are joined: both must be shuffled by the same order.",
+        severity="warning",
+        look=look_permuted,
+        yields=("conditioning.", "data.not-shuffled", "optimizer.", "loss.", "target.", "lr.", "model.", "forward.",
+                "timesteps.", "data.", "scale."),
+    ),
+)  # fmt: skip

@@ -1,0 +1,250 @@
+"""Learning rates: too high, too low, nothing, over too early, or suddenly another one."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from safelight.diagnosis.case import Case
+from safelight.diagnosis.finding import Evidence, Fix
+from safelight.diagnosis.rule import Rule, Seen
+from safelight.vocabulary import LEARNING_RATE
+
+WORSE = 1.25  # error after the update over that before, on its own batch; sound runs have 0.86 to 1.05
+NOTHING, MUCH = 0.98, 0.999  # an update that gains less than the first, where a hundredfold one gains more
+STRAIGHT = 5.0  # times more gain by a hundredfold update than by a tenfold one: the loss still falls in a straight line
+UNLEARNT = 0.6  # error over that of the zero predictor: above it, there is something left to learn
+JUMP, ENDED = 5.0, 1e-3
+LONG = 50  # steps
+
+
+def look_too_high(case: Case) -> Seen | None:
+    """The update makes the error on the very samples it was made from larger, and a tenth of it would not."""
+    steps, whole = case.check("search/1")
+    _, tenth = case.check("search/0.1")
+    if len(whole) < 2:
+        return None
+    bad = ~(whole <= WORSE) & ~(whole < 1.1 * np.minimum(tenth, 1.0))
+    _, rates = case.check("search/rate")
+    pairs = np.flatnonzero(bad[1:] & bad[:-1]) + 1 if len(bad) > 1 else np.zeros(0, np.int64)
+    # One very bad update is enough where the rate went on rising after it.
+    rising = [i for i in np.flatnonzero(whole > 2 * WORSE) if rates[i:].max() > 1.2 * rates[i] and bad[i]]
+    hits = sorted({*pairs.tolist(), *map(int, rising)})
+    if not hits:
+        return None
+    first, last = int(steps[max(0, hits[0] - 1) if hits[0] in pairs else hits[0]]), hits[-1]
+    over = int(steps[last + 1]) if last + 1 < len(steps) and not rising else None
+    rate = case.newest("search/rate")
+    better = next((k for k in (0.3, 0.1) if case.newest(f"search/{k:g}", 9.0) < 1.0), 0.03)
+    return Seen(
+        first,
+        f"An update raises the error on its own batch {float(whole[last]):.3g} times; a step of {better:g} times its "
+        "length would not.",
+        (
+            case.evidence("search/1", "below 1.05"),
+            case.evidence("search/0.1", "below 1"),
+            Evidence(LEARNING_RATE.name, rate, (int(steps[-1]), int(steps[-1]))),
+        ),
+        ("a hard batch: error before and after are those of the same samples with the same noise",),
+        confidence=0.99,
+        over=over,
+        fix=Fix(
+            f"Lower the learning rate to about {rate * better:.1g}.", {"optimizer.lr": float(f"{rate * better:.1g}")}
+        ),
+    )
+
+
+def look_too_low(case: Case) -> Seen | None:
+    steps, whole = case.check("search/1")
+    _, far = case.check("search/100")
+    _, ten = case.check("search/10")
+    _, farthest = case.check("search/10000")
+    _, rates = case.check("search/rate")
+    _, starts = case.check("search/start")
+    _, zeros = case.check("search/zero")
+    if len(whole) < 4 or steps[-1] - steps[0] < 30:
+        return None
+    risen = np.concatenate([[True], rates[1:] > 1.2 * np.maximum.accumulate(rates)[:-1]])
+    straight = (1 - far) > STRAIGHT * (1 - ten)
+    if len(farthest) == len(far):  # a rate so low that even a hundredfold update gains nothing
+        lower = (far > MUCH) & (far < 1.001) & (farthest < MUCH)
+        far, straight = np.where(lower, farthest, far), straight | lower
+    hit = (whole > NOTHING) & (far < MUCH) & (ten < 1.001) & straight & (starts > UNLEARNT * zeros) & ~risen
+    hit &= steps - steps[0] >= 30
+    if hit.sum() < 2:
+        return None
+    last = int(np.flatnonzero(hit)[-1])
+    rate = float(rates[last])
+    return Seen(
+        int(steps[np.flatnonzero(hit)[0]]),
+        f"Updates gain {1 - float(whole[last]):.2g} of the error each; a hundred times as long they would gain "
+        f"{1 - float(far[last]):.2g}. The training crawls.",
+        (
+            case.evidence("search/1", "0.9 to 1"),
+            case.evidence("search/100", "far above 1"),
+            Evidence(LEARNING_RATE.name, rate, (int(steps[-1]), int(steps[-1]))),
+        ),
+        ("a run that has converged: longer steps would not help it", "warm-up: the rate no longer rises"),
+        confidence=0.99,
+        fix=Fix("Raise the learning rate: tenfold, then look again.", {"optimizer.lr": rate * 10}, "unsafe"),
+    )
+
+
+def look_no_warmup(case: Case) -> Seen | None:
+    """One of the very first updates raises the error several times, and later ones do not."""
+    steps, whole = case.check("search/1")
+    early = steps - (steps[0] if len(steps) else 0) <= 16
+    if not len(steps) or not (whole[early] > 2 * WORSE).any() or look_too_high(case) is not None:
+        return None
+    first = int(np.flatnonzero(early & (whole > 2 * WORSE))[0])
+    return Seen(
+        int(steps[first]),
+        f"One of the first updates, at step {int(steps[first]):,}, raised the error on its own batch "
+        f"{float(whole[first]):.3g} times: the rate is high before the optimizer knows the size of the gradients.",
+        (
+            case.evidence("search/1", "below 1.05", int(steps[first])),
+            case.evidence("search/rate", None, int(steps[first])),
+        ),
+        ("a rate that is too high for the whole run: later updates are sound",),
+        confidence=0.99,
+    )
+
+
+def _rates(case: Case) -> tuple[np.ndarray, np.ndarray]:
+    return case.series(LEARNING_RATE.name)
+
+
+def look_zero(case: Case) -> Seen | None:
+    steps, rates = _rates(case)
+    if len(rates) < 5 or (rates[-5:] != 0).any():
+        return None
+    first = len(rates) - int(np.argmax(rates[::-1] != 0)) if (rates != 0).any() else 0
+    if len(rates) - first > LONG and first > 0:
+        return None  # a schedule that is over: another disease
+    return Seen(
+        int(steps[first]),
+        f"The learning rate is 0 since step {int(steps[first]):,}: nothing is learnt.",
+        (Evidence(LEARNING_RATE.name, 0.0, (int(steps[first]), int(steps[-1])), "above 0"),),
+    )
+
+
+def look_ended_early(case: Case) -> Seen | None:
+    steps, rates = _rates(case)
+    if len(rates) < LONG or not rates.max() > 0:
+        return None
+    low = rates < ENDED * np.quantile(rates, 0.98)  # not of a single jump
+    since = len(low) - int(np.argmax(~low[::-1])) if not low.all() else 0
+    left = len(low) - since
+    if since == 0 or left < max(20, 0.15 * len(low)):
+        return None
+    return Seen(
+        int(steps[since]),
+        f"The learning rate fell below a thousandth of its highest at step {int(steps[since]):,}, and the training "
+        f"went "
+        f"on for {left:,} steps: its schedule was stepped too often, or made for a shorter run.",
+        (Evidence(LEARNING_RATE.name, float(rates[-1]), (int(steps[since]), int(steps[-1]))),),
+        ("a cosine that ends with the run: it spends 2 % of its length so low",),
+    )
+
+
+def look_jump(case: Case) -> Seen | None:
+    """Restarts go back up to where they were; this goes where the rate has never been."""
+    steps, rates = _rates(case)
+    if len(rates) < 12:
+        return None
+    highest = np.maximum.accumulate(rates)
+    jumps = np.flatnonzero((rates[1:] > JUMP * highest[:-1]) & (np.arange(1, len(rates)) >= 10) & (highest[:-1] > 0))
+    if not len(jumps):
+        return None
+    place = int(jumps[-1]) + 1
+    back = np.flatnonzero(rates[place:] <= highest[place - 1])
+    return Seen(
+        int(steps[place]),
+        f"At step {int(steps[place]):,} the learning rate went from {rates[place - 1]:.2g} to {rates[place]:.2g} in "
+        f"one "
+        "step.",
+        (Evidence(LEARNING_RATE.name, float(rates[place]), (int(steps[place]), int(steps[place]))),),
+        ("warm-up and restarts: they rise by less, or no higher than before",),
+        over=int(steps[place + back[0]]) if len(back) else None,
+    )
+
+
+SIDE = ("scale.", "loss.sign", "loss.shape", "optimizer.maximize", "optimizer.no-zero", "optimizer.not-its", "target.",
+        "model.init", "data.nonfinite", "precision.", "optimizer.weight-decay", "data.shifted", "model.dead",
+        "mode.", "model.bounded")  # fmt: skip
+
+RULES = (
+    Rule(
+        code="LRA001",
+        cause="lr.too-high",
+        title="A learning rate that is too high",
+        what="The update of a step makes the error larger on the very batch it was made from.",
+        why="The loss jumps about or rises; weights grow until numbers overflow.",
+        alike="A bad batch has a large loss before the update too. A wrong sign makes every length worse.",
+        misses="Rates that are only unstable later: see `loss.diverged`.",
+        fix="Lower optimizer.lr, or lengthen optimizer.warmup.",
+        look=look_too_high,
+        yields=(*SIDE, "lr.jump"),
+    ),
+    Rule(
+        code="LRA002",
+        cause="lr.too-low",
+        title="A learning rate that is too low",
+        what="Updates gain nearly nothing where a hundred times longer ones would gain much, after the warm-up.",
+        why="The run would take a hundred times as long.",
+        alike="In a run that has converged longer updates do not help. A fine-tuning rate is low on purpose: there is "
+        "little left to gain.",
+        misses="Rates that are ten times too low.",
+        fix="Raise optimizer.lr.",
+        severity="warning",
+        look=look_too_low,
+        yields=(*SIDE, "clipping.", "model.", "ema.", "lr.zero", "lr.ended", "optimizer.", "loss."),
+    ),
+    Rule(
+        code="LRA003",
+        cause="lr.zero",
+        title="A learning rate of nothing",
+        what="The learning rate is exactly 0.",
+        why="Nothing is learnt.",
+        alike="The first step of a warm-up may be 0, and only that one.",
+        misses="",
+        fix="Look at the scheduler: its warm-up, its end, and whether it is stepped.",
+        look=look_zero,
+    ),
+    Rule(
+        code="LRA004",
+        cause="lr.ended-early",
+        title="A schedule that is over before the run",
+        what="The learning rate has been next to nothing for a long time while the training goes on.",
+        why="The rest of the run is wasted.",
+        alike="Every decay ends low; this one ended long ago.",
+        misses="Decays that end a little early.",
+        fix="Step the scheduler once per update, not per micro-batch or process, and give it the number of updates.",
+        severity="warning",
+        look=look_ended_early,
+    ),
+    Rule(
+        code="LRA006",
+        cause="lr.no-warmup",
+        title="A rate that is high from the first step",
+        what="One of the first updates raises the error on its own batch several times; later ones do not.",
+        why="What is thrown about in the first steps may never come back: dead units, labels that are ignored.",
+        alike="A rate that is too high for the run raises the error at later steps too.",
+        misses="",
+        fix="Lengthen optimizer.warmup.",
+        severity="warning",
+        look=look_no_warmup,
+        yields=(*SIDE, "lr.jump"),
+    ),
+    Rule(
+        code="LRA005",
+        cause="lr.jump",
+        title="A learning rate that jumps",
+        what="From one step to the next the learning rate rises to several times what it ever was.",
+        why="Weights are thrown about by what the optimizer had averaged for another rate.",
+        alike="Restarts return to where the rate was before.",
+        misses="Jumps within the first ten steps.",
+        fix="After a resume: is the scheduler's state loaded? Else look at who sets the rate.",
+        severity="warning",
+        look=look_jump,
+    ),
+)

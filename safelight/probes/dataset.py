@@ -1,0 +1,61 @@
+"""The images themselves, a few hundred of them: their range, what is empty, broken or there twice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+SAMPLES = 512
+BLANK = 1e-3  # of the range: less variation than this is an empty picture
+
+
+def take_images(data: Any, count: int = SAMPLES) -> np.ndarray | None:
+    """Evenly from a tensor, an array or a dataset that answers with images or with (image, …); None for anything
+    else. Nothing of it is changed, and a dataset that draws at random is asked once."""
+    if isinstance(data, Tensor | np.ndarray):
+        if data.ndim < 2 or not len(data):
+            return None
+        places = np.unique(np.linspace(0, len(data) - 1, min(count, len(data))).round().astype(np.int64))
+        found = data[torch.as_tensor(places)] if isinstance(data, Tensor) else data[places]
+        return found.detach().cpu().float().numpy() if isinstance(found, Tensor) else np.asarray(found)
+    if not hasattr(data, "__getitem__") or not hasattr(data, "__len__") or not len(data):
+        return None
+    places = np.unique(np.linspace(0, len(data) - 1, min(count, len(data))).round().astype(np.int64))
+    images = [_image(data[int(place)]) for place in places]
+    sizes = {image.shape for image in images if image is not None}
+    return np.stack([image for image in images if image is not None]) if len(sizes) == 1 else None
+
+
+def _image(item: Any) -> np.ndarray | None:
+    if isinstance(item, dict):
+        item = next((item[k] for k in ("image", "images", "pixel_values", "x", "input") if k in item), None)
+    if isinstance(item, tuple | list) and item:
+        item = item[0]
+    if isinstance(item, Tensor):
+        return item.detach().cpu().float().numpy()
+    return np.asarray(item) if isinstance(item, np.ndarray) else None
+
+
+def look_at_images(images: np.ndarray, whole: bool) -> dict[str, float]:
+    """`whole`: numbers, or whole numbers as pictures have them on disk."""
+    flat = images.reshape(len(images), -1).astype(np.float32)
+    finite = np.isfinite(flat).all(1)
+    sound = flat[finite] if finite.any() else np.zeros((1, flat.shape[1]), np.float32)
+    reach = float(sound.max() - sound.min())
+    _, counts = np.unique(flat[finite], axis=0, return_counts=True) if finite.any() else (None, np.ones(1))
+    pictures = images.ndim >= 3
+    return {
+        "data/images": float(len(images)),
+        "data/nonfinite": float((~finite).mean()),
+        "data/lowest": float(sound.min()),
+        "data/highest": float(sound.max()),
+        "data/mean": float(sound.mean()),
+        "data/std": float(sound.std()),
+        "data/blank": float((sound.std(1) < BLANK * max(reach, 1e-9)).mean()) if pictures else 0.0,
+        "data/duplicates": float(1 - len(counts) / max(1, counts.sum())),
+        "data/largest_group": float(counts.max() / max(1, counts.sum())),
+        "data/integer": float(whole),
+    }

@@ -1,0 +1,184 @@
+"""Is x_t what the schedule says, is the target what the prediction type says, and is the noise normal? Every step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from safelight.diffusion.objective import target_of
+from safelight.probes.specimen import Declared, Specimen
+
+TINY = 1e-12
+WRONG = 0.02  # of the length of x_t: fp32 has 1e-7, bf16 0.004
+
+
+def look_at_noising(specimen: Specimen, declared: Declared) -> dict[str, Tensor]:
+    """Scalars on the device, by the name of the reading; what cannot be known is left out."""
+    x0, noise, t = specimen.x0, specimen.noise, specimen.times
+    found: dict[str, Tensor] = {}
+    found |= look_at_batch(specimen)
+    if noise is not None and noise.dim() > 1:
+        found |= _moments("noise", noise) | _spread(noise)
+    if x0 is None or noise is None or t is None or x0.shape != noise.shape or not x0.is_floating_point():
+        return found
+    coefficients = declared.coefficients(t, x0)
+    if coefficients is None:
+        return found
+    a, s = coefficients
+    x_t = specimen.input
+    if x_t is not None and x_t.shape == x0.shape:
+        found |= _forward(x_t.float(), x0.float(), noise.float(), a.float(), s.float())
+        found |= _seen(specimen, x_t)
+    if specimen.target is not None and specimen.target.shape == x0.shape:
+        found |= _target(specimen.target.float(), x0.float(), noise.float(), a.float(), s.float())
+    return found
+
+
+def look_at_batch(specimen: Specimen) -> dict[str, Tensor]:
+    x0 = specimen.x0
+    return _moments("batch", x0) if x0 is not None and x0.is_floating_point() and x0.dim() > 1 else {}
+
+
+def _forward(x_t: Tensor, x0: Tensor, noise: Tensor, a: Tensor, s: Tensor) -> dict[str, Tensor]:
+    """Middles over the samples whose x_t is not what it should be; over all, where none is."""
+    wanted = a * x0 + s * noise
+    errors = _length(x_t - wanted) / _length(wanted).clamp(min=TINY)
+    wrong = ~(errors <= WRONG)
+    signal, spread, residual = _fit(x_t, x0, noise)
+    flat_a, flat_s = a.flatten(), s.flatten()
+    largest = x_t.abs().max()
+    there = (x_t.abs() >= largest * (1 - 1e-6)).float().mean()
+    clean = (x_t.flatten(1) * x0.flatten(1)).sum(1) / x0.flatten(1).square().sum(1).clamp(min=TINY)
+    left = _length(x_t - clean.view(-1, *[1] * (x0.dim() - 1)) * x0) / _length(x_t).clamp(min=TINY)
+    return {
+        "forward/wrong": wrong.float().mean(),
+        "forward/error": _middle(errors, wrong),
+        "forward/residual": _middle(residual, wrong),
+        "forward/noise_seen": _middle(spread, wrong),
+        "forward/clean": _middle(left, wrong),
+        "forward/order": (spread.sort().values - flat_s.sort().values).abs().median(),
+        "forward/order_error": (spread - flat_s).abs().median(),
+        "forward/rough": _roughness(signal, spread, flat_a),
+        "forward/at_limit": there,
+    }
+
+
+def _middle(values: Tensor, chosen: Tensor) -> Tensor:
+    return torch.where(chosen.any(), torch.where(chosen, values, torch.nan).nanmedian(), values.median())
+
+
+def _roughness(signal: Tensor, spread: Tensor, order: Tensor) -> Tensor:
+    """How much the fitted parts of neighbours in noise level differ, over how much all do: a table is smooth."""
+    if len(order) < 16:
+        return torch.zeros_like(order[0])
+    turn = order.argsort()
+    found = []
+    for part in (signal[turn], spread[turn]):
+        usual = (part - part.median()).abs().median().clamp(min=1e-3)
+        found.append(part.diff().abs().median() / usual)
+    return torch.stack(found).max()
+
+
+def _fit(y: Tensor, x0: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """y = a·x0 + b·noise for each sample by least squares: (a, b, what is left over the length of y)."""
+    y, x0, noise = (each.flatten(1).float() for each in (y, x0, noise))
+    xx, nn, xn = (x0 * x0).sum(1), (noise * noise).sum(1), (x0 * noise).sum(1)
+    xy, ny = (x0 * y).sum(1), (noise * y).sum(1)
+    determinant = (xx * nn - xn * xn).clamp(min=TINY)
+    a, b = (nn * xy - xn * ny) / determinant, (xx * ny - xn * xy) / determinant
+    left = y - a[:, None] * x0 - b[:, None] * noise
+    return a, b, left.norm(dim=1) / y.norm(dim=1).clamp(min=TINY)
+
+
+def _target(target: Tensor, x0: Tensor, noise: Tensor, a: Tensor, s: Tensor) -> dict[str, Tensor]:
+    found: dict[str, Tensor] = {}
+    for kind in ("epsilon", "sample", "v_prediction"):
+        wanted = target_of(kind, x0, noise, a, s)
+        length = _length(wanted).clamp(min=TINY)
+        found[f"target/{kind}"] = (_length(target - wanted) / length).median()
+        inner = (target * wanted).flatten(1).sum(1)
+        found[f"target/{kind}_cosine"] = (inner / (length * _length(target).clamp(min=TINY))).median()
+    found["target/square"] = target.square().mean()
+    return found
+
+
+def _seen(specimen: Specimen, x_t: Tensor) -> dict[str, Tensor]:
+    """What the network was called with, against what the loop says: scaled inputs are a custom, other ones are not."""
+    call = specimen.call
+    if call is None or call.x is None or call.x.shape != x_t.shape:
+        return {}
+    x, wanted = call.x.float().flatten(1), x_t.float().flatten(1)
+    scale = (x * wanted).sum(1) / (wanted * wanted).sum(1).clamp(min=TINY)
+    left = (x - scale[:, None] * wanted).norm(dim=1) / x.norm(dim=1).clamp(min=TINY)
+    found = {"forward/input_error": left.median()}
+    t, seen = specimen.t, call.t
+    if t is not None and seen is not None and len(t) > 1 and t.shape == seen.shape:
+        found["timesteps/passed_on"] = _agreement(t.double(), seen.double())
+    return found
+
+
+def _agreement(t: Tensor, seen: Tensor) -> Tensor:
+    """Rank correlation: 1 for any scaled timestep, about 0 for a shuffled or constant one; 1 where all timesteps of the
+    batch are the same anyway."""
+    ranks, others = (each.argsort().argsort().double() for each in (t, seen))
+    ranks, others = ranks - ranks.mean(), others - others.mean()
+    moves = (seen.max() > seen.min()).double()
+    alike = (ranks * others).sum() / (ranks.norm() * others.norm()).clamp(min=TINY) * moves
+    return torch.where(t.max() > t.min(), alike, torch.ones_like(alike)).float()
+
+
+def _moments(name: str, values: Tensor) -> dict[str, Tensor]:
+    values = values.float()
+    mean = values.mean()
+    centred = values - mean
+    variance = centred.square().mean()
+    return {
+        f"{name}/mean": mean,
+        f"{name}/std": variance.sqrt(),
+        f"{name}/lowest": values.min(),
+        f"{name}/highest": values.max(),
+    }
+
+
+def _spread(noise: Tensor) -> dict[str, Tensor]:
+    """Variance within a sample and between samples: one of them is 0 where noise was drawn once and repeated."""
+    flat = noise.float().flatten(1)
+    centred = flat - flat.mean()
+    fourth = centred.square().square().mean() / centred.square().mean().square().clamp(min=TINY)
+    found = {"noise/count": torch.tensor(float(flat.numel()), device=flat.device), "noise/kurtosis": fourth}
+    if flat.shape[1] > 1:
+        found["noise/within"] = flat.var(dim=1).mean()
+    if len(flat) > 1:
+        found["noise/between"] = flat.var(dim=0).mean()
+    return found
+
+
+def look_at_answers(specimen: Specimen) -> dict[str, Tensor]:
+    """The error of the prediction beside the loss that the loop tells, and where numbers are not finite first."""
+    answer, target = specimen.answer, specimen.target
+    found: dict[str, Tensor] = {}
+    if answer is not None and target is not None and answer.shape == target.shape:
+        error = (answer.detach().float() - target.detach().float()).square()
+        found["loss/error"] = error.mean()
+        found["loss/zero"] = target.detach().float().square().mean()
+        found["loss/told"] = specimen.loss.detach().float().mean()
+    chain: Mapping[str, Tensor | None] = {
+        "x0": specimen.x0,
+        "noise": specimen.noise,
+        "x_t": specimen.input,
+        "target": target,
+        "pred": answer,
+        "loss": specimen.loss,
+    }
+    for name, value in chain.items():
+        if value is not None and value.is_floating_point():
+            found[f"finite/{name}"] = value.detach().float().sum().isfinite().float()
+    if specimen.loss.is_floating_point():
+        found["finite/loss_number"] = 1 - specimen.loss.detach().isinf().any().float()
+    return found
+
+
+def _length(values: Tensor) -> Tensor:
+    return values.flatten(1).norm(dim=1)

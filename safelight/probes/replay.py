@@ -1,0 +1,280 @@
+"""A step once more on a copy: is the gradient that of this prediction, is the update the optimizer's own, and what
+would a smaller or a larger one have done?"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from safelight.probes.specimen import Call, Specimen, answer_of
+
+TINY = 1e-30
+LENGTHS = (0.1, 0.3, 1.0, 3.0, 10.0, 100.0, 10_000.0)
+SAMPLES = 32  # of a batch are enough to see where the loss goes along a line
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """A copy of what an update is about to change, and of what it will be made from."""
+
+    weights: dict[str, Tensor]
+    gradients: dict[str, Tensor | None]
+    twin: Any | None
+    """The optimizer on copies of everything: asked for its step, it shows what the real one should have done."""
+    copies: dict[str, nn.Parameter]
+    rate: float
+    decay: float
+
+
+@torch.no_grad()
+def keep_before(named: Sequence[tuple[str, nn.Parameter]], optimizer: torch.optim.Optimizer | None) -> Before:
+    weights = {name: parameter.detach().clone() for name, parameter in named}
+    gradients = {name: None if p.grad is None else dense(p.grad) for name, p in named}
+    twin, copies = (None, {}) if optimizer is None else _twin(named, optimizer)
+    groups = [] if optimizer is None else optimizer.param_groups
+    rate = max((float(group.get("lr", 0.0)) for group in groups), default=math.nan)
+    decay = max((float(group.get("weight_decay", 0.0) or 0.0) for group in groups), default=0.0)
+    return Before(weights, gradients, twin, copies, rate, decay)
+
+
+def _twin(
+    named: Sequence[tuple[str, nn.Parameter]], optimizer: torch.optim.Optimizer
+) -> tuple[Any | None, dict[str, nn.Parameter]]:
+    """The same class with the same settings and moments, on copies. None where it cannot be made."""
+    names = {parameter: name for name, parameter in named}
+    copies: dict[str, nn.Parameter] = {}
+    try:
+        twin = object.__new__(type(optimizer))
+        twin.__dict__.update(optimizer.__dict__)
+        twin.__dict__.pop("step", None)  # whatever was hung over it on this object
+        for hooks in ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"):
+            twin.__dict__[hooks] = OrderedDict()
+        state: dict[Any, Any] = defaultdict(dict)
+        groups = []
+        for group in optimizer.param_groups:
+            mine = []
+            for parameter in group["params"]:
+                copy = nn.Parameter(parameter.detach().clone(), requires_grad=parameter.requires_grad)
+                copy.grad = None if parameter.grad is None else parameter.grad.detach().clone()
+                kept = optimizer.state.get(parameter, {})
+                state[copy] = {k: v.clone() if isinstance(v, Tensor) else v for k, v in kept.items()}
+                if not state[copy]:
+                    del state[copy]
+                if parameter in names:
+                    copies[names[parameter]] = copy
+                mine.append(copy)
+            groups.append({**group, "params": mine})
+        twin.param_groups, twin.state = groups, state
+    except (AttributeError, TypeError, RuntimeError):
+        return None, {}
+    return twin, copies
+
+
+@torch.no_grad()
+def look_at_update(before: Before, named: Sequence[tuple[str, nn.Parameter]]) -> dict[str, float]:
+    """What the weights did against what the optimizer's own arithmetic says."""
+    moved, aligned, gradient, decayed, lost, asked = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+    expected = apart = 0.0
+    if before.twin is not None:
+        try:
+            with torch.enable_grad():
+                before.twin.step()
+        except Exception:  # an optimizer that wants a closure, or more than it was given: not compared
+            before.copies.clear()
+    for name, parameter in named:
+        old, grad = before.weights[name], before.gradients[name]
+        change = parameter.detach().float() - old.float()
+        moved += _square(change)
+        if grad is not None:
+            aligned += float((change * grad.float()).sum())
+            gradient += _square(grad)
+            asks = (grad != 0) & grad.isfinite()
+            lost += float((asks & (change == 0)).sum())
+            asked += float(asks.sum())
+        decayed += _square(old) * (before.rate * before.decay) ** 2
+        if name in before.copies:
+            wanted = before.copies[name].detach().float() - old.float()
+            expected += _square(wanted)
+            apart += _square(change - wanted)
+    told = {
+        "update/moved": math.sqrt(moved),
+        "update/alignment": -aligned / max(math.sqrt(moved * gradient), TINY),
+        "update/lost": lost / max(asked, 1.0),
+        "update/decay_share": math.sqrt(decayed) / max(math.sqrt(moved), TINY) if moved else 0.0,
+        "update/coarse": float(all(torch.equal(p.float(), p.bfloat16().float()) for _, p in named)),
+        "update/weights": math.sqrt(sum(_square(old) for old in before.weights.values())),
+    }
+    if before.copies:
+        told["update/error"] = math.sqrt(apart) / max(math.sqrt(expected), TINY) if expected or apart else 0.0
+        told["update/expected"] = math.sqrt(expected)
+    return told
+
+
+def replay_gradient(
+    model: nn.Module, before: Before, specimens: Sequence[Specimen], previous: Mapping[str, Tensor | None] | None
+) -> dict[str, float]:
+    """The gradient of the mean squared error of every micro-batch, again, against the one that the optimizer got.
+
+    `replay/cosine` 1 and `replay/ratio` 1: the same. `replay/carried`: how much of the gradient of the step before is
+    in it, over how much of its own. `replay/output_error`: the network's answer then and now.
+    """
+    weights = {name: value.detach().clone().requires_grad_() for name, value in before.weights.items()}
+    apart, size, zero = [], 0.0, 0.0
+    with torch.enable_grad():
+        for specimen in specimens:
+            call, target = specimen.call, specimen.target
+            if call is None or target is None or call.output is None or call.output.shape != target.shape:
+                return {}
+            if call.half == torch.float16:  # its gradients are what is to be checked: exact ones are needed
+                call = replace(call, half=None)
+            answer = call.again(_WithWeights(model, weights))
+            loss = (answer.float() - target.detach().float()).square().mean() / len(specimens)
+            loss.backward()
+            size, zero = (
+                size + float(loss.detach()),
+                zero + float(target.detach().float().square().mean()) / len(specimens),
+            )
+            apart.append(_relative(answer, specimen.call.output if specimen.call else None))
+    ours = {name: value.grad for name, value in weights.items() if value.grad is not None}
+    theirs = before.gradients
+    told = {
+        "replay/output_error": max(apart),
+        "replay/error": size,
+        "replay/told": float(torch.stack([s.loss.detach().float().mean() for s in specimens]).mean()),
+        "replay/zero": zero,
+        "replay/micro_batches": float(len(specimens)),
+        "replay/missing": float(all(gradient is None for gradient in theirs.values())),
+    }
+    inner, mine, whole = _inner(ours, theirs), _inner(ours, ours), _inner(theirs, theirs)
+    told["replay/norm"], told["replay/own_norm"] = math.sqrt(max(whole, 0)), math.sqrt(mine)
+    told["replay/cosine"] = inner / max(math.sqrt(mine * whole), TINY)
+    told["replay/ratio"] = math.sqrt(max(whole, 0) / max(mine, TINY))
+    told["replay/vanished"] = _vanished(ours, theirs)
+    if previous is not None and not told["replay/missing"]:
+        told |= _carried(ours, theirs, previous)
+    return told
+
+
+def _carried(
+    ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor | None], previous: Mapping[str, Tensor | None]
+) -> dict[str, float]:
+    """theirs = α·ours + β·previous by least squares; β / α is 1 where gradients were never cleared."""
+    xx, yy, xy = _inner(ours, ours), _inner(previous, previous), _inner(ours, previous)
+    xg, yg = _inner(ours, theirs), _inner(previous, theirs)
+    determinant = xx * yy - xy * xy
+    if determinant <= 1e-6 * xx * yy or not math.isfinite(determinant):
+        return {}
+    own, carried = (yy * xg - xy * yg) / determinant, (xx * yg - xy * xg) / determinant
+    whole = _inner(theirs, theirs)
+    explained = (own * xg + carried * yg) / max(whole, TINY)
+    return {"replay/carried": carried / own if own else 0.0, "replay/explained": explained}
+
+
+def search_line(
+    model: nn.Module, before: Before, named: Sequence[tuple[str, nn.Parameter]], specimen: Specimen
+) -> dict[str, float]:
+    """The error on the step's own samples at several lengths of its update, over the error without it."""
+    call, target = specimen.call, specimen.target
+    if call is None or target is None or call.output is None or call.output.shape != target.shape:
+        return {}
+    call, target = call.of_first(SAMPLES), target.detach()[:SAMPLES].float()
+    now = {name: parameter.detach() for name, parameter in named}
+
+    @torch.no_grad()
+    def error(length: float) -> float:
+        weights = {name: torch.lerp(old.float(), now[name].float(), length).to(old.dtype)
+                   for name, old in before.weights.items()}  # fmt: skip
+        return float((call.again(_WithWeights(model, weights)).float() - target).square().mean())
+
+    start = error(0.0)
+    if not math.isfinite(start) or start <= 0:
+        return {}
+    told = {f"search/{length:g}": error(length) / start for length in LENGTHS}
+    return told | {"search/start": start, "search/zero": float(target.square().mean()), "search/rate": before.rate}
+
+
+@torch.no_grad()
+def look_at_labels(model: nn.Module, before: Before, specimen: Specimen) -> dict[str, float]:
+    """How much worse the network does with the labels of other samples: nothing, where labels mean nothing. With the
+    weights of before the update, which has seen these samples."""
+    call, target = specimen.call, specimen.target
+    if call is None or target is None or call.output is None or call.output.shape != target.shape:
+        return {}
+    labels = call.labels
+    if labels is None or labels.is_floating_point() or len(labels) < 8 or len(labels.unique()) < 2:
+        return {}
+    others = labels.roll(max(1, len(labels) // 2))
+    differ = labels != others
+    network = _WithWeights(model, before.weights)
+    errors = [
+        (changed.again(network).float() - target.detach().float()).square().flatten(1).mean(1)
+        for changed in (call, call.with_changes(labels=others))
+    ]
+    gain = (errors[1] - errors[0])[differ]
+    if len(gain) < 4:
+        return {}
+    return {
+        "labels/gain": float(gain.mean()),
+        "labels/gain_error": float(gain.std() / len(gain) ** 0.5),
+        "labels/error": float(errors[0].mean()),
+    }
+
+
+class _WithWeights(nn.Module):
+    """The model with other weights, called as it was called."""
+
+    def __init__(self, model: nn.Module, weights: Mapping[str, Tensor]) -> None:
+        super().__init__()
+        self._model, self._weights = [model], dict(weights)  # in a list: not a part of this module
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        buffers = {name: value.clone() for name, value in self._model[0].named_buffers()}  # which a pass may move
+        return answer_of(functional_call(self._model[0], {**buffers, **self._weights}, inputs, named))
+
+
+def _inner(a: Mapping[str, Tensor | None], b: Mapping[str, Tensor | None]) -> float:
+    total = 0.0
+    for name, x in a.items():
+        y = b.get(name)
+        if x is not None and y is not None:
+            total += float((x.float() * y.float()).sum())
+    return total
+
+
+def _vanished(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor | None]) -> float:
+    """The share of numbers that should be in the gradient and are exactly 0 there."""
+    gone = there = 0.0
+    for name, mine in ours.items():
+        other = theirs.get(name)
+        if other is not None:
+            wanted = mine != 0
+            gone, there = gone + float((wanted & (other == 0)).sum()), there + float(wanted.sum())
+    return gone / max(there, 1.0)
+
+
+def _relative(a: Tensor, b: Tensor | None) -> float:
+    if b is None:
+        return 0.0
+    b = b.detach().float()
+    return float((a.detach().float() - b).norm() / b.norm().clamp(min=1e-12)) if b.abs().sum() > 0 else 0.0
+
+
+def dense(gradient: Tensor) -> Tensor:
+    """A copy, also of a gradient that is stored by its rows."""
+    gradient = gradient.detach()
+    return gradient.to_dense() if gradient.is_sparse else gradient.clone()
+
+
+def _square(values: Tensor) -> float:
+    return float(values.float().square().sum())
+
+
+def first_call(specimens: Sequence[Specimen]) -> Call | None:
+    return next((specimen.call for specimen in specimens if specimen.call is not None), None)

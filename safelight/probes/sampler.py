@@ -1,0 +1,242 @@
+"""The run's own sampler, driven by a network that knows the answer: what comes out must be what was put in."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import math
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from safelight.config.tree import Diffusion, Prediction
+from safelight.diffusion.objective import from_x0
+from safelight.diffusion.sampling import guided
+from safelight.diffusion.schedule import make_schedule
+
+POINTS, SPREAD = 0.55, 0.25
+LONGEST = 10.0  # seconds for one round of samples
+SPREADS = (0.5, 1.6)  # of a cloud; samplers of 10 to 50 steps return 0.75 to 1.0
+ENOUGH_CALLS = 12  # with fewer steps a cloud comes out too narrow, however right the sampler
+RIGHT = 0.003  # error over the pictures' size: sound samplers of 10 to 1,000 steps stay below 1e-6 on a CPU
+MOST_SAMPLES = 64
+
+Sampler = Callable[..., Any]
+
+
+class Oracle(nn.Module):
+    """The exact denoiser of a world that is known: two pictures, or a wide cloud around one."""
+
+    def __init__(
+        self, alphas: Tensor, prediction: Prediction, centres: Tensor, spread: float, *, device: torch.device
+    ) -> None:
+        super().__init__()
+        self.alphas = alphas.to(device)
+        self.prediction: Prediction = prediction
+        self.centres, self.spread = centres.to(device).double(), spread
+        self.scale = nn.Parameter(torch.ones((), device=device))  # samplers look for the device of a parameter
+        self.drop = nn.Dropout(0.5)  # never used; it makes a difference whether train or eval was asked for
+        self.times: list[float] = []
+        self.spreads: list[float] = []
+        self.usual: list[float] = []
+        self.modes: list[bool] = []
+        self.gradients: list[bool] = []
+        self._end = time.monotonic() + LONGEST
+
+    def forward(self, x: Tensor, t: Any = None, *rest: Any, **named: Any) -> Tensor:
+        t = next((v for v in (t, *(named.get(k) for k in ("timestep", "timesteps", "t"))) if v is not None), 0)
+        if time.monotonic() > self._end:
+            raise TimeoutError(f"the sampler took more than {LONGEST:g} s")
+        place = torch.as_tensor(t, device=x.device).reshape(-1).double()
+        self.modes.append(self.training)
+        self.gradients.append(torch.is_grad_enabled())
+        index = place.round().long().clamp(0, len(self.alphas) - 1).expand(len(x))
+        kept = self.alphas[index].double().view(-1, *[1] * (x.dim() - 1))
+        a, s = kept.sqrt(), (1 - kept).sqrt().clamp(min=1e-6)
+        values = x.detach().double()
+        self.times.append(float(place[0]))
+        self.spreads.append(float(values.square().mean().sqrt()))
+        inner = float(self.centres.square().mean()) + self.spread**2
+        self.usual.append(float((kept.flatten()[0] * inner + 1 - kept.flatten()[0]).sqrt()))
+        answer = from_x0(self.prediction, self._clean(values, a, s), values, a, s).to(x.dtype)
+        return answer * self.scale.detach()
+
+    def _clean(self, x: Tensor, a: Tensor, s: Tensor) -> Tensor:
+        """E[x0 | x_t] of a mixture of equally frequent clouds of one width."""
+        variance = (a * self.spread).square() + s.square()
+        apart = x[:, None] - a[:, None] * self.centres[None]
+        distances = apart.square().flatten(2).sum(2) / (2 * variance.flatten()[:, None])
+        weights = torch.softmax(-distances, dim=1)
+        gain = a * self.spread**2 / variance
+        each = self.centres[None] + gain[:, None] * apart
+        return (weights.view(*weights.shape, *[1] * (x.dim() - 1)) * each).sum(1)
+
+
+@torch.no_grad()
+def look_at_sampler(
+    sampler: Sampler, alphas: Tensor, prediction: Prediction, shape: tuple[int, ...], reach: float, device: torch.device
+) -> dict[str, float]:
+    """`shape` of one sample, `reach` of the images from 0. Random numbers are as they were afterwards."""
+    pattern = _pattern(shape) * (reach if math.isfinite(reach) and reach > 0 else 1.0)
+    count = MOST_SAMPLES if pattern.numel() <= 4096 else 16
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        noise = torch.randn(count, *shape).to(device)
+        with torch.enable_grad():  # as the caller would have it: a sampler has to switch it off by itself
+            told = _drive(sampler, alphas, prediction, pattern.to(device), SPREAD * reach, noise)
+            if not is_right(told):
+                told |= _other_worlds(sampler, alphas, prediction, pattern.to(device), SPREAD * reach, noise)
+    return told
+
+
+def _drive(
+    sampler: Sampler, alphas: Tensor, prediction: Prediction, pattern: Tensor, width: float, noise: Tensor
+) -> dict[str, float]:
+    points = Oracle(alphas, prediction, torch.stack([pattern, -pattern]), 0.0, device=noise.device)
+    cloud = Oracle(alphas, prediction, 0.4 * pattern[None], width, device=noise.device)
+    told = _points(ask(sampler, points.eval(), noise), pattern)
+    told |= _cloud(ask(sampler, cloud.eval(), noise), 0.4 * pattern, width)
+    return told | _path(points, len(alphas))
+
+
+def is_right(told: Mapping[str, float]) -> bool:
+    """Whether the samples are the pictures that were put in, on any of the usual scales."""
+    if not told.get("sampler/finite") or told["sampler/left"] > RIGHT:
+        return False
+    scale, shift = told["sampler/scale"], told["sampler/shift"]
+    usual = ((1.0, 0.0), (0.5, 0.5), (127.5, 127.5))
+    low, high = SPREADS
+    few = told.get("sampler/calls", 0.0) < ENOUGH_CALLS
+    spread = few or low < told.get("sampler/cloud_spread", 1.0) < high
+    return spread and any(abs(scale / a - 1) < 0.02 and abs(shift - b) < 0.02 * a for a, b in usual)
+
+
+def _other_worlds(
+    sampler: Sampler, alphas: Tensor, prediction: Prediction, pattern: Tensor, width: float, noise: Tensor
+) -> dict[str, float]:
+    """A sampler that is right for another prediction type, or for another table, is written for that one."""
+    told: dict[str, float] = {}
+    for place, kind in enumerate(("epsilon", "sample", "v_prediction")):
+        if kind != prediction and is_right(_drive(sampler, alphas, kind, pattern, width, noise)):
+            told["sampler/right_for_type"] = float(place)
+    for place, name in enumerate(("cosine", "linear", "scaled-linear", "sigmoid")):
+        other = make_schedule(Diffusion(schedule=name, timesteps=len(alphas))).alphas_cumprod  # type: ignore[arg-type]
+        if is_right(_drive(sampler, other, prediction, pattern, width, noise)):
+            told["sampler/right_for_table"] = float(place)
+    return told
+
+
+def ask(sampler: Sampler, model: nn.Module, noise: Tensor) -> Tensor:
+    found = sampler(model, noise)
+    found = getattr(found, "images", getattr(found, "sample", found))
+    found = found[0] if isinstance(found, tuple | list) and found and isinstance(found[0], Tensor) else found
+    found = torch.as_tensor(found).detach().to(noise.device).double()
+    if found.dim() == 4 and found.shape != noise.shape and found.movedim(-1, 1).shape == noise.shape:
+        found = found.movedim(-1, 1)
+    if found.shape != noise.shape:
+        raise ValueError(f"the sampler turned noise of shape {tuple(noise.shape)} into {tuple(found.shape)}")
+    return found
+
+
+def _pattern(shape: tuple[int, ...]) -> Tensor:
+    signs = torch.randint(0, 2, shape, generator=torch.Generator().manual_seed(1)) * 2 - 1
+    sizes = torch.rand(shape, generator=torch.Generator().manual_seed(2)) * 0.4 + 0.8
+    return (signs * sizes * POINTS).double()
+
+
+def _points(images: Tensor, pattern: Tensor) -> dict[str, float]:
+    """How far every sample lies from the nearer picture, after the best common scale and shift: samplers may return
+    [0, 1] or [0, 255]. And how often either picture came."""
+    flat, aim = images.flatten(1), pattern.flatten()
+    if not flat.isfinite().all():
+        return {"sampler/finite": 0.0}
+    sides = torch.sign((flat - flat.mean()) @ aim)
+    sides = torch.where(sides == 0, torch.ones_like(sides), sides)
+    wanted = sides[:, None] * aim
+    scale, shift = _affine(wanted, flat)
+    left = flat - scale * wanted - shift
+    plain = (flat - wanted).square().mean().sqrt()
+    length = aim.square().mean().sqrt()
+    return {
+        "sampler/finite": 1.0,
+        "sampler/error": float(plain / length),
+        # The middle of the samples: one between the pictures may be undecided to the last.
+        "sampler/left": float(left.square().mean(1).median().sqrt() / (length * max(abs(scale), 1e-9))),
+        "sampler/scale": scale,
+        "sampler/shift": shift,
+        "sampler/share": float((sides > 0).double().mean()),
+        "sampler/largest": float(flat.abs().max()),
+        "sampler/at_limit": float((flat.abs() >= flat.abs().max() * (1 - 1e-4)).double().mean()),
+        "sampler/reach": float(aim.abs().max()),
+    }
+
+
+def _cloud(images: Tensor, centre: Tensor, width: float) -> dict[str, float]:
+    flat = images.flatten(1)
+    if not flat.isfinite().all():
+        return {}
+    wanted = centre.flatten()
+    mean = flat.mean(0)
+    scale, shift = _affine(wanted, mean)
+    spread = flat.var(0).mean().sqrt()
+    return {
+        "sampler/cloud_spread": float(spread) / width / max(abs(scale), 1e-9),
+        "sampler/cloud_mean": float((mean - scale * wanted - shift).square().mean().sqrt()) / max(abs(scale), 1e-9),
+        "sampler/cloud_scale": scale,
+        "sampler/cloud_shift": shift,
+    }
+
+
+def _affine(x: Tensor, y: Tensor) -> tuple[float, float]:
+    """A scale and a shift, where there are enough numbers to tell them from chance; else none."""
+    x, y = x.flatten(), y.flatten()
+    if x.unique().numel() < 8:
+        return 1.0, 0.0
+    centred = x - x.mean()
+    scale = float((centred * (y - y.mean())).sum() / centred.square().sum().clamp(min=1e-12))
+    return scale, float(y.mean()) - scale * float(x.mean())
+
+
+def _path(oracle: Oracle, timesteps: int) -> dict[str, float]:
+    times = oracle.times
+    if not times:
+        return {"sampler/calls": 0.0}
+    ratios = [seen / usual for seen, usual in zip(oracle.spreads, oracle.usual, strict=True) if usual > 0]
+    falls = sum(a > b for a, b in itertools.pairwise(times)) / max(1, len(times) - 1)
+    return {
+        "sampler/calls": float(len(times)),
+        "sampler/first": times[0] / max(1, timesteps - 1),
+        "sampler/last": times[-1] / max(1, timesteps - 1),
+        "sampler/highest_time": max(times),
+        "sampler/falling": falls,
+        "sampler/start": ratios[0],
+        "sampler/path": max(max(r, 1 / max(r, 1e-9)) for r in ratios),
+        "sampler/in_training": float(any(oracle.modes)),
+        "sampler/with_gradients": float(any(oracle.gradients)),
+    }
+
+
+def accepts(sampler: Sampler) -> bool:
+    """Whether it can be called as sampler(model, noise)."""
+    try:
+        inspect.signature(sampler).bind(None, None)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def look_at_guidance() -> dict[str, float]:
+    """Guidance of 0 must give the answer without a label, of 1 that with it, of 3 the third point on their line."""
+    labels, x = torch.tensor([1, 2]), torch.zeros(2, 3, dtype=torch.float64)
+
+    def predict(_: Tensor, __: Tensor, label: Tensor) -> Tensor:
+        return label.double()[:, None].expand(-1, 3) ** 2
+
+    wanted = {scale: 25 + scale * (labels.double().square() - 25)[:, None] for scale in (0.0, 1.0, 3.0)}
+    errors = [
+        float((guided(predict, labels, 5, scale)(x, labels) - answer).abs().max()) for scale, answer in wanted.items()
+    ]
+    return {"sampler/guidance": max(errors)}

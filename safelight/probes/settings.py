@@ -1,0 +1,65 @@
+"""What is known before anything is computed: the schedule's table, and what the optimizer holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from safelight.config.tree import Prediction
+
+
+def look_at_schedule(alphas: Tensor, prediction: Prediction | None) -> dict[str, float]:
+    table = alphas.double().cpu().numpy()
+    steps = np.diff(table)
+    log_snr = np.log(np.clip(table, 1e-12, None)) - np.log(np.clip(1 - table, 1e-12, None))
+    betas = 1 - table[1:] / np.clip(table[:-1], 1e-12, None)
+    return {
+        "schedule/betas_falling": float((np.diff(betas) < -1e-9).mean()) if len(betas) > 1 else 0.0,
+        "schedule/rising": float((steps > 1e-9).mean()) if len(steps) else 0.0,
+        "schedule/first": float(table[0]),
+        "schedule/last": float(table[-1]),
+        "schedule/outside": float(((table < 0) | (table > 1)).mean()),
+        "schedule/largest_jump": float(np.abs(np.diff(log_snr)[:-1]).max()) if len(table) > 2 else 0.0,
+        "schedule/epsilon": float(prediction == "epsilon"),
+        "schedule/timesteps": float(len(table)),
+    }
+
+
+def look_at_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, float]:
+    """Parameters by identity: those of the model that the optimizer lacks, and those it holds for nobody."""
+    held = [p for group in optimizer.param_groups for p in group["params"]]
+    ours = {id(p) for p in model.parameters()}
+    known = {id(p) for p in held}
+    trained = [p for p in model.parameters() if p.requires_grad]
+    frozen = [p for p in model.parameters() if not p.requires_grad]
+    groups = optimizer.param_groups
+    rates = [float(group.get("lr", np.nan)) for group in groups]
+    return {
+        "optimizer/missing": _numbers(p for p in trained if id(p) not in known) / max(1.0, _numbers(trained)),
+        "optimizer/foreign": _numbers(p for p in held if id(p) not in ours) / max(1.0, _numbers(held)),
+        "optimizer/twice": float(len(held) - len(known)),
+        "optimizer/frozen": _numbers(p for p in frozen if id(p) in known) / max(1.0, _numbers(model.parameters())),
+        "optimizer/maximize": float(any(group.get("maximize", False) for group in groups)),
+        "optimizer/rate": max(rates, default=float("nan")),
+        "optimizer/weight_decay": max((float(g.get("weight_decay", 0.0) or 0.0) for g in groups), default=0.0),
+        "optimizer/half_weights": _numbers(p for p in trained if torch.finfo(p.dtype).bits < 32)
+        / max(1.0, _numbers(trained)),
+        "optimizer/adaptive": float(any("exp_avg_sq" in str(k) or "betas" in g for g in groups for k in g)),
+    }
+
+
+def look_at_names(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Sequence[str]]:
+    """For people: which parameters those are."""
+    known = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    named = list(model.named_parameters())
+    return {
+        "missing": [name for name, p in named if p.requires_grad and id(p) not in known],
+        "frozen": [name for name, p in named if not p.requires_grad and id(p) in known],
+    }
+
+
+def _numbers(parameters: object) -> float:
+    return float(sum(p.numel() for p in parameters))  # type: ignore[attr-defined]

@@ -1,0 +1,150 @@
+"""What should never come back and what should come often: noise, timesteps, images and labels over many steps."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from safelight.probes.specimen import Specimen
+
+REMEMBERED = 4096  # steps whose prints are kept
+PLACES = 64  # parts of the range of timesteps
+TOLD_EVERY = 16  # steps between tellings of what is counted
+
+
+def prints_of(specimen: Specimen) -> dict[str, Tensor]:
+    """A few numbers of a batch that another batch does not have by chance; small vectors on the device."""
+    found: dict[str, Tensor] = {}
+    for name, values in (("noise", specimen.noise), ("images", specimen.x0)):
+        if values is not None and values.dim() > 1 and len(values):
+            found[name] = _print(values.detach())
+    if (x0 := specimen.x0) is not None and x0.dim() > 1:
+        found["samples"] = x0.detach().flatten(1).float() @ _weights(x0)
+    if (t := specimen.times) is not None and t.dim() == 1:
+        found["times"] = t.detach().double() if t.device.type != "mps" else t.detach().float()
+    if specimen.labels is not None and specimen.labels.dim() == 1:
+        found["labels"] = specimen.labels.detach().float()
+    call = specimen.call
+    if call is not None and call.labels is not None and not call.labels.is_floating_point():
+        found["seen_labels"] = call.labels.detach().float()
+    return found
+
+
+def _print(values: Tensor) -> Tensor:
+    sums = values.flatten(1).float() @ _weights(values)
+    return torch.stack([sums[0], sums[-1], sums.sum(), sums.square().sum()])
+
+
+def _weights(values: Tensor) -> Tensor:
+    """So that turned images differ."""
+    return torch.linspace(0.5, 1.5, values[0].numel(), device=values.device)
+
+
+class Stream:
+    """Remembers what was drawn; fed on the host, in the order of the steps."""
+
+    def __init__(self, timesteps: int | None) -> None:
+        self._timesteps = timesteps
+        self._seen: dict[str, set[bytes]] = {}
+        self._drawn = np.zeros(PLACES, np.int64)
+        self._lowest, self._highest = np.inf, -np.inf
+        self._labels: dict[int, int] = {}
+        self._shown: dict[int, int] = {}
+        self._hidden = self._compared = 0
+        self._pairs = self._equal = 0
+        self._last: dict[str, np.ndarray] = {}
+        self._different: set[float] = set()
+        self._drawn_samples = 0
+        self._steps = 0
+
+    def look(self, **vectors: np.ndarray) -> dict[str, float]:
+        """One step: told are repeats as they come, and every so often what has been counted."""
+        told: dict[str, float] = {}
+        for name in ("noise", "images"):
+            if name in vectors:
+                last, self._last[name] = self._last.get(name), vectors[name]
+                told[f"stream/{name}_again"] = self._again(name, vectors[name])
+                told[f"stream/{name}_alike"] = float(last is not None and np.array_equal(last, vectors[name]))
+        if "samples" in vectors and len(self._different) < REMEMBERED:
+            self._different.update(vectors["samples"].astype(np.float32).tolist())
+            self._drawn_samples += len(vectors["samples"])
+        if (times := vectors.get("times")) is not None:
+            told |= self._look_at_times(times)
+        if (labels := vectors.get("labels")) is not None:
+            self._count_labels(labels, vectors.get("seen_labels"))
+        elif (shown := vectors.get("seen_labels")) is not None:
+            self._count_labels(shown, shown)
+        self._steps += 1
+        if self._steps & (self._steps - 1) == 0 or self._steps % TOLD_EVERY == 0:
+            told |= self._counts()
+        return told
+
+    def _again(self, name: str, values: np.ndarray) -> float:
+        seen = self._seen.setdefault(name, set())
+        mark = values.astype(np.float32).tobytes()
+        again = mark in seen
+        if len(seen) < REMEMBERED:
+            seen.add(mark)
+        return float(again)
+
+    def _look_at_times(self, times: np.ndarray) -> dict[str, float]:
+        told: dict[str, float] = {}
+        if len(times) > 3:
+            told["stream/times_again"] = self._again("times", times)
+            told["stream/times_alike"] = float(len(np.unique(times)) == 1)
+        self._lowest, self._highest = min(self._lowest, times.min()), max(self._highest, times.max())
+        if self._timesteps is not None:
+            places = np.clip(times * PLACES // self._timesteps, 0, PLACES - 1).astype(np.int64)
+            different = np.unique(times, return_index=True)[1]  # one for a batch that shares its timestep
+            self._drawn += np.bincount(places[different], minlength=PLACES)
+            outside = float(((times < 0) | (times >= self._timesteps)).mean())
+            if outside:
+                told["stream/times_outside"] = outside
+        return told
+
+    def _count_labels(self, labels: np.ndarray, shown: np.ndarray | None) -> None:
+        for label in labels.astype(np.int64).tolist():
+            self._labels[label] = self._labels.get(label, 0) + 1
+        if shown is not None:
+            for label in shown.astype(np.int64).tolist():
+                self._shown[label] = self._shown.get(label, 0) + 1
+            if shown.shape == labels.shape:
+                self._hidden += int((shown != labels).sum())
+                self._compared += len(labels)
+        self._equal += int((labels[1:] == labels[:-1]).sum())
+        self._pairs += max(0, len(labels) - 1)
+
+    def _counts(self) -> dict[str, float]:
+        told: dict[str, float] = {}
+        drawn = int(self._drawn.sum())
+        if drawn:
+            told["stream/times_drawn"] = float(drawn)
+            told["stream/times_gap"] = _longest_gap(self._drawn == 0) / PLACES
+            told["stream/times_highest"] = float(self._highest)
+            told["stream/times_lowest"] = float(self._lowest)
+        if self._drawn_samples:
+            told["stream/different"] = float(len(self._different))
+            told["stream/drawn"] = float(self._drawn_samples)
+        if self._labels:
+            counts = np.array(list(self._labels.values()), np.float64)
+            shares = counts / counts.sum()
+            told["stream/labels_kinds"] = float(len(counts))
+            told["stream/labels_drawn"] = float(counts.sum())
+            told["stream/labels_neighbours"] = self._equal / max(1, self._pairs)
+            told["stream/labels_neighbours_expected"] = float((shares**2).sum())
+            told["stream/labels_pairs"] = float(self._pairs)
+        if self._compared:
+            told["stream/labels_hidden"] = self._hidden / self._compared
+        if self._shown:
+            told["stream/shown_kinds"] = float(len(self._shown))
+            told["stream/shown_lowest"], told["stream/shown_highest"] = map(float, (min(self._shown), max(self._shown)))
+        return told
+
+
+def _longest_gap(empty: np.ndarray) -> int:
+    longest = run = 0
+    for each in empty.tolist():
+        run = run + 1 if each else 0
+        longest = max(longest, run)
+    return longest

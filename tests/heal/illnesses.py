@@ -1,0 +1,99 @@
+"""Illnesses that are put into a run from outside: each one is a function of the step or of the data, never of time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+import torch
+
+from safelight.train import step as step_module
+from safelight.train.feed import Feed, Inputs
+from safelight.train.step import Stepper
+
+
+def spoil_images(monkeypatch: pytest.MonkeyPatch, ids: Iterable[int]) -> list[int]:
+    """These images are NaN wherever training draws them. Returns a list that fills with the steps that drew one."""
+    original, bad, drawn = Feed._micro_batch, list(ids), list[int]()
+
+    def spoilt(self: Feed, step: int, start: int, stop: int, t: torch.Tensor) -> Inputs:
+        micro = original(self, step, start, stop, t)
+        for row, sample in enumerate(micro.ids):
+            if int(sample) in bad:
+                micro.x0[row] = torch.nan
+                drawn.append(step)
+        return micro
+
+    monkeypatch.setattr(Feed, "_micro_batch", spoilt)
+    return drawn
+
+
+def disturb_gradient(
+    monkeypatch: pytest.MonkeyPatch, steps: Iterable[int], factor: float, *, once: bool = True
+) -> list[int]:
+    """Multiplies one number of a gradient, as a flipped bit of its exponent does: at the first pass of a step only, or
+    at each. Returns a list that fills with the steps that it happened at."""
+    original, wanted, done = Stepper.accumulate, set(steps), list[int]()
+
+    def disturbed(self: Stepper, micro: Inputs, step: int) -> torch.Tensor:
+        loss = original(self, micro, step)
+        if step in wanted and self.judge is not None and not (once and step in done):
+            done.append(step)
+            gradient = self.state.model.conv_out.bias.grad  # type: ignore[union-attr]
+            gradient.view(-1)[0] = (gradient.view(-1)[0].abs() + 1e-3) * factor  # type: ignore[union-attr]
+        return loss
+
+    monkeypatch.setattr(Stepper, "accumulate", disturbed)
+    return done
+
+
+def raise_rate(monkeypatch: pytest.MonkeyPatch, factor: float) -> None:
+    original = step_module.learning_rate
+    monkeypatch.setattr(step_module, "learning_rate", lambda *where: original(*where) * factor)
+
+
+def limit_memory(monkeypatch: pytest.MonkeyPatch, images: int, from_step: int = 0) -> None:
+    """More images than that at a time do not fit."""
+    original = Stepper.accumulate
+
+    def limited(self: Stepper, micro: Inputs, step: int) -> torch.Tensor:
+        if step >= from_step and len(micro.x0) > images:
+            original(self, micro, step)  # gradients and buffers have moved by the time it happens
+            raise torch.OutOfMemoryError("CUDA out of memory (not really).")
+        return original(self, micro, step)
+
+    monkeypatch.setattr(Stepper, "accumulate", limited)
+
+
+def overflow(monkeypatch: pytest.MonkeyPatch, steps: range) -> None:
+    """Inside fp16, some activation is beyond 65,504 in the backward pass, whatever the scale."""
+    original = Stepper.accumulate
+
+    def overflowing(self: Stepper, micro: Inputs, step: int) -> torch.Tensor:
+        loss = original(self, micro, step)
+        if step in steps and self.engine.precision == "fp16":
+            self.state.model.conv_out.bias.grad.fill_(torch.inf)  # type: ignore[union-attr]
+        return loss
+
+    monkeypatch.setattr(Stepper, "accumulate", overflowing)
+
+
+def leave_train_mode(monkeypatch: pytest.MonkeyPatch, when: Callable[[int], bool]) -> None:
+    original = Feed.take
+
+    def leaving(self: Feed, step: int) -> list[Inputs]:
+        for model in _models:
+            if when(step):
+                model.eval()
+        return original(self, step)
+
+    _models: list[Any] = []
+    build = Stepper.__init__
+
+    def remember(self: Stepper, *args: Any, **more: Any) -> None:
+        build(self, *args, **more)
+        _models.append(self.state.model)
+
+    monkeypatch.setattr(Stepper, "__init__", remember)
+    monkeypatch.setattr(Feed, "take", leaving)

@@ -1,0 +1,107 @@
+"""A few hundred images: their range, and what is empty, broken or there twice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import Dataset, TensorDataset
+
+from safelight.probes.dataset import look_at_images, take_images
+
+IMAGES = torch.rand(40, 1, 4, 4, generator=torch.Generator().manual_seed(0)) * 2 - 1
+
+
+class Pairs(Dataset[Any]):
+    def __init__(self, kind: Any) -> None:
+        self.kind = kind
+
+    def __len__(self) -> int:
+        return len(IMAGES)
+
+    def __getitem__(self, place: int) -> Any:
+        if place >= len(IMAGES):
+            raise IndexError(place)
+        return self.kind(IMAGES[place])
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("a tensor", IMAGES),
+        ("a tensor with a graph", IMAGES.clone().requires_grad_()),
+        ("an array", IMAGES.numpy()),
+        ("bf16", IMAGES.bfloat16()),
+        ("images", Pairs(lambda image: image)),
+        ("image and label", Pairs(lambda image: (image, 3))),
+        ("a dictionary", Pairs(lambda image: {"label": 3, "pixel_values": image})),
+        ("arrays", Pairs(lambda image: image.numpy())),
+        ("torch's own", TensorDataset(IMAGES)),
+        ("a list", list(IMAGES)),
+    ],
+)
+def test_what_images_are_taken_from(name: str, data: Any) -> None:
+    found = take_images(data)
+    assert found is not None
+    assert found.shape == (40, 1, 4, 4)
+    assert np.allclose(found, IMAGES.numpy(), atol=0.01)
+
+
+@pytest.mark.parametrize(
+    "data", [None, 3, "photos", [], torch.zeros(0, 1, 4, 4), torch.zeros(5), [None, None], iter([])]
+)
+def test_what_cannot_be_looked_at(data: Any) -> None:
+    assert take_images(data) is None
+
+
+def test_images_of_several_sizes_are_left() -> None:
+    assert take_images([torch.zeros(1, 4, 4), torch.zeros(1, 5, 5)]) is None
+
+
+def test_a_part_is_taken_evenly() -> None:
+    found = take_images(torch.arange(1000.0)[:, None].expand(-1, 4), count=5)
+    assert found is not None
+    assert found[:, 0].tolist() == [0, 250, 500, 749, 999] or found[:, 0].tolist() == [0, 250, 500, 750, 999]
+
+
+def changed(**changes: Any) -> np.ndarray:
+    images = IMAGES.numpy().copy()
+    for place, value in changes.items():
+        images[: int(place[1:])] = value
+    return images
+
+
+@pytest.mark.parametrize(
+    ("name", "images", "signal", "number"),
+    [
+        ("sound", changed(), "data/blank", 0),
+        ("sound", changed(), "data/duplicates", 0),
+        ("sound", changed(), "data/nonfinite", 0),
+        ("not a number", changed(n4=np.nan), "data/nonfinite", 0.1),
+        ("infinite", changed(n4=np.inf), "data/nonfinite", 0.1),
+        ("blank", changed(n10=0.3), "data/blank", 0.25),
+        ("copies", changed(n10=IMAGES[20].numpy()), "data/duplicates", 10 / 40),
+        ("copies", changed(n10=IMAGES[20].numpy()), "data/largest_group", 11 / 40),
+        ("nearly blank", changed(n10=0.3 + 0.01 * IMAGES[:10].numpy()), "data/blank", 0),
+        ("nearly copies", changed(n10=IMAGES[20].numpy() + 1e-4 * IMAGES[:10].numpy()), "data/duplicates", 0),
+        ("255", 255 * np.abs(changed()), "data/lowest", np.abs(IMAGES.numpy()).min() * 255),
+        ("all broken", changed(n40=np.nan), "data/nonfinite", 1),
+    ],
+)
+def test_answers(name: str, images: np.ndarray, signal: str, number: float) -> None:
+    told = look_at_images(images, whole=False)
+    assert told[signal] == pytest.approx(number, abs=1e-6)
+    assert all(np.isfinite(value) for value in told.values())
+
+
+def test_the_range_is_that_of_the_sound_ones() -> None:
+    told = look_at_images(changed(n4=np.inf), whole=True)
+    assert told["data/highest"] <= 1
+    assert told["data/integer"] == 1
+    assert told["data/images"] == 40
+
+
+def test_vectors_are_not_called_blank() -> None:
+    assert look_at_images(np.ones((8, 2), np.float32), whole=False)["data/blank"] == 0

@@ -1,0 +1,200 @@
+"""x_t, target and noise against the formula: what is exact is told as exact, and what is wrong by its kind."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from specimens import ALPHAS, batch, declared, noised, specimen
+from torch import Tensor
+
+from safelight.config.tree import Prediction
+from safelight.diagnosis.case import Case, Remembered
+from safelight.diagnosis.doctor import examine
+from safelight.diffusion.objective import target_of
+from safelight.probes.noising import look_at_answers, look_at_batch, look_at_noising
+from safelight.probes.specimen import Call, Specimen
+
+X0, NOISE, T = batch(64)
+X_T = noised(X0, NOISE, T)
+LINEAR = torch.cumprod(1 - torch.linspace(1e-4, 0.02, 1000, dtype=torch.float64), 0)
+ORDER = torch.randperm(64, generator=torch.Generator().manual_seed(5))
+
+
+def look(given: Specimen, prediction: Prediction | None = "epsilon") -> dict[str, float]:
+    return {name: float(value) for name, value in look_at_noising(given, declared(prediction)).items()}
+
+
+def made(**changes: Any) -> Specimen:
+    kept: dict[str, Any] = {"x_t": X_T} | changes
+    return specimen(size=64, **kept)
+
+
+def causes(told: dict[str, float]) -> list[str]:
+    """What the rules say of an answer that was the same at three steps."""
+    series = {f"check/{name}": ([0, 1, 2], [value] * 3) for name, value in told.items()}
+    starts = ("forward.", "timesteps.", "target.")
+    return [f.cause for f in examine(Case(Remembered(series))) if f.cause.startswith(starts)]
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "cause"),
+    [
+        ("sound", {}, None),
+        ("bf16", {"x_t": X_T.bfloat16()}, None),
+        ("bf16 all over", {"x_t": X_T.bfloat16(), "x0": X0.bfloat16(), "noise": NOISE.bfloat16()}, None),
+        ("one per cent of something else", {"x_t": X_T + 0.01 * torch.randn_like(X_T)}, None),
+        ("another table", {"x_t": noised(X0, NOISE, T, LINEAR)}, "forward.other-schedule"),
+        ("the square root forgotten", {"x_t": noised(X0, NOISE, T, ALPHAS.square())}, "forward.other-schedule"),
+        ("clamped", {"x_t": X_T.clamp(-1, 1)}, "forward.clamped"),
+        ("no noise", {"x_t": X0}, "forward.no-noise"),
+        ("scaled, and no noise", {"x_t": 0.3 * X0}, "forward.no-noise"),
+        ("timesteps of other samples", {"t": T[ORDER]}, "timesteps.shuffled"),
+        ("noise of other samples", {"noise": NOISE[ORDER]}, "forward.not-the-formula"),
+        ("images of other samples", {"x0": X0[ORDER]}, "forward.not-the-formula"),
+        ("a second draw of noise", {"noise": torch.randn_like(NOISE)}, "forward.not-the-formula"),
+    ],
+)
+def test_the_noised_images(name: str, changes: dict[str, Any], cause: str | None) -> None:
+    told = look(made(**changes))
+    forward = {key: value for key, value in told.items() if not key.startswith("target/")}
+    assert causes(forward) == ([] if cause is None else [cause])
+    assert (told["forward/wrong"] > 0.05) == (cause is not None)
+
+
+def test_exactness() -> None:
+    told = look(made())
+    assert told["forward/error"] < 1e-5
+    assert told["forward/residual"] < 1e-5
+    assert told["target/epsilon"] == 0
+    assert look(made(x_t=X_T.bfloat16()))["forward/error"] < 0.01
+
+
+@pytest.mark.parametrize("kind", ["epsilon", "sample", "v_prediction"])
+@pytest.mark.parametrize("said", ["epsilon", "sample", "v_prediction"])
+def test_the_three_targets(kind: Prediction, said: Prediction) -> None:
+    told = look(specimen(size=64, prediction=kind), said)
+    assert told[f"target/{kind}"] < 1e-6
+    assert told[f"target/{kind}_cosine"] == pytest.approx(1, abs=1e-5)
+    told["target/declared"] = float(["epsilon", "sample", "v_prediction"].index(said))
+    assert causes(told) == ([] if kind == said else ["target.other-type"])
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "cause"),
+    [
+        ("bf16", NOISE.bfloat16(), None),
+        ("half of it", 0.5 * NOISE, "target.wrong"),
+        ("turned", -NOISE, "target.wrong"),
+        ("clamped", NOISE.clamp(-1, 1), "target.wrong"),
+        ("drawn anew", torch.randn(64, 1, 4, 4, generator=torch.Generator().manual_seed(9)), "target.fresh-noise"),
+    ],
+)
+def test_wrong_targets(name: str, target: Tensor, cause: str | None) -> None:
+    assert causes(look(made(target=target)) | {"target/declared": 0.0}) == ([] if cause is None else [cause])
+
+
+@pytest.mark.parametrize("missing", ["x0", "noise", "t", "x_t", "target"])
+def test_what_cannot_be_known_is_left_out(missing: str) -> None:
+    told = look(made(**{missing: None}))
+    assert all(math.isfinite(value) for value in told.values())
+    assert ("forward/error" in told) == (missing == "target")
+    assert ("target/epsilon" in told) == (missing == "x_t")
+
+
+def test_without_a_table_only_the_noise_is_looked_at() -> None:
+    told = look_at_noising(made(), declared(None, None))  # type: ignore[arg-type]
+    assert {name.partition("/")[0] for name in told} == {"batch", "noise"}
+    continuous = look_at_noising(made(t=T.float() / 1000), declared())
+    assert not any(name.startswith(("forward", "target")) for name in continuous)
+
+
+def test_whole_numbers_are_not_compared() -> None:
+    assert not any(name.startswith("forward") for name in look(made(x0=(X0 * 100).long())))
+
+
+@pytest.mark.parametrize(
+    ("name", "noise", "between", "within", "kurtosis"),
+    [
+        ("normal", torch.randn(64, 1, 8, 8), 1, 1, 3),
+        ("uniform", torch.rand(64, 1, 8, 8), 1 / 12, 1 / 12, 1.8),
+        ("one draw for the batch", torch.randn(1, 1, 8, 8).expand(64, -1, -1, -1), 0, 1, 3),
+        ("one number for an image", torch.randn(64, 1, 1, 1).expand(-1, -1, 8, 8), 1, 0, 3),
+    ],
+)
+def test_the_noise(name: str, noise: Tensor, between: float, within: float, kurtosis: float) -> None:
+    told = {
+        key: float(value) for key, value in look_at_noising(Specimen(torch.ones(()), noise=noise), declared()).items()
+    }
+    assert told["noise/between"] == pytest.approx(between, abs=0.5 if between == 1 else 0.05)
+    assert told["noise/within"] == pytest.approx(within, abs=0.5 if within == 1 else 0.05)
+    assert told["noise/kurtosis"] == pytest.approx(kurtosis, abs=1.5)
+    assert told["noise/count"] == noise.numel()
+
+
+# What the network was called with
+
+
+def call(x: Tensor, t: Tensor) -> Call:
+    return Call((x, t), {})
+
+
+@pytest.mark.parametrize(
+    ("name", "x", "t", "error", "agreement"),
+    [
+        ("as said", X_T, T, 0, 1),
+        ("scaled, as EDM does", 0.3 * X_T, T / 1000, 0, 1),
+        ("clean images", X0, T, 0.5, 1),
+        ("timesteps of others", X_T, T[ORDER], 0, 0),
+        ("a timestep of nothing", X_T, torch.zeros_like(T), 0, 0),
+    ],
+)
+def test_the_call(name: str, x: Tensor, t: Tensor, error: float, agreement: float) -> None:
+    told = look(made(call=call(x, t)))
+    assert (
+        told["forward/input_error"] == pytest.approx(0, abs=1e-5) if not error else told["forward/input_error"] > 0.05
+    )
+    assert told["timesteps/passed_on"] == pytest.approx(1, abs=1e-6) if agreement else told["timesteps/passed_on"] < 0.9
+
+
+def test_one_timestep_for_a_whole_batch_is_passed_on() -> None:
+    same = torch.full_like(T, 400)
+    told = look(made(t=same, x_t=noised(X0, NOISE, same), call=call(noised(X0, NOISE, same), same)))
+    assert told["timesteps/passed_on"] == 1
+    assert told["forward/wrong"] == 0
+
+
+# Losses
+
+
+def test_losses_and_what_is_not_finite() -> None:
+    told = look_at_answers(made(pred=torch.zeros_like(NOISE), loss=torch.tensor(0.5)))
+    assert float(told["loss/error"]) == pytest.approx(float(NOISE.square().mean()))
+    assert float(told["loss/zero"]) == float(told["loss/error"])
+    assert float(told["loss/told"]) == 0.5
+    assert all(float(told[f"finite/{name}"]) == 1 for name in ("x0", "noise", "x_t", "target", "pred", "loss"))
+
+
+@pytest.mark.parametrize("name", ["x0", "noise", "x_t", "target", "pred", "loss"])
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_where_it_is_not_finite(name: str, value: float) -> None:
+    sick = torch.zeros(64, 1, 4, 4)
+    sick[3, 0, 1, 1] = value
+    told = look_at_answers(made(**({"pred": torch.zeros_like(sick)} | {name: sick})))
+    wrong = {key for key, number in told.items() if key.startswith("finite/") and number == 0}
+    infinite = name == "loss" and value == math.inf  # told apart: anything may make a NaN
+    assert wrong == {f"finite/{name}", *(["finite/loss_number"] if infinite else [])}
+
+
+def test_shapes_that_differ_are_not_compared() -> None:
+    assert "loss/error" not in look_at_answers(made(pred=torch.zeros(64, 1, 4, 5)))
+    assert look_at_batch(made(x0=None)) == {}
+    assert look_at_batch(made(x0=torch.zeros(4))) == {}
+
+
+def test_a_target_is_what_the_objective_makes() -> None:
+    a, s = (ALPHAS[T].sqrt().float().view(-1, 1, 1, 1), (1 - ALPHAS[T]).sqrt().float().view(-1, 1, 1, 1))
+    v = target_of("v_prediction", X0, NOISE, a, s)
+    assert look(made(target=v), "v_prediction")["target/v_prediction"] < 1e-6

@@ -1,0 +1,212 @@
+"""Samplers driven by a network that knows the answer: right ones pass, wrong ones are told by their mistake."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from diffusers import DDIMScheduler, DDPMScheduler, DPMSolverMultistepScheduler
+from torch import Tensor, nn
+
+from safelight.config.tree import Prediction
+from safelight.diagnosis.case import Case, Remembered
+from safelight.diagnosis.doctor import examine
+from safelight.probes.sampler import Oracle, accepts, ask, is_right, look_at_guidance, look_at_sampler
+
+SHAPE = (1, 4, 4)
+PLAIN = {"num_train_timesteps": 1000, "clip_sample": False}
+TYPES: tuple[Prediction, ...] = ("epsilon", "sample", "v_prediction")
+
+Draw = Callable[[nn.Module, Tensor], Any]
+
+
+def sampler_of(scheduler: Any, steps: int = 20, *, skip: int = 0, finish: Any = None) -> Draw:
+    def draw(model: nn.Module, noise: Tensor) -> Tensor:
+        scheduler.set_timesteps(steps)
+        x = noise
+        with torch.no_grad():
+            for t in scheduler.timesteps[skip:]:
+                x = scheduler.step(model(x, t), t, x).prev_sample
+        return x if finish is None else finish(x)
+
+    return draw
+
+
+def ddim(prediction: Prediction = "epsilon", **how: Any) -> DDIMScheduler:
+    return DDIMScheduler(**{**PLAIN, "prediction_type": prediction, "timestep_spacing": "trailing"} | how)
+
+
+def ddpm(prediction: Prediction = "epsilon", **how: Any) -> DDPMScheduler:
+    return DDPMScheduler(**{**PLAIN, "prediction_type": prediction, "timestep_spacing": "trailing"} | how)
+
+
+def look(sampler: Draw, prediction: Prediction = "epsilon", alphas: Tensor | None = None) -> dict[str, float]:
+    table = DDPMScheduler(**PLAIN).alphas_cumprod.double() if alphas is None else alphas
+    return look_at_sampler(sampler, table, prediction, SHAPE, 1.0, torch.device("cpu"))
+
+
+def causes(told: dict[str, float]) -> list[str]:
+    return [
+        f.cause for f in examine(Case(Remembered({f"check/{name}": ([0], [value]) for name, value in told.items()})))
+    ]
+
+
+@pytest.mark.parametrize("prediction", TYPES)
+@pytest.mark.parametrize("make", [ddim, ddpm])
+def test_sound_samplers_pass(make: Any, prediction: Prediction) -> None:
+    told = look(sampler_of(make(prediction)), prediction)
+    assert is_right(told)
+    assert causes(told) == []
+    assert (told["sampler/calls"], told["sampler/first"], told["sampler/falling"]) == (20, 1, 1)
+    assert told["sampler/left"] < 1e-5
+
+
+def to_pixels(x: Tensor) -> Tensor:
+    return x / 2 + 0.5
+
+
+@pytest.mark.parametrize(
+    ("name", "sampler"),
+    [
+        ("few steps", sampler_of(ddim(), 10)),
+        ("leading", sampler_of(ddim(timestep_spacing="leading"), 20)),
+        (
+            "DPM-Solver++",
+            sampler_of(DPMSolverMultistepScheduler(num_train_timesteps=1000, timestep_spacing="trailing")),
+        ),
+        ("[0, 1]", sampler_of(ddim(), finish=to_pixels)),
+        ("[0, 255]", sampler_of(ddim(), finish=lambda x: 255 * to_pixels(x))),
+        ("clipped at 1, where the data end", sampler_of(ddim(clip_sample=True))),
+        ("channels last", sampler_of(ddim(), finish=lambda x: x.movedim(1, -1))),
+        ("numpy", sampler_of(ddim(), finish=lambda x: x.numpy())),
+    ],
+)
+def test_odd_and_sound(name: str, sampler: Draw) -> None:
+    assert causes(look(sampler)) == []
+
+
+def with_noise(x: Tensor) -> Tensor:
+    return x + 0.05 * torch.randn_like(x)
+
+
+def counting(model: nn.Module, noise: Tensor) -> Tensor:
+    """The number of the step in place of the timestep."""
+    scheduler: Any = ddim()
+    scheduler.set_timesteps(20)
+    x = noise
+    with torch.no_grad():
+        for number, t in enumerate(scheduler.timesteps):
+            x = scheduler.step(model(x, torch.tensor(19 - number)), t, x).prev_sample
+    return x
+
+
+def in_training(model: nn.Module, noise: Tensor) -> Tensor:
+    model.train()
+    return sampler_of(ddim())(model, noise)
+
+
+def with_gradients(model: nn.Module, noise: Tensor) -> Tensor:
+    scheduler: Any = ddim()
+    scheduler.set_timesteps(10)
+    x = noise
+    for t in scheduler.timesteps:
+        x = scheduler.step(model(x, t), t, x).prev_sample
+    return x.detach()
+
+
+@pytest.mark.parametrize(
+    ("name", "sampler", "cause"),
+    [
+        ("noise at the end", sampler_of(ddim(), finish=with_noise), "sampler.last-noise"),
+        ("right for the image", sampler_of(ddim("sample")), "sampler.other-type"),
+        ("right for v", sampler_of(ddim("v_prediction")), "sampler.other-type"),
+        ("another table", sampler_of(ddim(beta_schedule="squaredcos_cap_v2")), "sampler.other-schedule"),
+        ("clipped", sampler_of(ddim(clip_sample=True, clip_sample_range=0.4)), "sampler.clipped"),
+        ("begins in the middle", sampler_of(ddim(), skip=10), "sampler.starts-late"),
+        ("the number of the step", counting, "sampler.wrong"),
+        ("ends in the middle", sampler_of(ddim(), finish=lambda x: 0.5 * x), "sampler.wrong"),
+        ("nothing", lambda model, noise: torch.zeros_like(noise), "sampler.wrong"),
+        ("in training mode", in_training, "mode.train-in-sampling"),
+        ("with gradients", with_gradients, "system.sampling-with-gradients"),
+    ],
+)
+def test_wrong_samplers_are_told_by_their_mistake(name: str, sampler: Draw, cause: str) -> None:
+    assert causes(look(sampler)) == [cause]
+
+
+def test_samples_that_are_not_finite() -> None:
+    told = look(sampler_of(ddim(), finish=lambda x: x * math.nan))
+    assert told["sampler/finite"] == 0
+    assert causes(told) == ["sampler.wrong"]
+
+
+def test_a_sampler_that_returns_another_shape_is_refused_in_words() -> None:
+    with pytest.raises(ValueError, match=r"noise of shape .* into"):
+        look(lambda model, noise: noise[:, :, :2])
+
+
+def test_a_sampler_that_never_ends_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("safelight.probes.sampler.LONGEST", -1.0)
+    with pytest.raises(TimeoutError, match="took more than"):
+        look(sampler_of(ddim()))
+
+
+def test_random_numbers_are_as_they_were() -> None:
+    torch.manual_seed(3)
+    random = torch.get_rng_state()
+    look(sampler_of(ddpm()))
+    assert torch.equal(random, torch.get_rng_state())
+
+
+@pytest.mark.parametrize("prediction", TYPES)
+def test_the_oracle_knows_the_answer(prediction: Prediction) -> None:
+    """At little noise it returns the picture, at much noise the mean of both, which is nothing."""
+    alphas = torch.tensor([0.9999, 0.5, 1e-9], dtype=torch.float64)
+    picture = torch.full(SHAPE, 0.5, dtype=torch.float64)
+    oracle = Oracle(alphas, "sample", torch.stack([picture, -picture]), 0.0, device=torch.device("cpu"))
+    near = oracle((alphas[0].sqrt() * picture)[None], torch.tensor([0]))
+    assert torch.allclose(near, picture[None], atol=1e-6)
+    far = oracle(torch.zeros(1, *SHAPE, dtype=torch.float64), torch.tensor([2]))
+    assert torch.allclose(far, torch.zeros_like(far), atol=1e-6)
+    assert oracle.times == [0.0, 2.0]
+
+
+def test_what_a_sampler_may_return() -> None:
+    class Output:
+        images = torch.ones(2, *SHAPE)
+
+    noise = torch.zeros(2, *SHAPE)
+    for found in (Output(), (torch.ones(2, *SHAPE),), torch.ones(2, *SHAPE), torch.ones(2, 4, 4, 1).numpy()):
+        assert ask(lambda *_, found=found: found, nn.Identity(), noise).shape == noise.shape
+
+
+@pytest.mark.parametrize(
+    ("sampler", "fits"),
+    [
+        (lambda model, noise: noise, True),
+        (lambda model, noise, steps=3: noise, True),
+        (lambda *arguments: arguments[1], True),
+        (lambda model: model, False),
+        (lambda model, noise, labels: noise, False),
+        (lambda model, *, noise: noise, False),
+    ],
+)
+def test_how_a_sampler_is_called(sampler: Any, fits: bool) -> None:
+    assert accepts(sampler) == fits
+
+
+def test_guidance(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert look_at_guidance()["sampler/guidance"] < 1e-9
+
+    def turned(predict: Any, labels: Tensor, null: int, scale: float) -> Any:
+        def answer(x: Tensor, t: Tensor) -> Tensor:
+            with_label, plain = predict(x, t, labels), predict(x, t, torch.full_like(labels, null))
+            return with_label + scale * (with_label - plain)
+
+        return answer
+
+    monkeypatch.setattr("safelight.probes.sampler.guided", turned)
+    assert look_at_guidance()["sampler/guidance"] > 1

@@ -1,0 +1,147 @@
+"""What comes back, what never comes, and labels in order."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from specimens import specimen
+
+from safelight.probes.specimen import Call
+from safelight.probes.stream import REMEMBERED, Stream, prints_of
+
+
+def told_of(**streams: np.ndarray) -> dict[str, float]:
+    """All that was told; each stream is [steps, samples]."""
+    stream, told = Stream(1000), dict[str, float]()
+    for step in range(16):
+        for name, value in stream.look(**{name: values[step] for name, values in streams.items()}).items():
+            told[name] = max(told.get(name, 0.0), value) if name.endswith(("again", "alike")) else value
+    return told
+
+
+RANDOM = np.random.default_rng(0)
+NEW = RANDOM.normal(size=(16, 4)).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    ("name", "prints", "again", "alike"),
+    [
+        ("always new", NEW, 0, 0),
+        ("always the same", np.repeat(NEW[:1], 16, 0), 1, 1),
+        ("two in turn", np.tile(NEW[:2], (8, 1)), 1, 0),
+        ("one number differs", NEW[0] + np.arange(16, dtype=np.float32)[:, None] * [0, 0, 0, 1e-3], 0, 0),
+    ],
+)
+@pytest.mark.parametrize("of", ["noise", "images"])
+def test_what_comes_back(name: str, prints: np.ndarray, again: float, alike: float, of: str) -> None:
+    told = told_of(**{of: prints})
+    assert (told[f"stream/{of}_again"], told[f"stream/{of}_alike"]) == (again, alike)
+
+
+def test_prints_differ_where_batches_do() -> None:
+    one, same, other = (prints_of(specimen(seed)) for seed in (1, 1, 2))
+    for name in ("noise", "images", "samples", "times"):
+        assert torch.equal(one[name], same[name])
+        assert not torch.equal(one[name], other[name])
+    turned = prints_of(specimen(1, x0=specimen(1).x0.flip(3)))  # type: ignore[union-attr]
+    assert not torch.equal(one["images"], turned["images"])
+
+
+@pytest.mark.parametrize(
+    ("name", "times", "gap", "again"),
+    [
+        ("uniform", RANDOM.integers(0, 1000, (16, 64)), 0.0, 0),
+        ("the first half", RANDOM.integers(0, 500, (16, 64)), 0.5, 0),
+        ("without the end", RANDOM.integers(0, 900, (16, 64)), 6 / 64, 0),
+        ("all the same again", np.repeat(RANDOM.integers(0, 1000, (1, 64)), 16, 0), None, 1),
+    ],
+)
+def test_timesteps(name: str, times: np.ndarray, gap: float | None, again: float) -> None:
+    told = told_of(times=times.astype(np.float64))
+    assert told["stream/times_again"] == again
+    assert told["stream/times_lowest"] == times.min()
+    assert told["stream/times_highest"] == times.max()
+    if gap is not None:
+        assert told["stream/times_gap"] == pytest.approx(gap, abs=1 / 64)
+
+
+@pytest.mark.parametrize(
+    ("highest", "outside"),
+    [
+        (999, False),
+        (1000, True),
+        (1001, True),
+        (-1, True),
+    ],
+)
+def test_timesteps_that_the_schedule_does_not_have(highest: int, outside: bool) -> None:
+    told = Stream(1000).look(times=np.array([5.0, 7.0, 9.0, highest]))
+    assert ("stream/times_outside" in told) == outside
+
+
+def test_few_timesteps_may_come_back_by_chance() -> None:
+    assert "stream/times_again" not in told_of(times=np.ones((16, 2)))
+
+
+def test_without_a_table_timesteps_are_still_compared() -> None:
+    stream = Stream(None)
+    assert stream.look(times=np.arange(8.0))["stream/times_again"] == 0
+    assert stream.look(times=np.arange(8.0))["stream/times_again"] == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "labels", "neighbours", "expected"),
+    [
+        ("shuffled", RANDOM.integers(0, 10, (16, 64)), 0.1, 0.1),
+        ("in order", np.sort(RANDOM.integers(0, 10, 1024)).reshape(16, 64), 0.99, 0.1),
+        ("one class", np.zeros((16, 64)), 1.0, 1.0),
+        ("unequal classes", (RANDOM.random((16, 64)) < 0.1).astype(float), 0.82, 0.82),
+    ],
+)
+def test_neighbours_among_labels(name: str, labels: np.ndarray, neighbours: float, expected: float) -> None:
+    told = told_of(labels=labels)
+    assert told["stream/labels_neighbours"] == pytest.approx(neighbours, abs=0.04)
+    assert told["stream/labels_neighbours_expected"] == pytest.approx(expected, abs=0.04)
+    assert told["stream/labels_drawn"] == 1024
+
+
+def test_labels_that_are_hidden_from_the_network() -> None:
+    labels = RANDOM.integers(0, 10, (16, 64)).astype(float)
+    hidden = np.where(RANDOM.random((16, 64)) < 0.1, 10, labels)
+    told = told_of(labels=labels, seen_labels=hidden)
+    assert told["stream/labels_hidden"] == pytest.approx(0.1, abs=0.04)
+    assert (told["stream/shown_kinds"], told["stream/shown_highest"]) == (11, 10)
+    assert told["stream/labels_kinds"] == 10
+    assert told_of(labels=labels, seen_labels=np.full((16, 64), 10.0))["stream/labels_hidden"] == 1
+
+
+def test_labels_of_the_call_stand_in_for_those_not_told() -> None:
+    told = told_of(seen_labels=RANDOM.integers(0, 3, (16, 64)).astype(float))
+    assert (told["stream/labels_kinds"], told["stream/labels_hidden"]) == (3, 0)
+
+
+def test_different_images_are_counted() -> None:
+    samples = RANDOM.normal(size=(8, 1)).astype(np.float32)
+    told = told_of(samples=np.stack([samples[RANDOM.permutation(8)[:4], 0] for _ in range(16)]))
+    assert (told["stream/different"], told["stream/drawn"]) == (8, 64)
+
+
+def test_counts_are_told_now_and_then_only() -> None:
+    stream = Stream(1000)
+    told = [step for step in range(40) if "stream/times_drawn" in stream.look(times=np.arange(8.0) + step)]
+    assert told == [0, 1, 3, 7, 15, 31]
+
+
+def test_memory_is_bounded() -> None:
+    stream = Stream(1000)
+    for step in range(REMEMBERED + 10):
+        stream.look(noise=np.array([step], np.float32))
+    assert len(stream._seen["noise"]) == REMEMBERED
+
+
+def test_prints_of_what_was_told_only() -> None:
+    bare = specimen(x0=None, noise=None, t=None)
+    assert prints_of(bare) == {}
+    called = specimen(x0=None, noise=None, t=None, call=Call((torch.zeros(4, 2), torch.arange(4), torch.arange(4)), {}))
+    assert set(prints_of(called)) == {"times", "seen_labels"}
