@@ -128,7 +128,9 @@ def _rehearse(network: nn.Module, call: Call, aim: Tensor) -> dict[str, float]:
         first, last = (float(loss.detach()) if step == 0 else first), float(loss.detach())
         if step < REHEARSAL:
             optimizer.step()
-    unused = max((_unused_inputs(m) for m in network.modules() if isinstance(m, WEIGHED[:2])), default=0.0)
+    # Convolutions only: what goes into a linear layer may be a label among many, and rightly zero.
+    kernels = [m for m in network.modules() if isinstance(m, nn.modules.conv._ConvNd)]
+    unused = max(map(_unused_inputs, kernels), default=0.0)
     reached = [p.grad is not None and bool(p.grad.any()) for _, p in trained]
     large = [hit for hit, (_, p) in zip(reached, trained, strict=True) if p.dim() > 1]
     return {

@@ -122,7 +122,6 @@ class Normed(Denoiser):
         return super().forward(self.norm(x.flatten(1)).view_as(x), t, labels)
 
 
-@pytest.mark.xfail(reason="replay, search and labels call the network in training mode and move its buffers")
 def test_batch_norm_does_not_notice() -> None:
     seen = Loop(kind=Normed).run(6)
     assert not seen.inspection.broken  # type: ignore[union-attr]

@@ -93,8 +93,6 @@ SOUND: list[dict[str, Any]] = [
     {"train.batch_size": 8},
     {"optimizer.lr": 1e-6},
 ]
-BUFFERS = pytest.mark.xfail(reason="probes call the network in training mode and move its buffers")
-FEW = pytest.mark.xfail(reason="samples of few steps are less varied, and rightly: SAM006 takes that for a fault")
 
 
 def words(settings: dict[str, Any]) -> str:
@@ -104,8 +102,8 @@ def words(settings: dict[str, Any]) -> str:
 @pytest.mark.parametrize("settings", [
     *SOUND,
     {"sample.steps": 4},
-    pytest.param({"sample.steps": 2}, marks=FEW),
-    pytest.param({"model.spectral_norm": True}, marks=BUFFERS),
+    {"sample.steps": 2},
+    {"model.spectral_norm": True},
 ], ids=words)  # fmt: skip
 def test_sound_runs_pass_and_nothing_is_left_behind(settings: dict[str, Any]) -> None:
     parts = parts_of(**settings)
@@ -256,7 +254,7 @@ ILLNESSES: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], str]] = {
 
 
 @pytest.mark.parametrize("size", [
-    4, pytest.param(8, marks=pytest.mark.xfail(reason="eight samples of a smooth table are called rough")), 16, 32,
+    4, 8, 16, 32,
 ])  # fmt: skip
 def test_another_table_is_told_as_such_by_batches_of_any_size(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     corrupt_by_another_table(monkeypatch)

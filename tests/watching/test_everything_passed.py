@@ -83,10 +83,7 @@ def loop(path: Path | None, *, accumulate: int = 1, normed: bool = False, **how:
         {},
         {"accumulate": 3},
         {"fused": True},
-        pytest.param(
-            {"normed": True},
-            marks=pytest.mark.xfail(reason="replay, search and labels move the buffers of batch norm"),
-        ),
+        {"normed": True},
     ],
     ids=str,
 )

@@ -33,15 +33,19 @@ def look_too_long(case: Case) -> Seen | None:
 
 
 def look_too_long_here(case: Case) -> Seen | None:
-    """Of a loop that is not ours: what the decays so far have left of the beginning."""
-    if case.config is not None:
-        return look_too_long(case)
+    """By the settings, and by what the decays that were seen leave of the beginning."""
+    if case.config is not None and (planned := look_too_long(case)) is not None:
+        return planned
     steps, decays = case.check("average/decay")
-    if len(steps) < LOOKS or steps[-1] < ENOUGH or (case.check("average/moved")[1][-LOOKS:] == 0).any():
+    if len(steps) < LOOKS or (case.check("average/moved")[1][-LOOKS:] == 0).any() or not decays[-1] < 1:
         return None
-    every = np.interp(np.arange(steps[0], steps[-1] + 1), steps, np.clip(decays, 1e-6, 1.0))
-    share = float(np.exp(np.log(every).sum()))
-    if share < INITIAL or not decays[-1] < 1:
+    every = np.log(np.interp(np.arange(steps[0], steps[-1] + 1), steps, np.clip(decays, 1e-6, 1.0)))
+    share = float(np.exp(every.sum()))
+    if case.config is not None:  # how long the run will be is known
+        left = max(0, case.config.train.steps - int(steps[-1]))
+        if float(np.exp(every.sum() + left * every[-1])) < HOPELESS:
+            return None
+    elif share < INITIAL or steps[-1] < ENOUGH:
         return None
     needed = int(np.log(0.01) / np.log(min(float(decays[-1]), 1 - 1e-9)))
     return Seen(

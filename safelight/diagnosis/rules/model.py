@@ -366,6 +366,6 @@ RULES = (
         misses="Connections that are left out together with their weights.",
         fix="Concatenate the encoder's outputs, in the right order, in every block of the decoder.",
         look=look_skip_cut,
-        yields=("model.dead", "model.zero-init", "model.bounded"),
+        yields=("model.blind", "model.dead", "model.zero-init", "model.bounded"),
     ),
 )
