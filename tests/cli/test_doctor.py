@@ -24,9 +24,7 @@ def test_nothing_is_found_in_a_healthy_run(trained_run: Path, capsys: pytest.Cap
 def test_an_average_that_is_too_long_is_named(
     train_tiny: Callable[..., Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = train_tiny(
-        "long", **{"ema.kind": "exponential", "ema.warmup": False, "ema.decay": 0.95, "train.preflight": "tell"}
-    )
+    run = train_tiny("long", **{"ema.kind": "exponential", "ema.warmup": False, "ema.decay": 0.8})
     assert main(["doctor", str(run), "--json"]) == 0
     [finding] = json.loads(capsys.readouterr().out)["findings"]
     assert finding.keys() >= {
@@ -40,7 +38,7 @@ def test_an_average_that_is_too_long_is_named(
         "evidence",
         "fix",
     }
-    assert (finding["cause"], finding["subsystem"], finding["severity"]) == ("ema.too-long", "ema", "error")
+    assert (finding["cause"], finding["subsystem"], finding["severity"]) == ("ema.too-long", "ema", "warning")
     assert finding["fix"] == {
         "text": "Let the average grow with the run.",
         "set": {"ema.kind": "power"},

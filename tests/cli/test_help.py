@@ -69,6 +69,7 @@ def test_the_help_of_a_verb_names_every_flag(verb: str, capsys: pytest.CaptureFi
         "run": "RUN",
         "runs": "RUN",
         "data": "DATA",
+        "subject": "RUN|DATA",
         "signals": "SIGNAL",
         "what": "RUN | IMAGES",
         "words": "get inception",

@@ -113,8 +113,8 @@ def test_without_the_refusal_the_weights_would_be_poisoned(monkeypatch: pytest.M
     """The negative control of the test above."""
     parts = parts_of()
     POISONS["gradient"](parts)
-    update = step_module.update
-    monkeypatch.setattr(step_module, "update", lambda o, lr, refused: update(o, lr, torch.zeros_like(refused)))
+    prepare = step_module.prepare_update
+    monkeypatch.setattr(step_module, "prepare_update", lambda o, lr, refused: prepare(o, lr, torch.zeros_like(refused)))
     parts.stepper.take(parts.feed.take(0), 0)
     assert not all(value.isfinite().all() for value in everything(parts).values())
 
