@@ -5,12 +5,13 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install -q -c constraints.txt
 RUN    ?= runs/demo
 
-.PHONY: demo test check format bench clean help
+.PHONY: demo test check format bench gauntlet clean help
 
 help:
 	@echo "make demo    install, train on handwritten digits, leave pictures and a model (about 5 minutes)"
 	@echo "make test    install, run all tests"
 	@echo "make check   format, lint and types"
+	@echo "make gauntlet  every fault and every healthy recipe on all bases; hours; the tables land in gauntlet/results"
 	@echo "make bench   all benchmarks; the tables land in bench/results"
 
 # torch first and pinned: an open range would pull gigabytes of CUDA packages onto a CPU machine.
@@ -51,6 +52,9 @@ bench: $(VENV)/ready-dev
 	$(BIN)/python -m bench.calibration
 	$(BIN)/python -m bench.kills
 	$(BIN)/python -m bench.peers
+
+gauntlet: $(VENV)/ready-dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m gauntlet --seeds 2 --healthy 3 --jobs 2 --loud -o gauntlet/results
 
 check: $(VENV)/ready-dev
 	$(BIN)/ruff format --check .
