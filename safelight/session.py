@@ -23,6 +23,7 @@ from safelight.data.images import Images
 from safelight.data.page import summary
 from safelight.data.prepare import open_images
 from safelight.diagnosis.finding import Finding
+from safelight.diagnosis.rules import RULES
 from safelight.errors import CheckpointError, PreflightError, SafelightError, UsageError
 from safelight.files import RunLock, write_atomically
 from safelight.generate import Request, generate
@@ -185,6 +186,7 @@ def _preflight(parts: Parts, folder: RunFolder, terminal: Terminal) -> Preflight
     wanted = parts.config.train.preflight
     if wanted == "off":
         return None
+    started = time.monotonic()
     try:
         found = preflight(parts, terminal.say)
     except RuntimeError as error:
@@ -195,6 +197,10 @@ def _preflight(parts: Parts, folder: RunFolder, terminal: Terminal) -> Preflight
         if finding.severity != "info":
             terminal.say(f"{finding.severity.capitalize()} {finding.code} {finding.cause}: {finding.summary}")
             terminal.say(f"  To do: {finding.fix.text}")
+    if not found.findings:
+        terminal.say(
+            f"Preflight: nothing is wrong, as far as {len(RULES)} rules see ({time.monotonic() - started:.1f} s)."
+        )
     if not found.errors or wanted == "tell":
         return found
     step = parts.state.counters.step
