@@ -213,11 +213,10 @@ def _train_own(run: Own, deed: Deed, verdict: Verdict, folder: Path, watched: bo
         run.train_bare()
         return [], []
     made = create_run(folder)
-    go: Any = getattr(session, "carry_out", None) or getattr(session, "_go")  # noqa: B009
     try:
         with RunLock(made.path):
             session._write_config(made, run.parts)
-            go(run.parts, made, Terminal(quiet=True))
+            session.carry_out(run.parts, made, Terminal(quiet=True))
     except SafelightError as error:
         verdict.error = f"{type(error).__name__}: {error}"[:500]
         verdict.preflight = error.exit_code == 3

@@ -69,8 +69,10 @@ class Journal:
 
 def read_journal(found: object) -> Journal:
     """Of a checkpoint; one of before there was a journal has none."""
+    if not isinstance(found, list | None):
+        raise CheckpointError(f"The journal of the checkpoint should be a list, and is a {type(found).__name__}.")
     try:
-        acts = [Act(**each) for each in found or ()]  # type: ignore[attr-defined]
+        acts = [Act(**each) for each in found or ()]
     except TypeError as error:
         raise CheckpointError(f"The journal of the checkpoint cannot be read: {error}.") from error
     for place, act in enumerate(acts, 1):

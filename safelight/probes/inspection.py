@@ -121,7 +121,7 @@ class Inspection:
         if (prediction := self.declared.prediction) is not None:
             told["target/declared"] = KINDS[prediction]
         told["precision/scaled"] = float(subject.scaled)
-        return _checked(told)
+        return checked(told)
 
     def look_at_sampler(self, shape: tuple[int, ...], reach: float) -> dict[str, float]:
         """`reach`: of the images, from 0."""
@@ -282,7 +282,7 @@ class Inspection:
             told |= self._look_deep(specimens)
         finally:
             self.busy = False
-        pieces = [Piece((), lambda: _checked(told))] if told else []
+        pieces = [Piece((), lambda: checked(told))] if told else []
         if scalars:
             device = next(iter(scalars.values())).device
             stacked = torch.stack([value.detach().to(device, torch.float32).reshape(()) for value in scalars.values()])
@@ -297,7 +297,7 @@ class Inspection:
         self._backwards = 0
         if changed := {name: count for name, count in counts.items() if self._counts.get(name) != count}:
             self._counts |= changed
-            pieces.append(Piece((), functools.partial(_checked, changed)))
+            pieces.append(Piece((), functools.partial(checked, changed)))
         self._seen += 1
         self._calls = 0
         return pieces
@@ -359,12 +359,12 @@ class Inspection:
     def _tell(self, names: tuple[str, ...], numbers: np.ndarray) -> dict[str, float]:
         found = dict(zip(names, numbers.tolist(), strict=True))
         self._listen(found)
-        return _checked({k: v for k, v in found.items() if not (k.startswith("finite/") and v == 1.0)})
+        return checked({k: v for k, v in found.items() if not (k.startswith("finite/") and v == 1.0)})
 
     def _tell_stream(self, names: tuple[str, ...], *vectors: np.ndarray) -> dict[str, float]:
         """Without the noughts of what did not come back."""
         told = self._stream.look(**dict(zip(names, vectors, strict=True)))
-        return _checked({name: value for name, value in told.items() if value or not name.endswith(("again", "alike"))})
+        return checked({name: value for name, value in told.items() if value or not name.endswith(("again", "alike"))})
 
     def _listen(self, found: Mapping[str, float]) -> None:
         """Something unlike the steps before asks for a replay; alarms for nothing ask ever more rarely."""
@@ -395,7 +395,8 @@ class Inspection:
             return {}
 
 
-def _checked(told: Mapping[str, float]) -> dict[str, float]:
+def checked(told: Mapping[str, float]) -> dict[str, float]:
+    """By the names that answers of probes have in the record."""
     return {f"{CHECK.name}/{name}": value for name, value in told.items()}
 
 

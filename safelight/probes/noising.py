@@ -7,11 +7,11 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from safelight.diagnosis.rules.noising import WRONG
 from safelight.diffusion.objective import target_of
 from safelight.probes.specimen import Declared, Specimen
 
 TINY = 1e-12
-WRONG = 0.02  # of the length of x_t: fp32 has 1e-7, bf16 0.004
 
 
 def look_at_noising(specimen: Specimen, declared: Declared) -> dict[str, Tensor]:

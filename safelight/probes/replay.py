@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from safelight.probes.specimen import Call, Specimen, answer_of
+from safelight.probes.specimen import Specimen, answer_of
 
 TINY = 1e-30
 LENGTHS = (0.1, 0.3, 1.0, 3.0, 10.0, 100.0, 10_000.0)
@@ -274,7 +274,3 @@ def dense(gradient: Tensor) -> Tensor:
 
 def _square(values: Tensor) -> float:
     return float(values.float().square().sum())
-
-
-def first_call(specimens: Sequence[Specimen]) -> Call | None:
-    return next((specimen.call for specimen in specimens if specimen.call is not None), None)

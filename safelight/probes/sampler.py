@@ -7,21 +7,19 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor, nn
 
-from safelight.config.tree import Diffusion, Prediction
+from safelight.config.tree import Diffusion, Prediction, Schedule
+from safelight.diagnosis.rules.sampler import ENOUGH_CALLS, RIGHT, SPREADS
 from safelight.diffusion.objective import from_x0
 from safelight.diffusion.sampling import guided
 from safelight.diffusion.schedule import make_schedule
 
 POINTS, SPREAD = 0.55, 0.25
 LONGEST = 10.0  # seconds for one round of samples
-SPREADS = (0.5, 1.6)  # of a cloud; samplers of 10 to 50 steps return 0.75 to 1.0
-ENOUGH_CALLS = 12  # with fewer steps a cloud comes out too narrow, however right the sampler
-RIGHT = 0.003  # error over the pictures' size: sound samplers of 10 to 1,000 steps stay below 1e-6 on a CPU
 MOST_SAMPLES = 64
 
 Sampler = Callable[..., Any]
@@ -122,8 +120,8 @@ def _other_worlds(
     for place, kind in enumerate(("epsilon", "sample", "v_prediction")):
         if kind != prediction and is_right(_drive(sampler, alphas, kind, pattern, width, noise)):
             told["sampler/right_for_type"] = float(place)
-    for place, name in enumerate(("cosine", "linear", "scaled-linear", "sigmoid")):
-        other = make_schedule(Diffusion(schedule=name, timesteps=len(alphas))).alphas_cumprod  # type: ignore[arg-type]
+    for place, name in enumerate(get_args(Schedule)):
+        other = make_schedule(Diffusion(schedule=name, timesteps=len(alphas))).alphas_cumprod
         if is_right(_drive(sampler, other, prediction, pattern, width, noise)):
             told["sampler/right_for_table"] = float(place)
     return told

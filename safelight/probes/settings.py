@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import torch
@@ -61,5 +61,5 @@ def look_at_names(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[st
     }
 
 
-def _numbers(parameters: object) -> float:
-    return float(sum(p.numel() for p in parameters))  # type: ignore[attr-defined]
+def _numbers(parameters: Iterable[Tensor]) -> float:
+    return float(sum(p.numel() for p in parameters))

@@ -23,8 +23,6 @@ class Declared:
     alphas: Tensor | None = None
     """alphas_cumprod, float64 [timesteps] on the CPU."""
     prediction: Prediction | None = None
-    weighted: bool | None = None
-    """Whether timesteps are weighted in the loss; None: not known."""
 
     @property
     def timesteps(self) -> int | None:

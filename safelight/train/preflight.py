@@ -19,7 +19,7 @@ from safelight.diffusion.schedule import make_schedule
 from safelight.generate import Request, draw_from
 from safelight.monitors.modules import NAMED
 from safelight.monitors.pool import Pool
-from safelight.probes.inspection import Inspection, Subject
+from safelight.probes.inspection import Inspection, Subject, checked
 from safelight.probes.sampler import look_at_guidance
 from safelight.probes.specimen import Declared
 from safelight.train.build import Parts, environment
@@ -99,7 +99,7 @@ def preflight(parts: Parts, say: Callable[[str], None]) -> Preflight:
     gathered = Gathered()
     step = parts.state.counters.step
     inspection = inspect(parts, say)
-    static = inspection.at_start() | _guidance(parts.config) | _checked(_overlap(parts))
+    static = inspection.at_start() | _guidance(parts.config) | checked(_overlap(parts))
     if parts.config.data.balance:  # the same image may be drawn twice, and rightly
         static = {name: value for name, value in static.items() if "duplicates" not in name}
     gathered.add(step, static)
@@ -108,7 +108,7 @@ def preflight(parts: Parts, say: Callable[[str], None]) -> Preflight:
     try:
         first = _rehearse(parts, gathered, step)
         kept.put_back()
-        gathered.add(step, _checked(_round_trip(parts, first, step)))
+        gathered.add(step, checked(_round_trip(parts, first, step)))
     finally:
         inspection.close()
         parts.stepper.inspection = None
@@ -177,7 +177,7 @@ def _apart(ours: list[Tensor], theirs: list[Tensor]) -> float:
 
 
 def _guidance(config: Config) -> dict[str, float]:
-    return _checked(look_at_guidance()) if config.model.conditional else {}
+    return checked(look_at_guidance()) if config.model.conditional else {}
 
 
 def _overlap(parts: Parts) -> dict[str, float]:
@@ -186,10 +186,6 @@ def _overlap(parts: Parts) -> dict[str, float]:
     if not len(held):
         return {}
     return {"data/held_out_overlap": float(np.isin(held, parts.batches.drawn_from()).mean())}
-
-
-def _checked(told: Mapping[str, float]) -> dict[str, float]:
-    return {f"{CHECK.name}/{name}": value for name, value in told.items()}
 
 
 class _Kept:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
+from safelight.config.tree import Prediction, Schedule
 from safelight.diagnosis.case import Case
 from safelight.diagnosis.rule import Rule, Seen
 
-KINDS = ("epsilon", "sample", "v_prediction")
-TABLES = ("cosine", "linear", "scaled-linear", "sigmoid")
-RIGHT = 0.003  # as in probes/sampler.py
-ENOUGH_CALLS = 12  # as in probes/sampler.py
+KINDS = get_args(Prediction)
+TABLES = get_args(Schedule)
+RIGHT = 0.003  # error over the pictures' size: sound samplers of 10 to 1,000 steps stay below 1e-6 on a CPU
+ENOUGH_CALLS = 12  # with fewer steps a cloud comes out too narrow, however right the sampler
 FEWEST_CALLS = 5  # one or two steps miss the answer, however right they are
 LATE = 0.9  # the first timestep over the last one; 20 steps of "leading" begin at 0.95
 SPREADS = (0.5, 1.6)  # of a cloud; samplers of 10 to 50 steps return 0.75 to 1.0
