@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from safelight.diagnosis.rules.target import KINDS
 from safelight.model.memory import available_memory
 from safelight.monitors.modules import trained
 from safelight.monitors.pool import Piece
@@ -42,7 +43,6 @@ COPIES = 6  # times the weights: what a replay holds for the length of a step
 PATIENCE = 32  # steps between two replays that an alarm asks for; doubled by every alarm for nothing
 LEAP = 3.0  # times the usual: an alarm, not a finding
 HALF = {torch.float16: 1.0, torch.bfloat16: 2.0}
-KINDS = {"epsilon": 0.0, "sample": 1.0, "v_prediction": 2.0}
 
 Average = Callable[[], list[Tensor] | None]
 
@@ -119,7 +119,7 @@ class Inspection:
         if shape is not None and not told.get("data/integer"):
             told |= self.look_at_sampler(shape, reach)
         if (prediction := self.declared.prediction) is not None:
-            told["target/declared"] = KINDS[prediction]
+            told["target/declared"] = float(KINDS.index(prediction))
         told["precision/scaled"] = float(subject.scaled)
         return checked(told)
 

@@ -7,13 +7,14 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, get_args
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from safelight.config.tree import Diffusion, Prediction, Schedule
-from safelight.diagnosis.rules.sampler import ENOUGH_CALLS, RIGHT, SPREADS
+from safelight.config.tree import Diffusion, Prediction
+from safelight.diagnosis.rules.sampler import ENOUGH_CALLS, RIGHT, SPREADS, TABLES
+from safelight.diagnosis.rules.target import KINDS
 from safelight.diffusion.objective import from_x0
 from safelight.diffusion.sampling import guided
 from safelight.diffusion.schedule import make_schedule
@@ -117,10 +118,10 @@ def _other_worlds(
 ) -> dict[str, float]:
     """A sampler that is right for another prediction type, or for another table, is written for that one."""
     told: dict[str, float] = {}
-    for place, kind in enumerate(("epsilon", "sample", "v_prediction")):
+    for place, kind in enumerate(KINDS):
         if kind != prediction and is_right(_drive(sampler, alphas, kind, pattern, width, noise)):
             told["sampler/right_for_type"] = float(place)
-    for place, name in enumerate(get_args(Schedule)):
+    for place, name in enumerate(TABLES):
         other = make_schedule(Diffusion(schedule=name, timesteps=len(alphas))).alphas_cumprod
         if is_right(_drive(sampler, other, prediction, pattern, width, noise)):
             told["sampler/right_for_table"] = float(place)

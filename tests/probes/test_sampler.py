@@ -210,3 +210,12 @@ def test_guidance(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("safelight.probes.sampler.guided", turned)
     assert look_at_guidance()["sampler/guidance"] > 1
+
+
+def test_a_type_is_told_by_the_place_that_the_rules_read() -> None:
+    """A record holds the place of a word in a list: another order would name another type."""
+    from safelight.diagnosis.rules.sampler import TABLES
+    from safelight.diagnosis.rules.target import KINDS
+
+    assert KINDS == ("epsilon", "sample", "v_prediction")
+    assert TABLES == ("cosine", "linear", "scaled-linear", "sigmoid")
