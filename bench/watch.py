@@ -22,22 +22,26 @@ from typing import Any
 
 import psutil
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import safelight
 from bench.measure import ratios, spread, write_table
 from safelight.config.resolve import resolve
 from safelight.data.prepare import open_images
+from safelight.diffusion.schedule import make_schedule
 from safelight.model.unet import predict
 from safelight.monitors.monitors import DEEP_EVERY
 from safelight.monitors.pool import Pool
+from safelight.probes.agenda import CLOSE, Agenda
 from safelight.record.store import Record
 from safelight.train.build import Parts, build, build_model, fit_to_data
 from safelight.train.feed import Inputs
+from safelight.train.preflight import inspect
 from safelight.train.step import Stepper
 
-Step = Callable[[int], object]
+Step = Callable[[int], object]  # told: whether a window was brought to the host
 RECORD_THREAD = "safelight-record"
+ASKED = "replayed or searched"
 WANTED = {"short": 1.03, "long": 1.01}
 PAIRS = {"short": 1500, "long": 300}
 SIZES: dict[str, dict[str, Any]] = {
@@ -64,20 +68,25 @@ def main() -> None:
         for size, settings in SIZES.items():
             with contextlib.ExitStack() as stack:
                 contenders = list(enter(stack, Path(folder) / size, settings))
-                closely = measure_closely(contenders[0], contenders[1], PAIRS[size])
+                closely = {
+                    contenders[place].name: measure_closely(contenders[place], contenders[place + 1], PAIRS[size])
+                    for place in (0, 2)
+                }
                 seconds = measure(contenders, given.rounds, given.steps)
             for contender in contenders:
                 own = spread([1000 * second for second in seconds[contender.name]]).show(".2f")
                 factor = ratios(seconds[contender.host], seconds[contender.name]) if contender.host else None
                 rows.append((size, contender.name, f"{own} ms", factor.show(".3f") if factor else ""))
-            rows += [
-                (size, "trainer, alone, step by step", f"{1000 * closely.alone:.2f} ms", ""),
-                (size, "trainer, watched, step by step", f"{1000 * closely.seen:.2f} ms", f"{closely.factor:.3f}"),
-            ]
-            notes.append(
-                f"Wanted for the {size} step: at most {WANTED[size]}. Found, step by step: {closely.factor:.3f}, of "
-                f"which the record's thread is {closely.writing:.4f}."
-            )
+            for name, each in closely.items():
+                rows += [
+                    (size, f"{name}, step by step", f"{1000 * each.alone:.2f} ms", ""),
+                    (size, "the same, watched, step by step", f"{1000 * each.seen:.2f} ms", f"{each.factor:.3f}"),
+                ]
+                notes.append(
+                    f"Wanted for the {size} step: at most {WANTED[size]}. Found for {name}, step by step: "
+                    f"{each.factor:.3f}, of which the record's thread is {each.writing:.4f}. A step that is replayed "
+                    f"or searched takes {each.asked:.1f} steps more."
+                )
     write_table(
         "watch",
         "What watching costs",
@@ -88,10 +97,14 @@ def main() -> None:
             "on the digits (long: the demo's network and batch; short: one level of 16 channels, batch 16). The plain "
             "loop is forward, mean square, backward, AdamW on the same network and batch.",
             "Step by step: single steps of the two in turns, so that what else the machine does hits both alike. "
-            "Medians of ordinary steps, of those that bring a window to the host and of those that read every weight, "
-            "in their proportions; what the record's thread computes is added as if the training waited for all of it. "
+            "Medians of ordinary steps, of those that bring a window to the host, of those that are looked at closely "
+            "and of those that read every weight, in their proportions; what the record's thread computes is added as "
+            "if the training waited for all of it. "
             "The blocks are too coarse for a percent.",
-            "Watched and recorded: all monitors of every step, the pool, the record on disk.",
+            "Watched and recorded: all monitors of every step, all probes of the live diagnosis, the pool, the record "
+            "on disk; safelight.watch is given everything that it can be given at a step.",
+            f"Steps that are replayed or searched are not in the factors. There are {asked_in(1000)} of them in the "
+            f"first 1,000 steps, {asked_in(10_000)} in 10,000 and {asked_in(100_000)} in 100,000.",
             "Tutorial: norm of every parameter and of its gradient by .item(), every step. TensorBoard: the same "
             "numbers through SummaryWriter. wandb.watch: log='all', every 100 backward passes (its default is 1,000), "
             "and the loss by wandb.log at every step, offline.",
@@ -104,15 +117,16 @@ def enter(stack: contextlib.ExitStack, folder: Path, settings: dict[str, Any]) -
     config = resolve(preset="digits", settings=settings)
     images = open_images(config.data)
     config = fit_to_data(config, images)
-    yield from trainer(stack, folder, build(config, images, lambda _: None))
+    yield from trainer(stack, folder, *(build(config, images, lambda _: None) for _ in range(2)))
     batch = build(config, images, lambda _: None).feed.take(0)[0]
+    alphas = make_schedule(config.diffusion).alphas_cumprod
 
     def network() -> nn.Module:
         return build_model(config).train()
 
     bare = "plain loop, alone"
     yield Contender(bare, "", plain(network(), batch))
-    yield Contender("plain loop, safelight.watch", bare, watched(stack, folder / "own", network(), batch))
+    yield Contender("plain loop, safelight.watch", bare, watched(stack, folder / "own", network(), batch, alphas))
     yield Contender("plain loop, tutorial with .item()", bare, tutorial(network(), batch))
     with contextlib.suppress(ImportError):
         yield Contender("plain loop, TensorBoard's writer", bare, tensorboard(stack, folder / "tb", network(), batch))
@@ -120,19 +134,22 @@ def enter(stack: contextlib.ExitStack, folder: Path, settings: dict[str, Any]) -
         yield Contender("plain loop, wandb.watch", bare, weights_and_biases(stack, folder / "wandb", network(), batch))
 
 
-def trainer(stack: contextlib.ExitStack, folder: Path, parts: Parts) -> Iterator[Contender]:
+def trainer(stack: contextlib.ExitStack, folder: Path, unwatched: Parts, parts: Parts) -> Iterator[Contender]:
+    """Each on a network of its own: hooks of the one must not be in the other."""
     folder.mkdir(parents=True)
-    inner = parts.stepper
-    unwatched = Stepper(inner.config, inner.engine, inner.objective, inner.state, inner.network)
+    inner = unwatched.stepper
+    bare = Stepper(inner.config, inner.engine, inner.objective, inner.state, inner.network)
     record = Record(folder / "record.sqlite", from_step=0, say=print)
     stack.callback(record.close)
     pool, inputs = Pool(record), [parts.feed.take(step) for step in range(8)]
+    inspection = parts.stepper.inspection = inspect(parts, print, looked_before=True)
+    inspection.attach()
 
     def alone(step: int) -> None:
-        unwatched.take(inputs[step % 8], step)
+        bare.take(inputs[step % 8], step)
 
     def seen(step: int) -> bool:
-        view = inner.take(inputs[step % 8], step)
+        view = parts.stepper.take(inputs[step % 8], step)
         pool.add(step, view.readings, {"optimizer/lr": view.lr})
         if due := pool.is_due:
             pool.flush()
@@ -142,7 +159,7 @@ def trainer(stack: contextlib.ExitStack, folder: Path, parts: Parts) -> Iterator
     yield Contender("trainer, watched and recorded", "trainer, alone", seen)
 
 
-def plain(model: nn.Module, batch: Inputs, look: Callable[[int, torch.Tensor], None] | None = None) -> Step:
+def plain(model: nn.Module, batch: Inputs, look: Callable[[int, Tensor], None] | None = None) -> Step:
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
     return around(model, optimizer, batch, look)
 
@@ -151,26 +168,32 @@ def around(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
     batch: Inputs,
-    look: Callable[[int, torch.Tensor], None] | None,
-    after: Callable[[torch.Tensor], None] | None = None,
+    look: Callable[[int, Tensor], None] | None,
+    after: Callable[..., None] | None = None,
 ) -> Step:
     def step(number: int) -> None:
-        loss = nn.functional.mse_loss(predict(model, batch.x0 + batch.noise, batch.t, batch.labels), batch.noise)
+        x_t = batch.x0 + batch.noise
+        pred = predict(model, x_t, batch.t, batch.labels)
+        loss = nn.functional.mse_loss(pred, batch.noise)
         loss.backward()
         if look is not None:
             look(number, loss)
         optimizer.step()
         optimizer.zero_grad()
         if after is not None:
-            after(loss)
+            after(loss, t=batch.t, x0=batch.x0, noise=batch.noise, x_t=x_t, target=batch.noise, pred=pred.detach(),
+                  labels=batch.labels)  # fmt: skip
 
     return step
 
 
-def watched(stack: contextlib.ExitStack, folder: Path, model: nn.Module, batch: Inputs) -> Step:
+def watched(stack: contextlib.ExitStack, folder: Path, model: nn.Module, batch: Inputs, alphas: Tensor) -> Step:
+    """With all that it can be given at a step."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
-    watch = stack.enter_context(safelight.watch(model, optimizer, run=folder))
-    return around(model, optimizer, batch, None, lambda loss: watch.step(loss))
+    watch = stack.enter_context(
+        safelight.watch(model, optimizer, run=folder, schedule=alphas, prediction="epsilon", say=lambda _: None)
+    )
+    return around(model, optimizer, batch, None, watch.step)
 
 
 def numbers_of(model: nn.Module) -> dict[str, float]:
@@ -183,7 +206,7 @@ def numbers_of(model: nn.Module) -> dict[str, float]:
 
 
 def tutorial(model: nn.Module, batch: Inputs) -> Step:
-    def look(step: int, loss: torch.Tensor) -> None:
+    def look(step: int, loss: Tensor) -> None:
         numbers_of(model)["loss"] = loss.item()
 
     return plain(model, batch, look)
@@ -195,7 +218,7 @@ def tensorboard(stack: contextlib.ExitStack, folder: Path, model: nn.Module, bat
     writer = SummaryWriter(str(folder))
     stack.callback(writer.close)
 
-    def look(step: int, loss: torch.Tensor) -> None:
+    def look(step: int, loss: Tensor) -> None:
         for name, number in ({"loss": loss.item()} | numbers_of(model)).items():
             writer.add_scalar(name, number, step)
 
@@ -221,6 +244,8 @@ class Closely:
     seen: float
     writing: float
     """Share of the time that the record's thread computes; `seen` has it already."""
+    asked: float
+    """What a replay or a search costs, in steps; not in `seen`."""
 
     @property
     def factor(self) -> float:
@@ -228,24 +253,43 @@ class Closely:
 
 
 def measure_closely(alone: Contender, seen: Contender, pairs: int) -> Closely:
-    """Single steps of the two in turns: finer than blocks on a machine that is never still."""
-    kinds: dict[str, list[float]] = {}
-    for step in range(1, 4):
-        alone.step(step)
+    """Single steps of the two in turns: finer than blocks on a machine that is never still. The watched one is past
+    the first steps, which are all looked at closely."""
+    agenda, kinds = Agenda(), dict[str, list[float]]()
+    for step in range(CLOSE + 8):
         seen.step(step)
+        agenda.turn()
+    alone.step(0)
     started, before = time.perf_counter(), thread_seconds(RECORD_THREAD)
-    for number in range(DEEP_EVERY, DEEP_EVERY + pairs):
+    for number in range(CLOSE + 8, CLOSE + 8 + pairs):
         for contender in (alone, seen):
             begun = time.perf_counter()
             looked = contender.step(number)
             spent = time.perf_counter() - begun
-            kind = "alone" if contender is alone else "deep" if number % DEEP_EVERY == 0 else f"looked {looked}"
+            kind = "alone" if contender is alone else kind_of(number, agenda, bool(looked))
             kinds.setdefault(kind, []).append(spent)
+        agenda.turn()
     # The record stores by the clock, not by the step: what counts is its share of the time.
     share = (thread_seconds(RECORD_THREAD) - before) / (time.perf_counter() - started)
     usual = statistics.median(kinds.pop("alone"))
-    watched = sum(len(seconds) * statistics.median(seconds) for seconds in kinds.values()) / pairs
-    return Closely(usual, watched + share * usual, share)
+    deep = statistics.median(kinds.pop(ASKED, [usual]))
+    count = sum(map(len, kinds.values()))
+    watching = sum(len(seconds) * statistics.median(seconds) for seconds in kinds.values()) / count
+    return Closely(usual, watching + share * usual, share, (deep - usual) / usual)
+
+
+def asked_in(steps: int) -> int:
+    agenda, found = Agenda(), 0
+    for _ in range(steps):
+        found += agenda.is_replayed or agenda.is_searched
+        agenda.turn()
+    return found
+
+
+def kind_of(number: int, agenda: Agenda, looked: bool) -> str:
+    if agenda.is_replayed or agenda.is_searched:
+        return ASKED
+    return f"every weight {number % DEEP_EVERY == 0}, close {agenda.is_close}, brought to the host {looked}"
 
 
 def thread_seconds(name: str) -> float:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -155,29 +156,40 @@ def _spread(noise: Tensor) -> dict[str, Tensor]:
     return found
 
 
-def look_at_answers(specimen: Specimen) -> dict[str, Tensor]:
-    """The error of the prediction beside the loss that the loop tells, and where numbers are not finite first."""
+def glance(specimen: Specimen) -> tuple[tuple[str, ...], Tensor] | None:
+    """What every step is looked at for, in a few operations: the error of the prediction beside the loss that the loop
+    tells, how far numbers reach, and so where they are not finite first. Names, and one vector on the device."""
     answer, target = specimen.answer, specimen.target
-    found: dict[str, Tensor] = {}
-    if answer is not None and target is not None and answer.shape == target.shape:
-        error = (answer.detach().float() - target.detach().float()).square()
-        found["loss/error"] = error.mean()
-        found["loss/zero"] = target.detach().float().square().mean()
-        found["loss/told"] = specimen.loss.detach().float().mean()
-    chain: Mapping[str, Tensor | None] = {
-        "x0": specimen.x0,
-        "noise": specimen.noise,
-        "x_t": specimen.input,
-        "target": target,
-        "pred": answer,
-        "loss": specimen.loss,
-    }
-    for name, value in chain.items():
-        if value is not None and value.is_floating_point():
-            found[f"finite/{name}"] = value.detach().float().sum().isfinite().float()
-    if specimen.loss.is_floating_point():
-        found["finite/loss_number"] = 1 - specimen.loss.detach().isinf().any().float()
+    chain = {"x0": specimen.x0, "noise": specimen.noise, "x_t": specimen.input, "target": target, "pred": answer}
+    there = {name: value.detach() for name, value in chain.items() if value is not None and value.is_floating_point()}
+    loss = specimen.loss.detach()
+    there |= {"loss": loss} if loss.is_floating_point() else {}
+    there = {name: value for name, value in there.items() if value.numel() and value.device == loss.device}
+    names, numbers = [f"reach/{name}" for name in there], _norms(list(there.values()), math.inf)
+    if answer is not None and target is not None and answer.shape == target.shape and answer.device == loss.device:
+        answer, target = answer.detach().float(), target.detach().float()
+        names += ["loss/error", "loss/zero", "loss/told"]
+        size = answer.numel() ** -0.5  # before squaring, which may be done on the host in more digits
+        numbers += [norm * size for norm in _norms([answer - target, target], 2.0)] + [loss.float().mean()]
+    return (tuple(names), torch.stack(numbers)) if names else None
+
+
+def told_by_glance(names: tuple[str, ...], numbers: np.ndarray) -> dict[str, float]:
+    """On the host: `finite/…` only where something is not."""
+    seen = dict(zip(names, numbers.astype(np.float64).tolist(), strict=True))
+    found = {name: seen[name] ** 2 for name in ("loss/error", "loss/zero") if name in seen}
+    found |= {name: seen[name] for name in ("loss/told",) if name in seen}
+    found |= {"batch/reach": seen["reach/x0"]} if "reach/x0" in seen else {}
+    for name, reach in seen.items():
+        if name.startswith("reach/") and not math.isfinite(reach):
+            found[f"finite/{name.removeprefix('reach/')}"] = 0.0
+    if math.isinf(seen.get("reach/loss", 0.0)):  # not NaN, which anything may have made
+        found["finite/loss_number"] = 0.0
     return found
+
+
+def _norms(values: list[Tensor], order: float) -> list[Tensor]:
+    return [norm.float() for norm in torch._foreach_norm(values, order)] if values else []
 
 
 def _length(values: Tensor) -> Tensor:

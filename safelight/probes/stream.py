@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+from collections import Counter
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -14,13 +17,11 @@ TOLD_EVERY = 16  # steps between tellings of what is counted
 
 
 def prints_of(specimen: Specimen) -> dict[str, Tensor]:
-    """A few numbers of a batch that another batch does not have by chance; small vectors on the device."""
+    """A number for each sample that another one does not have by chance; small vectors on the device."""
     found: dict[str, Tensor] = {}
     for name, values in (("noise", specimen.noise), ("images", specimen.x0)):
-        if values is not None and values.dim() > 1 and len(values):
-            found[name] = _print(values.detach())
-    if (x0 := specimen.x0) is not None and x0.dim() > 1:
-        found["samples"] = x0.detach().flatten(1).float() @ _weights(x0)
+        if values is not None and values.dim() > 1 and values.numel():
+            found[name] = values.detach().flatten(1).float() @ _weights(values[0].numel(), values.device)
     if (t := specimen.times) is not None and t.dim() == 1:
         found["times"] = t.detach().double() if t.device.type != "mps" else t.detach().float()
     if specimen.labels is not None and specimen.labels.dim() == 1:
@@ -31,14 +32,10 @@ def prints_of(specimen: Specimen) -> dict[str, Tensor]:
     return found
 
 
-def _print(values: Tensor) -> Tensor:
-    sums = values.flatten(1).float() @ _weights(values)
-    return torch.stack([sums[0], sums[-1], sums.sum(), sums.square().sum()])
-
-
-def _weights(values: Tensor) -> Tensor:
+@functools.lru_cache(maxsize=4)
+def _weights(count: int, device: torch.device) -> Tensor:
     """So that turned images differ."""
-    return torch.linspace(0.5, 1.5, values[0].numel(), device=values.device)
+    return torch.linspace(0.5, 1.5, count, device=device)
 
 
 class Stream:
@@ -46,11 +43,11 @@ class Stream:
 
     def __init__(self, timesteps: int | None) -> None:
         self._timesteps = timesteps
-        self._seen: dict[str, set[bytes]] = {}
+        self._seen: dict[str, set[int]] = {}
         self._drawn = np.zeros(PLACES, np.int64)
         self._lowest, self._highest = np.inf, -np.inf
-        self._labels: dict[int, int] = {}
-        self._shown: dict[int, int] = {}
+        self._labels: Counter[int] = Counter()
+        self._shown: Counter[int] = Counter()
         self._hidden = self._compared = 0
         self._pairs = self._equal = 0
         self._last: dict[str, np.ndarray] = {}
@@ -66,9 +63,9 @@ class Stream:
                 last, self._last[name] = self._last.get(name), vectors[name]
                 told[f"stream/{name}_again"] = self._again(name, vectors[name])
                 told[f"stream/{name}_alike"] = float(last is not None and np.array_equal(last, vectors[name]))
-        if "samples" in vectors and len(self._different) < REMEMBERED:
-            self._different.update(vectors["samples"].astype(np.float32).tolist())
-            self._drawn_samples += len(vectors["samples"])
+        if "images" in vectors and len(self._different) < REMEMBERED:
+            self._different.update(vectors["images"].astype(np.float32).tolist())
+            self._drawn_samples += len(vectors["images"])
         if (times := vectors.get("times")) is not None:
             told |= self._look_at_times(times)
         if (labels := vectors.get("labels")) is not None:
@@ -82,7 +79,7 @@ class Stream:
 
     def _again(self, name: str, values: np.ndarray) -> float:
         seen = self._seen.setdefault(name, set())
-        mark = values.astype(np.float32).tobytes()
+        mark = hash(values.astype(np.float32).tobytes())
         again = mark in seen
         if len(seen) < REMEMBERED:
             seen.add(mark)
@@ -104,11 +101,9 @@ class Stream:
         return told
 
     def _count_labels(self, labels: np.ndarray, shown: np.ndarray | None) -> None:
-        for label in labels.astype(np.int64).tolist():
-            self._labels[label] = self._labels.get(label, 0) + 1
+        self._labels.update(labels.astype(np.int64).tolist())
         if shown is not None:
-            for label in shown.astype(np.int64).tolist():
-                self._shown[label] = self._shown.get(label, 0) + 1
+            self._shown.update(shown.astype(np.int64).tolist())
             if shown.shape == labels.shape:
                 self._hidden += int((shown != labels).sum())
                 self._compared += len(labels)

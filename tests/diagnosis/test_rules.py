@@ -228,7 +228,8 @@ ROWS: list[Row] = [
         measured(gradient__norm=(STEPS, np.where(STEPS == 60, 30.0, 0.3)))),
     row("a gradient eight times as large", "", measured(gradient__norm=(STEPS, np.where(STEPS == 60, 2.4, 0.3)))),
     row("a batch that kicks", "clipping.outlier-batches",
-        measured(gradient__norm=(STEPS, np.where(STEPS == 60, 30.0, 0.3)))
+        measured(gradient__norm=(STEPS, np.where(STEPS == 60, 30.0, 0.3)),
+                 loss__mean=(STEPS, np.where(STEPS == 60, 90.0, ERROR)))
         | checks(loss__error=np.where(STEPS == 60, 90.0, ERROR), batch__std=np.where(STEPS == 60, 70.0, 0.7))),
     row("a hard batch", "", checks(loss__error=np.where(STEPS == 60, 2.0, ERROR))),
     # model

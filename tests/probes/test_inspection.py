@@ -220,7 +220,7 @@ OF_PROBE = {
 
 
 def test_a_fault_of_the_inspection_itself_ends_the_inspection_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "look_at_answers", lambda _: 1 / 0)
+    monkeypatch.setattr(module, "glance", lambda _: 1 / 0)
     loop = Loop().run(4)
     assert loop.inspection is not None
     assert loop.inspection.broken == {"inspection": "ZeroDivisionError: division by zero"}
@@ -256,7 +256,8 @@ def test_when_the_probes_are_asked() -> None:
     assert {0, 1, 2, 64} <= set(when(loop, "replay/cosine"))
     assert {1, 4, 16, 32, 48, 64} <= set(when(loop, "search/1"))
     assert {1, 2, 3, 17, 33, 49, 65} <= set(when(loop, "average/decay"))
-    assert all(told["check/mode/training"] == 1 for told in loop.told)
+    assert when(loop, "sentinel/moved") == list(range(66))
+    assert when(loop, "mode/training") == [0], "told where it changes"
     assert all(loop.told[step]["check/average/decay"] == pytest.approx(0.9, abs=1e-3) for step in (1, 2, 3, 17))
     assert all(abs(loop.told[step]["check/replay/cosine"] - 1) < 1e-4 for step in (0, 1, 2, 64))
 
@@ -270,10 +271,10 @@ def test_an_alarm_asks_for_a_replay() -> None:
     loop = Loop().run(30)
     before = when(loop, "replay/cosine")
     assert loop.inspection is not None
-    loop.inspection._listen({"loss/error": 1e6})
+    loop.inspection._agenda.listen({"loss/error": 1e6})
     loop.run(3)
     assert len(when(loop, "replay/cosine")) == len(before) + 2
-    loop.inspection._listen({"loss/error": 1e6})
+    loop.inspection._agenda.listen({"loss/error": 1e6})
     loop.run(3)
     assert len(when(loop, "replay/cosine")) == len(before) + 2, "alarms for nothing ask ever more rarely"
 
@@ -285,7 +286,7 @@ def test_mode_and_micro_batches_are_told() -> None:
     loop.micro_batches = 3
     loop.step()
     loop.step()
-    assert [told["check/mode/training"] for told in loop.told] == [1, 0, 0]
+    assert [told.get("check/mode/training") for told in loop.told] == [1, 0, None]
     assert [told.get("check/accumulation/micro_batches") for told in loop.told] == [2, 3, None]
 
 

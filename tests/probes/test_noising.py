@@ -14,7 +14,7 @@ from safelight.config.tree import Prediction
 from safelight.diagnosis.case import Case, Remembered
 from safelight.diagnosis.doctor import examine
 from safelight.diffusion.objective import target_of
-from safelight.probes.noising import look_at_answers, look_at_batch, look_at_noising
+from safelight.probes.noising import glance, look_at_batch, look_at_noising, told_by_glance
 from safelight.probes.specimen import Call, Specimen
 
 X0, NOISE, T = batch(64)
@@ -169,12 +169,31 @@ def test_one_timestep_for_a_whole_batch_is_passed_on() -> None:
 # Losses
 
 
+def at_a_glance(specimen: Specimen) -> dict[str, float]:
+    seen = glance(specimen)
+    return {} if seen is None else told_by_glance(seen[0], seen[1].numpy())
+
+
 def test_losses_and_what_is_not_finite() -> None:
-    told = look_at_answers(made(pred=torch.zeros_like(NOISE), loss=torch.tensor(0.5)))
-    assert float(told["loss/error"]) == pytest.approx(float(NOISE.square().mean()))
-    assert float(told["loss/zero"]) == float(told["loss/error"])
-    assert float(told["loss/told"]) == 0.5
-    assert all(float(told[f"finite/{name}"]) == 1 for name in ("x0", "noise", "x_t", "target", "pred", "loss"))
+    told = at_a_glance(made(pred=torch.zeros_like(NOISE), loss=torch.tensor(0.5)))
+    assert told["loss/error"] == pytest.approx(float(NOISE.square().mean()))
+    assert told["loss/zero"] == told["loss/error"]
+    assert told["loss/told"] == 0.5
+    assert told["batch/reach"] == float(X0.abs().max())
+    assert not [name for name in told if name.startswith("finite/")], "told only where something is not"
+
+
+def test_large_numbers_are_finite() -> None:
+    huge = torch.full((64, 1, 4, 4), 3e38)
+    told = at_a_glance(made(pred=huge, x0=huge))
+    assert not [name for name in told if name.startswith("finite/")]
+    half = torch.full((64, 1, 4, 4), 6e4, dtype=torch.float16)
+    assert at_a_glance(made(x0=half))["batch/reach"] == 6e4
+
+
+def test_a_loss_that_is_no_float_is_left_out() -> None:
+    assert "finite/loss" not in at_a_glance(made(loss=torch.tensor(1)))
+    assert glance(Specimen(torch.tensor(1))) is None
 
 
 @pytest.mark.parametrize("name", ["x0", "noise", "x_t", "target", "pred", "loss"])
@@ -182,14 +201,14 @@ def test_losses_and_what_is_not_finite() -> None:
 def test_where_it_is_not_finite(name: str, value: float) -> None:
     sick = torch.zeros(64, 1, 4, 4)
     sick[3, 0, 1, 1] = value
-    told = look_at_answers(made(**({"pred": torch.zeros_like(sick)} | {name: sick})))
+    told = at_a_glance(made(**({"pred": torch.zeros_like(sick)} | {name: sick})))
     wrong = {key for key, number in told.items() if key.startswith("finite/") and number == 0}
     infinite = name == "loss" and value == math.inf  # told apart: anything may make a NaN
     assert wrong == {f"finite/{name}", *(["finite/loss_number"] if infinite else [])}
 
 
 def test_shapes_that_differ_are_not_compared() -> None:
-    assert "loss/error" not in look_at_answers(made(pred=torch.zeros(64, 1, 4, 5)))
+    assert "loss/error" not in at_a_glance(made(pred=torch.zeros(64, 1, 4, 5)))
     assert look_at_batch(made(x0=None)) == {}
     assert look_at_batch(made(x0=torch.zeros(4))) == {}
 

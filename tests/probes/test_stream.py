@@ -41,7 +41,7 @@ def test_what_comes_back(name: str, prints: np.ndarray, again: float, alike: flo
 
 def test_prints_differ_where_batches_do() -> None:
     one, same, other = (prints_of(specimen(seed)) for seed in (1, 1, 2))
-    for name in ("noise", "images", "samples", "times"):
+    for name in ("noise", "images", "times"):
         assert torch.equal(one[name], same[name])
         assert not torch.equal(one[name], other[name])
     turned = prints_of(specimen(1, x0=specimen(1).x0.flip(3)))  # type: ignore[union-attr]
@@ -123,7 +123,7 @@ def test_labels_of_the_call_stand_in_for_those_not_told() -> None:
 
 def test_different_images_are_counted() -> None:
     samples = RANDOM.normal(size=(8, 1)).astype(np.float32)
-    told = told_of(samples=np.stack([samples[RANDOM.permutation(8)[:4], 0] for _ in range(16)]))
+    told = told_of(images=np.stack([samples[RANDOM.permutation(8)[:4], 0] for _ in range(16)]))
     assert (told["stream/different"], told["stream/drawn"]) == (8, 64)
 
 

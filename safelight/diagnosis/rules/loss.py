@@ -206,7 +206,7 @@ def look_spike(case: Case) -> Seen | None:
         step,
         f"At step {step:,} the gradient was {factor:.3g} times the largest of the steps before, while the error of the "
         "batch was as usual: it is not the batch's gradient. A bit flipped, or something wrote into it.",
-        (Evidence(GRADIENT_NORM.name, factor, (step, step), "1"), case.evidence("loss/error", None, step)),
+        (Evidence(GRADIENT_NORM.name, factor, (step, step), "1"),),
         ("a hard batch: its error was as usual",),
         confidence=0.99,
     )
@@ -214,9 +214,7 @@ def look_spike(case: Case) -> Seen | None:
 
 def look_outliers(case: Case) -> Seen | None:
     """Batches that are far from all others, by their images or by their error."""
-    steps, highest = case.check("batch/highest")
-    lowest = case.check("batch/lowest")[1]
-    reach = np.maximum(np.abs(highest), np.abs(lowest[: len(highest)])) if len(lowest) >= len(highest) else highest
+    steps, reach = case.check("batch/reach")
     odd = np.flatnonzero(reach > 4 * np.median(reach)) if len(reach) >= USUAL else np.zeros(0, np.int64)
     odd = odd if len(odd) < 0.2 * len(reach) else odd[:0]
     found = spikes_of(case)
@@ -229,7 +227,7 @@ def look_outliers(case: Case) -> Seen | None:
         f"{count} batch{'es' * (count != 1)} stood far out from all others, first at step {step:,}: images or errors "
         f"many "
         "times as large as usual, which one update carries into every weight.",
-        (case.evidence("batch/highest", "as in other batches", step), case.evidence("loss/error", "as usual", step)),
+        (case.evidence("batch/reach", "as in other batches", step), case.evidence("loss/error", "as usual", step)),
         ("images that have changed for good: the batches after it are as before",),
         confidence=0.99,
     )
@@ -242,11 +240,11 @@ def spikes_of(case: Case) -> tuple[int, float, bool] | None:
     if not len(odd):
         return None
     place = int(odd[0])
-    places, errors = case.check("loss/error")
+    places, losses = case.series(LOSS.name)
     mine = int(np.searchsorted(places, steps[place]))
-    if mine >= len(errors) or mine < USUAL:
+    if mine >= len(losses) or mine < USUAL or places[mine] != steps[place]:
         return None
-    by_batch = not errors[mine] < 3 * errors[max(0, mine - USUAL) : mine].max()
+    by_batch = not losses[mine] < 3 * losses[mine - USUAL : mine].max()
     return int(steps[place]), float(norms[place] / norms[max(0, place - USUAL) : place].max()), by_batch
 
 

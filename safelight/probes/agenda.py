@@ -1,0 +1,101 @@
+"""Which look is due at which update: all of them at first, a pair of steps every so often later, more on an alarm."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+CLOSE, EVERY = 64, 32  # the first steps are all looked at closely, then two in a row of every so many
+GLANCED = 4  # steps between two looks at loss and reach
+IDENTITIES, OFTEN, RARELY = 16, 16, 64  # first steps whose noising is looked at; then, and later, one of so many
+REPLAYED_FIRST = 3
+PATIENCE = 32  # steps between two replays that an alarm asks for; doubled by every alarm
+LEAP = math.log(3.0)  # from the usual: an alarm, not a finding
+ODD = math.log(2.0)  # from the usual: worth a glance
+BEYOND = 1.25  # times the farthest that numbers have strayed from the usual so far
+RIPE = 16  # readings until the usual is known
+
+
+class Agenda:
+    """Counts updates; owns no measurement. Depends on nothing but what was seen, so that a run is looked at again in
+    the same way."""
+
+    def __init__(self) -> None:
+        self.seen = 0  # updates
+        self._asked, self._quiet_until, self._patience = 0, 0, PATIENCE
+        self._usual: dict[str, float] = {}
+        self._strayed: dict[str, float] = {}
+        self._heard: dict[str, int] = {}
+
+    @property
+    def is_close(self) -> bool:
+        """Two in a row: what comes back at once is seen."""
+        return self.seen < CLOSE or self.seen % EVERY < 2 or self._asked > 0
+
+    @property
+    def is_glanced(self) -> bool:
+        return self.is_close or self.seen % GLANCED == 0
+
+    @property
+    def is_about_noising(self) -> bool:
+        return self.seen < IDENTITIES or self._is_now_and_then
+
+    @property
+    def is_about_average(self) -> bool:
+        """At this update and the next one."""
+        return self.seen < REPLAYED_FIRST or self._is_now_and_then
+
+    @property
+    def _is_now_and_then(self) -> bool:
+        return self.seen % (OFTEN if self.seen < CLOSE else RARELY) == 0
+
+    def is_odd(self, loss: float) -> bool:
+        """Whether the loss of a step that is not looked at is unlike those before."""
+        if not loss > 0 or not math.isfinite(loss):
+            return True
+        usual = self._usual.get("told", math.log(loss))
+        apart = math.log(loss) - usual
+        self._usual["told"] = usual + 0.1 * apart
+        return abs(apart) > ODD
+
+    @property
+    def is_replayed(self) -> bool:
+        n = self.seen
+        return n < REPLAYED_FIRST or (n >= CLOSE and _is_power(n, 8)) or self._asked > 0
+
+    @property
+    def is_searched(self) -> bool:
+        n = self.seen
+        often = n in (1, 4, 16) or (n >= 32 and (_is_power(n, 2) or (n % 3 == 0 and _is_power(n // 3, 2))))
+        return often or n % 1024 == 1023
+
+    def turn(self) -> None:
+        """An update is over."""
+        self._asked = max(0, self._asked - 1)
+        self.seen += 1
+
+    def listen(self, found: Mapping[str, float]) -> None:
+        """Something unlike the steps before asks for a replay; alarms for nothing ask ever more rarely."""
+        leaps = found.get("sentinel/echo", 0.0) > 0.95 or found.get("sentinel/moved", 1.0) == 0
+        for name in ("loss/error", "sentinel/gradient"):
+            number = found.get(name, 0.0)
+            if number > 0 and math.isfinite(number):
+                leaps |= self._is_leap(name, math.log(number))
+        if leaps and self.seen >= self._quiet_until:
+            self._asked = 2  # steps: the second is compared with the first
+            self._patience *= 2
+            self._quiet_until = self.seen + self._patience
+
+    def _is_leap(self, name: str, number: float) -> bool:
+        usual = self._usual.get(name, number)
+        apart, strayed = abs(number - usual), self._strayed.get(name, 0.0)
+        count = self._heard[name] = self._heard.get(name, 0) + 1
+        self._usual[name] = usual + 0.1 * (number - usual)
+        self._strayed[name] = max(strayed, apart)
+        return count > RIPE and apart > max(LEAP, BEYOND * strayed)
+
+
+def _is_power(n: int, base: int) -> bool:
+    while n > 1 and n % base == 0:
+        n //= base
+    return n == 1

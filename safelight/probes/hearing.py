@@ -1,0 +1,92 @@
+"""Hooks on a network and two of its parameters: how it was called, and the gradients as they come."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from safelight.probes.replay import dense
+from safelight.probes.specimen import Call, call_of
+
+
+class Hearing:
+    """Owns the hooks, and what they heard since it was last taken."""
+
+    def __init__(
+        self, model: nn.Module, named: Sequence[tuple[str, nn.Parameter]], is_replayed: Callable[[], bool]
+    ) -> None:
+        """`is_replayed`: whether the present step will be; then more is kept of it."""
+        self._model, self._is_replayed = model, is_replayed
+        self.sentinel = _sentinel([parameter for _, parameter in named])
+        self._head = named[-1][1] if named else None
+        self.busy = False  # while the network is called by a probe
+        self.backwards = 0
+        self._call: Call | None = None
+        self._random: Tensor | None = None
+        self._came: Tensor | None = None  # the sentinel's gradient as it came out of the backward pass
+        self._undo: list[Callable[[], None]] = []
+        for parameter in {id(p): p for p in (self.sentinel, self._head) if p is not None}.values():
+            see = weakref.WeakMethod(self._see_gradient)  # torch holds it where no garbage collector looks
+            hook = parameter.register_post_accumulate_grad_hook(lambda p, see=see: (see() or _ignore)(p))
+            self._undo.append(hook.remove)
+
+    def attach(self, before_call: Callable[[], None], on_call: Callable[[Call], None]) -> None:
+        """Listens to the network from now on; samples that are drawn meanwhile and calls of our own are not heard."""
+
+        def before(*_: object) -> None:
+            if self._is_heard():
+                self._random = torch.get_rng_state() if self._is_replayed() else None
+                before_call()
+
+        def after(network: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any], output: Any) -> None:
+            if self._is_heard():
+                self._call = call_of(network, inputs, named, output, self._random)
+                on_call(self._call)
+
+        self._undo.append(self._model.register_forward_pre_hook(before).remove)
+        self._undo.append(self._model.register_forward_hook(after, with_kwargs=True).remove)
+
+    def close(self) -> None:
+        undo, self._undo = self._undo, []
+        for each in undo:
+            each()
+
+    def take_call(self) -> Call | None:
+        """The last call of the network, once."""
+        call, self._call = self._call, None
+        return call
+
+    def take_came(self) -> float:
+        """The norm of the sentinel's gradient, the largest of several backward passes; -1 where none came."""
+        came, self._came = self._came, None
+        return -1.0 if came is None else float(came)
+
+    def take_backwards(self) -> int:
+        count, self.backwards = self.backwards, 0
+        return count
+
+    def _is_heard(self) -> bool:
+        return torch.is_grad_enabled() and not self.busy and not torch.compiler.is_compiling()
+
+    def _see_gradient(self, parameter: Tensor) -> None:
+        if self.busy:
+            return
+        self.backwards += parameter is self._head
+        if self._is_replayed() and parameter.grad is not None:
+            norm = dense(parameter.grad).float().norm()
+            self._came = norm if self._came is None else torch.maximum(self._came, norm.to(self._came.device))
+
+
+def _ignore(_: Tensor) -> None: ...
+
+
+def _sentinel(parameters: Sequence[nn.Parameter]) -> nn.Parameter | None:
+    """The largest matrix that is still small."""
+    fit = [p for p in parameters if p.dim() > 1 and p.numel() <= 20_000] or [
+        p for p in parameters if p.numel() <= 10**6
+    ]
+    return max(fit, key=lambda p: p.numel(), default=None)

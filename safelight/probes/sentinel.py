@@ -1,0 +1,43 @@
+"""One small tensor of the weights, watched for all: does it move, and is its gradient that of the step before?"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from safelight.probes.replay import dense
+
+TINY = 1e-30
+
+
+class Sentinel:
+    """Remembers the tensor before an update, and the gradient of the step before."""
+
+    def __init__(self, parameter: nn.Parameter | None) -> None:
+        self._parameter = parameter
+        self._before: tuple[Tensor, Tensor | None] | None = None
+        self._last: tuple[Tensor, Tensor] | None = None  # a gradient, and its norm
+
+    def forget(self) -> None:
+        self._before, self._last = None, None
+
+    def keep(self) -> None:
+        """Just before an update."""
+        if self._parameter is not None:
+            grad = self._parameter.grad
+            self._before = self._parameter.detach().clone(), None if grad is None else dense(grad).float().flatten()
+
+    def look(self) -> dict[str, Tensor]:
+        """Just after it."""
+        if self._parameter is None or self._before is None:
+            self._last = None  # the next gradient has no neighbour
+            return {}
+        (old, grad), self._before = self._before, None
+        found = {"sentinel/moved": 1 - (self._parameter.detach() == old).all().float()}
+        last, self._last = self._last, None
+        if grad is not None:
+            norm = found["sentinel/gradient"] = torch.linalg.vector_norm(grad)
+            self._last = grad, norm
+            if last is not None:
+                found["sentinel/echo"] = torch.dot(grad, last[0]) / (norm * last[1]).clamp(min=TINY)
+        return found

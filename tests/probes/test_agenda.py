@@ -1,0 +1,103 @@
+"""When the probes look: often at first, rarely later, again on an alarm; and the same in every run."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import pytest
+
+from safelight.probes.agenda import CLOSE, EVERY, GLANCED, RARELY, Agenda
+
+
+def steps_of(name: str, until: int, agenda: Agenda | None = None) -> list[int]:
+    agenda, found = agenda or Agenda(), []
+    while agenda.seen < until:
+        if getattr(agenda, name):
+            found.append(agenda.seen)
+        agenda.turn()
+    return found
+
+
+def test_the_first_steps_are_all_looked_at_and_then_pairs() -> None:
+    close = steps_of("is_close", 256)
+    assert close[:CLOSE] == list(range(CLOSE))
+    assert close[CLOSE:] == [step for start in range(CLOSE, 256, EVERY) for step in (start, start + 1)]
+    later = [step for step in steps_of("is_glanced", 256) if step >= CLOSE]
+    assert {step for step in later if step not in close} == {s for s in range(CLOSE, 256, GLANCED) if s not in close}
+    assert [s for s in steps_of("is_about_noising", 256) if s >= CLOSE] == list(range(CLOSE, 256, RARELY))
+    assert [s for s in steps_of("is_about_average", 256) if s >= CLOSE] == list(range(CLOSE, 256, RARELY))
+
+
+@pytest.mark.parametrize("period", [1, 2, 7, 40, 64, 100, 333])
+def test_whatever_comes_back_is_met_again(period: int) -> None:
+    """A batch that comes back after any number of steps is looked at twice, before long."""
+    known: set[int] = set()
+    for step in steps_of("is_close", 2 * period + CLOSE + EVERY):
+        if step % period in known:
+            return
+        known.add(step % period)
+    pytest.fail("never")
+
+
+def test_deep_looks_become_rare() -> None:
+    for until, most in ((1_000, 20), (10_000, 40), (100_000, 140)):
+        assert len(set(steps_of("is_replayed", until)) | set(steps_of("is_searched", until))) <= most
+
+
+def heard(agenda: Agenda, numbers: list[float], name: str = "loss/error") -> list[int]:
+    """Steps at which an alarm was given."""
+    found = []
+    for number in numbers:
+        before = agenda._asked
+        agenda.listen({name: number})
+        if agenda._asked > before:
+            found.append(agenda.seen)
+        agenda.turn()
+    return found
+
+
+FLAT = [1.0] * 200
+WILD = [math.exp(2 * math.sin(step)) for step in range(200)]  # seven times up and down, all the time
+
+
+@pytest.mark.parametrize(
+    ("name", "numbers", "alarms"),
+    [
+        ("flat", FLAT, []),
+        ("falling a thousandfold", [1000 ** (-step / 200) for step in range(200)], []),
+        ("always wild", WILD, []),
+        ("wild, then a leap beyond that", [*WILD[:150], 1e4, *WILD[151:]], [150]),
+        ("a leap", [*FLAT[:100], 10.0, *FLAT[101:]], [100]),
+        ("a drop", [*FLAT[:100], *[0.01] * 100], [100]),
+        ("a leap too early to know", [1.0, 1.0, 30.0, *FLAT], []),
+        ("NaN is for others", [*FLAT[:100], math.nan, *FLAT[101:]], []),
+    ],
+)
+def test_what_asks_for_a_replay(name: str, numbers: list[float], alarms: list[int]) -> None:
+    assert heard(Agenda(), numbers) == alarms
+
+
+def test_an_alarm_is_about_two_steps() -> None:
+    agenda = Agenda()
+    heard(agenda, [*FLAT[:100], 10.0])
+    assert steps_of("is_replayed", 120, agenda) == [101]  # and step 100 was the first of the two
+
+
+def test_alarms_for_nothing_ask_ever_more_rarely() -> None:
+    agenda = Agenda()
+    leaps = [math.exp(1.3 ** (2 + step // 20)) for step in range(400)]  # each beyond the last
+    numbers = [leap if step % 20 == 19 else 1.0 for step, leap in enumerate(leaps)]
+    gaps = [later - earlier for earlier, later in pairwise(heard(agenda, numbers))]
+    assert len(gaps) >= 2
+    assert all(later >= 1.6 * earlier for earlier, later in pairwise(gaps))
+
+
+@pytest.mark.parametrize(
+    ("loss", "odd"),
+    [(1.0, False), (1.9, False), (2.1, True), (0.4, True), (math.nan, True), (math.inf, True), (-1, True)],
+)
+def test_a_loss_that_is_worth_a_glance(loss: float, odd: bool) -> None:
+    agenda = Agenda()
+    assert not any(agenda.is_odd(1.0) for _ in range(20))
+    assert agenda.is_odd(loss) == odd
