@@ -44,7 +44,7 @@ def test_there_are_enough_faults_and_recipes() -> None:
 
 
 def test_ids_are_unique() -> None:
-    keys = [(each.id, each.base, each.seed) for each in faulty(BASES, 2)]
+    keys = [(each.id, each.base, each.seed) for each in faulty(BASES, (0, 1))]
     assert len(keys) == len(set(keys))
 
 
@@ -62,20 +62,20 @@ def test_what_is_planned_exists() -> None:
             assert dose is None or dose in all_faults()[name].doses
     assert {each.id for each in fast()} >= set(FAST_RECIPES)
     assert {each.id for each in fast() if each.kind == "faulty"} == set(FAST_FAULTS)
-    planned = with_twins_of_sick(faulty(("mixture",), 1))
+    planned = with_twins_of_sick(faulty(("mixture",), (0,)))
     twins = {each.id for each in planned if each.kind == "twin"}
     assert {each.twin.id for each in planned if each.kind == "faulty"} == twins
 
 
 @pytest.mark.parametrize("name", SOME)
 def test_a_deed_changes_the_run(name: str) -> None:
-    sick = next(each for each in faulty(("mixture",), 1, [name], variants=False))
+    sick = next(each for each in faulty(("mixture",), (0,), [name], variants=False))
     assert not torch.equal(weights(trained(sick)), weights(trained(sick.twin)))
 
 
 @pytest.mark.parametrize("name", sorted(ELSEWHERE))
 def test_a_deed_elsewhere_leaves_the_weights_alone(name: str) -> None:
-    sick = next(each for each in faulty(("mixture",), 1, [name], variants=False))
+    sick = next(each for each in faulty(("mixture",), (0,), [name], variants=False))
     ill, well = trained(sick), trained(sick.twin)
     assert torch.equal(weights(ill), weights(well))
     noise = torch.randn(8, 2)
@@ -85,12 +85,12 @@ def test_a_deed_elsewhere_leaves_the_weights_alone(name: str) -> None:
 
 
 def test_twins_are_the_same_run() -> None:
-    sick = faulty(("mixture",), 1, ["never-step"])[0]
+    sick = faulty(("mixture",), (0,), ["never-step"])[0]
     assert torch.equal(weights(trained(sick.twin)), weights(trained(sick.twin)))
 
 
 def test_a_fault_of_one_step_is_taken_back() -> None:
-    sick = next(each for each in faulty(("mixture",), 1, ["burst-rate"]))
+    sick = next(each for each in faulty(("mixture",), (0,), ["burst-rate"]))
     run = build(sick)
     deed = Deed(sick, run)
     deed.at(deed.begin)
