@@ -100,6 +100,15 @@ class Case:
         steps, numbers = self.check(name)
         return spell_of(steps, test(numbers), least)
 
+    def silent(self, first: str, later: str, least: float, since: int) -> Spell | None:
+        """Where the first answer of one probe is next to nothing, or the last ones of another from a step on are."""
+        steps, numbers = self.check(first)
+        if len(numbers) and numbers[-1] < least:
+            return Spell(int(steps[-1]), int(steps[-1]), 1, None)
+        steps, numbers = self.check(later)
+        late = steps >= since
+        return spell_of(steps[late], numbers[late] < least)
+
     def evidence(self, name: str, usual: str | None = None, step: int | None = None) -> Evidence:
         """An answer as it stands in a finding: the last one, or that of a step."""
         steps, numbers = self.check(name)

@@ -21,14 +21,19 @@ class Hearing:
     ) -> None:
         """`is_replayed`: whether the present step will be; then more is kept of it."""
         self._model, self._is_replayed = model, is_replayed
-        self.sentinel = _sentinel([parameter for _, parameter in named])
+        self.place = _sentinel([parameter for _, parameter in named])
+        self.sentinel = None if self.place is None else named[self.place][1]
         self._head = named[-1][1] if named else None
         self.busy = False  # while the network is called by a probe
-        self.backwards = 0
+        self.backwards, self._first = 0, True
         self._call: Call | None = None
         self._random: Tensor | None = None
         self._came: Tensor | None = None  # the sentinel's gradient as it came out of the backward pass
+        self._carried: Tensor | None = None
         self._undo: list[Callable[[], None]] = []
+        if self.sentinel is not None:
+            before = weakref.WeakMethod(self._see_before)
+            self._undo.append(self.sentinel.register_hook(lambda g, before=before: (before() or _ignore)(g)).remove)
         for parameter in {id(p): p for p in (self.sentinel, self._head) if p is not None}.values():
             see = weakref.WeakMethod(self._see_gradient)  # torch holds it where no garbage collector looks
             hook = parameter.register_post_accumulate_grad_hook(lambda p, see=see: (see() or _ignore)(p))
@@ -65,12 +70,25 @@ class Hearing:
         came, self._came = self._came, None
         return -1.0 if came is None else float(came)
 
+    def take_carried(self) -> dict[str, Tensor]:
+        """Whether the sentinel had a gradient already when that of the first backward pass came."""
+        carried, self._carried = self._carried, None
+        return {} if carried is None else {"sentinel/carried": carried}
+
     def take_backwards(self) -> int:
         count, self.backwards = self.backwards, 0
+        self._first = True
         return count
 
     def _is_heard(self) -> bool:
         return torch.is_grad_enabled() and not self.busy and not torch.compiler.is_compiling()
+
+    def _see_before(self, _: Tensor) -> None:
+        """Just before a gradient is added to what is there."""
+        if self._first and not self.busy and self.sentinel is not None:
+            there = self.sentinel.grad
+            self._carried = torch.zeros(()) if there is None else dense(there).any().float()
+            self._first = False
 
     def _see_gradient(self, parameter: Tensor) -> None:
         if self.busy:
@@ -84,9 +102,9 @@ class Hearing:
 def _ignore(_: Tensor) -> None: ...
 
 
-def _sentinel(parameters: Sequence[nn.Parameter]) -> nn.Parameter | None:
-    """The largest matrix that is still small."""
-    fit = [p for p in parameters if p.dim() > 1 and p.numel() <= 20_000] or [
-        p for p in parameters if p.numel() <= 10**6
+def _sentinel(parameters: Sequence[nn.Parameter]) -> int | None:
+    """The place of the largest matrix that is still small."""
+    fit = [i for i, p in enumerate(parameters) if p.dim() > 1 and p.numel() <= 20_000] or [
+        i for i, p in enumerate(parameters) if p.numel() <= 10**6
     ]
-    return max(fit, key=lambda p: p.numel(), default=None)
+    return max(fit, key=lambda i: parameters[i].numel(), default=None)

@@ -26,6 +26,7 @@ from safelight.probes.replay import (
     Before,
     keep_before,
     look_at_labels,
+    look_at_responses,
     look_at_update,
     replay_gradient,
     search_line,
@@ -72,6 +73,7 @@ class Inspection:
         self._agenda = Agenda()
         self._hearing = Hearing(subject.model, self._named, self._is_replayed)
         self._sentinel = Sentinel(self._hearing.sentinel)
+        self._averaged_sentinel: dict[str, Tensor] = {}
         self._stream = Stream(declared.timesteps)
         self._before: Before | None = None
         self._previous: dict[str, Tensor | None] | None = None
@@ -200,8 +202,12 @@ class Inspection:
         self._look_at_memory()
         if self._is_replayed() or self._is_searched():
             self._before = keep_before(self._named, self.subject.optimizer)
+        self._averaged_sentinel = {}
         if self._agenda.is_close:
             self._sentinel.keep()
+            average, place = self._averaged(), self._hearing.place
+            if average is not None and place is not None and len(average) == len(self._named):
+                self._averaged_sentinel = self._sentinel.look_at_average(average[place])
 
     def _look_at_average(self) -> None:
         """Between two updates: what the average was before the last one, what it is now, and what it should follow."""
@@ -257,7 +263,7 @@ class Inspection:
 
     def _look_closely(self, specimens: Sequence[Specimen]) -> list[Piece]:
         """Without waiting for the device."""
-        scalars = self._sentinel.look()
+        scalars = self._sentinel.look() | self._averaged_sentinel | self._hearing.take_carried()
         scalars |= (
             look_at_noising(specimens[-1], self.declared)
             if self._agenda.is_about_noising
@@ -283,14 +289,16 @@ class Inspection:
             self._previous = None
             return told
         told |= self._ask("update", lambda: look_at_update(before, self._named))
-        told["replay/came"] = self._hearing.take_came()
+        came = self._hearing.take_came()
         model = self.subject.model
         if self._is_replayed():
             previous = self._previous
             told |= self._ask("replay", lambda: replay_gradient(model, before, specimens, previous))
+            told |= {"replay/came": came} if "replay/norm" in told else {}
         if self._is_searched():
             told |= self._ask("search", lambda: search_line(model, before, self._named, specimens[-1]))
             told |= self._ask("labels", lambda: look_at_labels(model, before, specimens[-1]))
+            told |= self._ask("response", lambda: look_at_responses(model, before, specimens[-1]))
         self._previous = before.gradients
         return told
 

@@ -143,15 +143,18 @@ def replay_gradient(
                 zero + float(target.detach().float().square().mean()) / len(specimens),
             )
             apart.append(_relative(answer, specimen.call.output if specimen.call else None))
-    ours = {name: value.grad for name, value in weights.items() if value.grad is not None}
     theirs = before.gradients
+    missing = all(gradient is None for gradient in theirs.values())
+    ours = {name: value.grad for name, value in weights.items() if value.grad is not None}
+    if not missing:  # parts without any, frozen ones for instance, are told of elsewhere
+        ours = {name: gradient for name, gradient in ours.items() if theirs.get(name) is not None}
     told = {
         "replay/output_error": max(apart),
         "replay/error": size,
         "replay/told": float(torch.stack([s.loss.detach().float().mean() for s in specimens]).mean()),
         "replay/zero": zero,
         "replay/micro_batches": float(len(specimens)),
-        "replay/missing": float(all(gradient is None for gradient in theirs.values())),
+        "replay/missing": float(missing),
     }
     inner, mine, whole = _inner(ours, theirs), _inner(ours, ours), _inner(theirs, theirs)
     told["replay/norm"], told["replay/own_norm"] = math.sqrt(max(whole, 0)), math.sqrt(mine)
@@ -227,6 +230,25 @@ def look_at_labels(model: nn.Module, before: Before, specimen: Specimen) -> dict
         "labels/gain_error": float(gain.std() / len(gain) ** 0.5),
         "labels/error": float(errors[0].mean()),
     }
+
+
+@torch.no_grad()
+def look_at_responses(model: nn.Module, before: Before, specimen: Specimen) -> dict[str, float]:
+    """How much the answer changes when timesteps, and when labels, are those of other samples."""
+    call = specimen.call
+    if call is None or call.x is None or call.output is None:
+        return {}
+    call, network, told = call.of_first(SAMPLES), _WithWeights(model, before.weights), dict[str, float]()
+    plain: Tensor | None = None
+    for name, values in (("time", call.t), ("labels", call.labels)):
+        if values is None or len(values) < 2:
+            continue
+        others = values.roll(max(1, len(values) // 2))
+        if bool((differ := values != others).any()):
+            plain = call.again(network) if plain is None else plain
+            changed = call.with_changes(**{"t" if name == "time" else "labels": others}).again(network)
+            told[f"response/{name}"] = _relative(changed[differ], plain[differ])
+    return told
 
 
 class _WithWeights(nn.Module):

@@ -1,4 +1,4 @@
-"""One small tensor of the weights, watched for all: does it move, and is its gradient that of the step before?"""
+"""One small tensor of the weights, watched for all: does it move, does its average, is its gradient a new one?"""
 
 from __future__ import annotations
 
@@ -17,9 +17,17 @@ class Sentinel:
         self._parameter = parameter
         self._before: tuple[Tensor, Tensor | None] | None = None
         self._last: tuple[Tensor, Tensor] | None = None  # a gradient, and its norm
+        self._shadow: Tensor | None = None  # as it was at the last look
 
     def forget(self) -> None:
-        self._before, self._last = None, None
+        self._before, self._last, self._shadow = None, None, None
+
+    def look_at_average(self, shadow: Tensor) -> dict[str, Tensor]:
+        """Whether the average of the tensor is what it was at the last look, however long ago that was."""
+        last, self._shadow = self._shadow, shadow.detach().clone()
+        if last is None or last.shape != self._shadow.shape:
+            return {}
+        return {"average/same": (self._shadow == last).all().float()}
 
     def keep(self) -> None:
         """Just before an update."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections import Counter
+from collections import Counter, deque
 
 import numpy as np
 import torch
@@ -13,7 +13,8 @@ from safelight.probes.specimen import Specimen
 
 REMEMBERED = 4096  # steps whose prints are kept
 PLACES = 64  # parts of the range of timesteps
-TOLD_EVERY = 16  # steps between tellings of what is counted
+TOLD_EVERY, OFTEN = 16, 4  # looks between tellings of what is counted, at first and later
+RECENT = 16  # looks
 
 
 def prints_of(specimen: Specimen) -> dict[str, Tensor]:
@@ -48,7 +49,7 @@ class Stream:
         self._lowest, self._highest = np.inf, -np.inf
         self._labels: Counter[int] = Counter()
         self._shown: Counter[int] = Counter()
-        self._hidden = self._compared = 0
+        self._recent: deque[tuple[int, int, frozenset[int]]] = deque(maxlen=RECENT)  # hidden, compared, shown
         self._pairs = self._equal = 0
         self._last: dict[str, np.ndarray] = {}
         self._different: set[float] = set()
@@ -73,7 +74,8 @@ class Stream:
         elif (shown := vectors.get("seen_labels")) is not None:
             self._count_labels(shown, shown)
         self._steps += 1
-        if self._steps & (self._steps - 1) == 0 or self._steps % TOLD_EVERY == 0:
+        every = TOLD_EVERY if self._steps <= 4 * TOLD_EVERY else OFTEN
+        if self._steps & (self._steps - 1) == 0 or self._steps % every == 0:
             told |= self._counts()
         return told
 
@@ -103,10 +105,11 @@ class Stream:
     def _count_labels(self, labels: np.ndarray, shown: np.ndarray | None) -> None:
         self._labels.update(labels.astype(np.int64).tolist())
         if shown is not None:
-            self._shown.update(shown.astype(np.int64).tolist())
-            if shown.shape == labels.shape:
-                self._hidden += int((shown != labels).sum())
-                self._compared += len(labels)
+            seen = shown.astype(np.int64).tolist()
+            self._shown.update(seen)
+            same = shown.shape == labels.shape
+            hidden = int((shown != labels).sum()) if same else 0
+            self._recent.append((hidden, len(labels) if same else 0, frozenset(seen)))
         self._equal += int((labels[1:] == labels[:-1]).sum())
         self._pairs += max(0, len(labels) - 1)
 
@@ -129,8 +132,11 @@ class Stream:
             told["stream/labels_neighbours"] = self._equal / max(1, self._pairs)
             told["stream/labels_neighbours_expected"] = float((shares**2).sum())
             told["stream/labels_pairs"] = float(self._pairs)
-        if self._compared:
-            told["stream/labels_hidden"] = self._hidden / self._compared
+        if compared := sum(count for _, count, _ in self._recent):
+            told["stream/labels_hidden"] = sum(count for count, _, _ in self._recent) / compared
+        if self._recent:
+            recent = frozenset[int]().union(*(shown for _, _, shown in self._recent))
+            told["stream/recent_kinds"], told["stream/recent_highest"] = float(len(recent)), float(max(recent))
         if self._shown:
             told["stream/shown_kinds"] = float(len(self._shown))
             told["stream/shown_lowest"], told["stream/shown_highest"] = map(float, (min(self._shown), max(self._shown)))

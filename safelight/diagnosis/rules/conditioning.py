@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import numpy as np
 
-from safelight.diagnosis.case import Case
+from safelight.diagnosis.case import Case, spell_of
 from safelight.diagnosis.rule import Rule, Seen
 
 SILENT = 1e-6  # change of the output over its length; sound networks have 0.1 after four updates
+AWAKE = 16  # updates after which zero layers on the way have moved
 ENOUGH = 400  # draws without the extra label: with 5 % of labels dropped, chance has 1e-9
 LATE, LEARNT, SMALL = 60, 0.6, 0.05  # steps; share of the zero predictor's loss; share of the loss
 
 
 def look_ignored(case: Case) -> Seen | None:
-    response = case.newest("network/label_response")
-    if not response < SILENT:
+    spell = case.silent("network/label_response", "response/labels", SILENT, AWAKE)
+    if spell is None:
         return None
     return Seen(
-        case.asked("network/label_response"),
-        "The output does not change when every label is exchanged, also after a rehearsal of a few updates.",
-        (case.evidence("network/label_response", "above 0.01"),),
-        ("a zero output layer: the rehearsal has moved it",),
+        spell.first,
+        "The output does not change when every label is exchanged, also after a few updates.",
+        (case.evidence("network/label_response", "above 0.01"), case.evidence("response/labels", "above 0.001")),
+        ("a zero output layer: updates have moved it",),
+        over=spell.over,
     )
 
 
@@ -48,15 +50,17 @@ def look_never_dropped(case: Case) -> Seen | None:
 
 
 def look_always_dropped(case: Case) -> Seen | None:
-    kinds, rows, low, high, drawn = _kinds(case)
-    edge = low == high and low in (0.0, rows - 1)
-    hidden = case.newest("stream/labels_hidden", 0.0) > 0.99
-    if drawn < 64 or not ((kinds == 1 and rows > 2 and edge and low == rows - 1) or hidden):
+    kinds, rows, _, high, drawn = _kinds(case)
+    kinds, high = case.newest("stream/recent_kinds", kinds), case.newest("stream/recent_highest", high)
+    hidden = case.spell("stream/labels_hidden", lambda shares: shares > 0.99)
+    if drawn < 64 or not ((kinds == 1 and rows > 2 and high == rows - 1) or (hidden and hidden.over is None)):
         return None
+    steps, numbers = case.check("stream/recent_kinds")
+    one = spell_of(steps, numbers == 1)
     return Seen(
-        0,
-        f"The network is shown the label {low:.0f} only, which stands for no label: it learns nothing about classes.",
-        (case.evidence("stream/shown_kinds", "as many as there are classes"), case.evidence("stream/shown_highest")),
+        hidden.first if hidden is not None else 0 if one is None or one.first < 2 else one.first,
+        f"The network is shown the label {high:.0f} only, which stands for no label: it learns nothing about classes.",
+        (case.evidence("stream/recent_kinds", "as many as there are classes"), case.evidence("stream/labels_hidden")),
     )
 
 
@@ -74,22 +78,26 @@ def look_one_class(case: Case) -> Seen | None:
     )
 
 
+def _is_nothing(gains: np.ndarray, errors: np.ndarray, losses: np.ndarray) -> bool:
+    """An equivalence: not only is nothing seen, anything larger than a twentieth of the loss would have been."""
+    weights = 1 / np.square(np.maximum(errors, 1e-12))
+    mean, spread = float((gains * weights).sum() / weights.sum()), float(weights.sum() ** -0.5)
+    return mean <= 2 * spread and mean + 3 * spread <= SMALL * float(np.median(losses))
+
+
 def look_permuted(case: Case) -> Seen | None:
     """Paired over the samples of a batch: the error with true labels and with those of others."""
     steps, gains = case.check("labels/gain")
     _, errors = case.check("labels/gain_error")
     _, losses = case.check("labels/error")
-    late = steps >= LATE
+    late = np.flatnonzero(steps >= LATE)
     learnt = case.newest("loss/error", 1.0) < LEARNT * case.newest("loss/zero", 0.0)
-    if late.sum() < 2 or not learnt or case.newest("network/label_response", 0.0) < SILENT:
+    if len(late) < 2 or not learnt or look_ignored(case) is not None:
         return None
-    weights = 1 / np.square(np.maximum(errors[late], 1e-12))
-    mean, spread = float((gains[late] * weights).sum() / weights.sum()), float(weights.sum() ** -0.5)
-    # An equivalence: not only is nothing seen, anything larger than a twentieth of the loss would have been.
-    if mean > 2 * spread or mean + 3 * spread > SMALL * float(np.median(losses[late])):
+    if not any(_is_nothing(gains[last], errors[last], losses[last]) for last in (late, late[-3:], late[-2:])):
         return None
     return Seen(
-        int(steps[late][-1]),
+        int(steps[-1]),
         "The network looks at the labels, and the right ones help it no more than those of other samples: they do not "
         "belong to their images.",
         (case.evidence("labels/gain", "above 0"), case.evidence("labels/gain_error")),

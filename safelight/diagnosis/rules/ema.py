@@ -11,6 +11,7 @@ from safelight.diagnosis.rule import Rule, Seen
 from safelight.vocabulary import EMA_DECAY
 
 LOOKS = 3
+SPARSE = 24  # updates: averages that are moved at few of them are moved at every 10th
 HOPELESS = 0.5  # more than half of what is sampled is the beginning
 ENOUGH, INITIAL = 60, 0.9  # steps; the share of the beginning that is too much for any run of that length
 
@@ -58,13 +59,14 @@ def look_too_long_here(case: Case) -> Seen | None:
 
 
 def look_frozen(case: Case) -> Seen | None:
-    spell = case.spell("average/moved", lambda numbers: numbers == 0, LOOKS)
-    if spell is None or case.newest("average/coarse", 0.0) == 1:
+    """However it is moved, at every update or at one in twenty: between looks that lie so far apart it must be."""
+    spell = case.spell("average/same", lambda numbers: numbers == 1, LOOKS)
+    if spell is None or spell.last - spell.first < SPARSE or case.newest("average/coarse", 0.0) == 1:
         return None
     return Seen(
         spell.first,
-        f"The average did not move in {spell.looks} updates that were looked at, and the weights did.",
-        (case.evidence("average/moved", "above 0", spell.last), case.evidence("average/distance", None, spell.last)),
+        f"The average stood still for {spell.last - spell.first:,} updates, and the weights did not.",
+        (case.evidence("average/same", "0", spell.last), case.evidence("average/distance", None, spell.last)),
         ("a long average: it moves a little at every update",),
         over=spell.over,
     )

@@ -57,6 +57,7 @@ AGAINST, UNRELATED = -0.5, 0.1  # cosine with the gradient of the squared error;
 SAME = 0.7  # the same of a loss that is the squared error: 1 in fp32, 0.99 in bf16, 0.89 where numbers are clipped
 AWAY, WORSE = 2.0, 3.0  # error over the zero predictor's; over the best of the run
 WINDOW = 8
+ENDLESS = 10.0  # times what a loss below 0 was at first
 LOW, SWING = 0.5, 0.7  # of sound weightings the first cosines are 0.8 to 1, and swings 0.2 to 0.3
 USUAL, FAR_OUT = 24, 8.0  # steps; times the largest of them
 
@@ -80,12 +81,38 @@ def is_plain(case: Case) -> bool:
     return bool(len(told)) and bool((np.abs(told - errors) <= 0.01 * np.abs(errors)).all())
 
 
+def _is_error(case: Case, chosen: np.ndarray) -> np.ndarray:
+    """Whether the loss that was told at a replay is the squared error, but for its sign."""
+    steps, told = case.check("replay/told")
+    errors = case.check("replay/error")[1]
+    same = np.abs(np.abs(told) - errors) <= 0.01 * np.abs(errors)
+    known = dict(zip(steps.tolist(), same.tolist(), strict=True))
+    return np.array([known.get(step, False) for step in chosen.tolist()], bool)
+
+
+def _look_below_zero(case: Case) -> Seen | None:
+    """Where nothing but the loss is known: it is below 0 from the first step on, and grows without end."""
+    steps, losses = case.series(LOSS.name)
+    if len(losses) < 4 * ENOUGH or not (losses < 0).all():
+        return None
+    begin, end = float(np.median(losses[:ENOUGH])), float(np.median(losses[-ENOUGH:]))
+    if not end < ENDLESS * begin:
+        return None
+    return Seen(
+        int(steps[0]),
+        f"The loss is below 0 at every step and went from {begin:.3g} to {end:.3g}: an error is never below 0, and a "
+        "likelihood does not grow so. Its sign is turned.",
+        (Evidence(LOSS.name, end, (int(steps[0]), int(steps[-1])), "above 0"),),
+        confidence=0.95,
+    )
+
+
 def look_sign(case: Case) -> Seen | None:
     steps, cosines = _replayed(case)
-    asked = np.ones(len(steps), bool) if is_plain(case) else _first(steps)
+    asked = _first(steps) | _is_error(case, steps)
     spell = spell_of(steps[asked], cosines[asked] < AGAINST, 2)
     if spell is None:
-        return None
+        return _look_below_zero(case)
     return Seen(
         spell.first,
         "The gradient points the other way than that of the error: the training makes predictions worse on purpose.",
@@ -146,11 +173,13 @@ def _detached(step: int, where: str) -> Seen:
 
 
 def look_weight_nonfinite(case: Case) -> Seen | None:
-    bad, _ = case.check("finite/loss_number")  # infinite: not NaN, which anything may have made
+    bad, _ = case.check("finite/loss")
     if not len(bad):
         return None
     before = {int(s) for name in ("x0", "noise", "x_t", "target", "pred") for s in case.check(f"finite/{name}")[0]}
-    alone = [int(step) for step in bad if int(step) not in before]
+    compared = {int(s) for s, error in zip(*case.check("loss/error"), strict=True) if np.isfinite(error)}
+    infinite = {int(s) for s in case.check("finite/loss_number")[0]}  # NaN may come from what was not shown
+    alone = [int(step) for step in bad if int(step) not in before and int(step) in compared | infinite]
     if not alone:
         return None
     return Seen(

@@ -13,32 +13,35 @@ LOUD = 4.0  # times the zero predictor; sound networks begin at 1 to 1.5
 BOUND = 20.0  # of an output whose last layer was made 10,000 times as strong; sound ones have 100,000
 SILENT, DROPPED, UNUSED = 0.5, 0.6, 0.2
 NOTHING = 1e-6  # change of the output over its length; sound networks have 0.01 after four updates
+AWAKE = 16  # updates after which zero layers on the way have moved
 COLLIDED = 0.9  # cosine; sines of 64 numbers have 0 between the first and the last timestep
 
 ENOUGH = 8  # steps: an output layer of zeros sends no gradient down in the first step, and a little in the second
 
 
 def look_dead_part(case: Case) -> Seen | None:
-    """Exact: the gradient of a whole part is zero, to the last bit, at every step but the first ones."""
+    """Exact: the gradient of a whole part is zero, to the last bit, at every step but the first ones, or for good."""
     steps, norms = case.series(GRADIENT_NORM.name)
     if len(steps) < ENOUGH + 1 or not (norms[ENOUGH:] > 0).any():
         return None  # nothing learns at all: another disease
-    dead = []
-    for part in case.parts(GRADIENT_PART.name):
-        _, numbers = case.series(f"{GRADIENT_PART.name}/{part}")
-        if len(numbers) > ENOUGH and not (numbers[ENOUGH:] != 0).any():
-            dead.append(part)
-    if not dead:
+    dead, parts = {}, case.parts(GRADIENT_PART.name)
+    for part in parts:
+        places, numbers = case.series(f"{GRADIENT_PART.name}/{part}")
+        since = len(numbers) - int(np.argmax(numbers[::-1] != 0)) if (numbers != 0).any() else 0
+        if len(numbers) - since > ENOUGH and np.isfinite(numbers).all():
+            dead[part] = 0 if since <= ENOUGH else int(places[since])
+    if not dead or (norms[-ENOUGH:] == 0).any():
         return None
-    parts = case.parts(GRADIENT_PART.name)
+    first = min(dead.values())
+    when = f"have had no gradient since step {first:,}" if first else "never had a gradient"
     return Seen(
         severity="error",
-        step=int(steps[0]),
+        step=first or int(steps[0]),
         confidence=1.0,
-        summary=f"{len(dead)} of {len(parts)} parts of the network never had a gradient: {', '.join(dead)}.",
+        summary=f"{len(dead)} of {len(parts)} parts of the network {when}: {', '.join(dead)}.",
         evidence=tuple(
-            Evidence(f"{GRADIENT_PART.name}/{part}", 0.0, (int(steps[ENOUGH]), int(steps[-1])), "above 0")
-            for part in dead
+            Evidence(f"{GRADIENT_PART.name}/{part}", 0.0, (since or int(steps[ENOUGH]), int(steps[-1])), "above 0")
+            for part, since in dead.items()
         ),
         fix=Fix(
             "The output does not depend on these parts, or a detach() or no_grad() stands between: connect them, or "
@@ -117,16 +120,16 @@ def look_dropout(case: Case) -> Seen | None:
 
 
 def look_blind(case: Case) -> Seen | None:
-    response = case.newest("network/time_response")
-    if not response < NOTHING:
+    spell = case.silent("network/time_response", "response/time", NOTHING, AWAKE)
+    if spell is None:
         return None
     return Seen(
-        case.asked("network/time_response"),
-        "The output is the same at every timestep, also after a rehearsal of a few updates: the network cannot know "
-        "how "
-        "much noise there is.",
-        (case.evidence("network/time_response", "above 0.01"),),
-        ("a zero output layer: the rehearsal has moved it",),
+        spell.first,
+        "The output is the same at every timestep, also after a few updates: the network cannot know how much noise "
+        "there is.",
+        (case.evidence("network/time_response", "above 0.01"), case.evidence("response/time", "above 0.001")),
+        ("a zero output layer: updates have moved it",),
+        over=spell.over,
     )
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from safelight.diagnosis.case import Case, spell_of
+from safelight.diagnosis.case import Case, Spell, spell_of
 from safelight.diagnosis.finding import Evidence, Fix
 from safelight.diagnosis.rule import Rule, Seen
 from safelight.diagnosis.rules.loss import is_plain
 from safelight.vocabulary import GRADIENT_NORM, LEARNING_RATE, REFUSED, UPDATE_RATIO
 
 STILL = 3  # updates
+AGAINST = -0.1  # cosine of gradient and update; Adam has 0.05 to 0.6, with momentum a little below 0 for a while
 EXPLAINED = 0.995  # of the gradient, by that of the step before and its own
 CARRIED = 0.5  # of the gradient of the step before, over the new one; cleared gradients have 0, kept ones 1
 OTHER = 0.05  # of the update's length
@@ -101,6 +102,17 @@ def _look_at_ratios(case: Case) -> Seen | None:
 
 
 def look_no_zero_grad(case: Case) -> Seen | None:
+    """Exact, where it can be seen: a gradient was there before that of the step's first backward pass came."""
+    left = case.spell("sentinel/carried", lambda numbers: numbers == 1, STILL)
+    if left is not None:
+        return Seen(
+            left.first,
+            f"At {left.looks} steps the gradient of the step before was still there when the new one came: gradients "
+            "are never cleared, and every update repeats all former ones.",
+            (case.evidence("sentinel/carried", "0", left.last), case.evidence("sentinel/echo", None, left.last)),
+            ("accumulation: only the first backward pass after an update counts", "momentum: it lives elsewhere"),
+            over=left.over,
+        )
     steps, carried = case.check("replay/carried")
     _, explained = case.check("replay/explained")
     if len(explained) != len(carried):
@@ -151,7 +163,7 @@ def look_maximize(case: Case) -> Seen | None:
     steps, aligned = case.check("update/alignment")
     flagged = case.newest("optimizer/maximize", 0.0) == 1
     first = steps < (steps[0] + STILL if len(steps) else 0)  # later, momentum may lead the other way for a while
-    spell = spell_of(steps[first], aligned[first] < -0.3)
+    spell = spell_of(steps[first], aligned[first] < -0.3) or _against(case)
     if not flagged and spell is None:
         return None
     return Seen(
@@ -161,6 +173,16 @@ def look_maximize(case: Case) -> Seen | None:
         (case.evidence("optimizer/maximize", "0"), case.evidence("update/alignment", "above 0")),
         ("a loss with the wrong sign: its gradient would be turned as well",),
     )
+
+
+def _against(case: Case) -> Spell | None:
+    """Later: against the gradient at two looks in a row, and a tenth of the update makes the error larger too."""
+    steps, aligned = case.check("update/alignment")
+    searched = dict(zip(*case.check("search/0.1"), strict=True))
+    spell = spell_of(steps, aligned < AGAINST, 2)
+    if spell is None or not any(searched.get(s, 0.0) > 1 for s in steps if spell.first <= s <= spell.last):
+        return None
+    return spell
 
 
 def look_weight_decay(case: Case) -> Seen | None:
