@@ -52,6 +52,7 @@ def look_at_images(images: np.ndarray, whole: bool) -> dict[str, float]:
         "data/nonfinite": float((~finite).mean()),
         "data/lowest": float(sound.min()),
         "data/highest": float(sound.max()),
+        "data/reach": float(np.quantile(np.abs(sound), 0.995)),  # one broken image does not stretch it
         "data/mean": float(sound.mean()),
         "data/std": float(sound.std()),
         "data/blank": float((sound.std(1) < BLANK * max(reach, 1e-9)).mean()) if pictures else 0.0,

@@ -17,15 +17,19 @@ class Hearing:
     """Owns the hooks, and what they heard since it was last taken."""
 
     def __init__(
-        self, model: nn.Module, named: Sequence[tuple[str, nn.Parameter]], is_replayed: Callable[[], bool]
+        self,
+        model: nn.Module,
+        named: Sequence[tuple[str, nn.Parameter]],
+        is_close: Callable[[], bool],
+        is_replayed: Callable[[], bool],
     ) -> None:
-        """`is_replayed`: whether the present step will be; then more is kept of it."""
-        self._model, self._is_replayed = model, is_replayed
+        """Whether the present step will be looked at closely, and replayed: then more is kept of it."""
+        self._model, self._is_close, self._is_replayed = model, is_close, is_replayed
         self.place = _sentinel([parameter for _, parameter in named])
         self.sentinel = None if self.place is None else named[self.place][1]
         self._head = named[-1][1] if named else None
         self.busy = False  # while the network is called by a probe
-        self.backwards, self._first = 0, True
+        self.backwards, self._first, self._heard = 0, True, False
         self._call: Call | None = None
         self._random: Tensor | None = None
         self._came: Tensor | None = None  # the sentinel's gradient as it came out of the backward pass
@@ -65,10 +69,10 @@ class Hearing:
         call, self._call = self._call, None
         return call
 
-    def take_came(self) -> float:
+    def take_came(self) -> Tensor:
         """The norm of the sentinel's gradient, the largest of several backward passes; -1 where none came."""
         came, self._came = self._came, None
-        return -1.0 if came is None else float(came)
+        return torch.tensor(-1.0) if came is None else came
 
     def take_carried(self) -> dict[str, Tensor]:
         """Whether the sentinel had a gradient already when that of the first backward pass came."""
@@ -79,6 +83,11 @@ class Hearing:
         count, self.backwards = self.backwards, 0
         self._first = True
         return count
+
+    def heard_backward(self) -> bool:
+        """Whether gradients came since this was last asked."""
+        heard, self._heard = self._heard, False
+        return heard
 
     def _is_heard(self) -> bool:
         return torch.is_grad_enabled() and not self.busy and not torch.compiler.is_compiling()
@@ -93,8 +102,9 @@ class Hearing:
     def _see_gradient(self, parameter: Tensor) -> None:
         if self.busy:
             return
+        self._heard = True
         self.backwards += parameter is self._head
-        if self._is_replayed() and parameter.grad is not None:
+        if self._is_close() and parameter.grad is not None:
             norm = dense(parameter.grad).float().norm()
             self._came = norm if self._came is None else torch.maximum(self._came, norm.to(self._came.device))
 

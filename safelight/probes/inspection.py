@@ -71,9 +71,10 @@ class Inspection:
         self._named = trained(subject.model)
         self._size = sum(p.numel() * p.element_size() for _, p in self._named)
         self._agenda = Agenda()
-        self._hearing = Hearing(subject.model, self._named, self._is_replayed)
+        self._hearing = Hearing(subject.model, self._named, lambda: self._agenda.is_close, self._is_replayed)
         self._sentinel = Sentinel(self._hearing.sentinel)
         self._averaged_sentinel: dict[str, Tensor] = {}
+        self._came = torch.tensor(-1.0)
         self._stream = Stream(declared.timesteps)
         self._before: Before | None = None
         self._previous: dict[str, Tensor | None] | None = None
@@ -102,7 +103,7 @@ class Inspection:
                 whole = not np.issubdtype(images.dtype, np.floating) or not _is_float(subject.data)
                 told |= self._ask("data", lambda: look_at_images(images, whole))
                 shape = tuple(images.shape[1:])
-                reach = max(abs(told.get("data/lowest", 1.0)), abs(told.get("data/highest", 1.0)))
+                reach = told.get("data/reach", 1.0)
         if shape is not None and not told.get("data/integer"):
             told |= self.look_at_sampler(shape, reach)
         if (prediction := self.declared.prediction) is not None:
@@ -148,6 +149,10 @@ class Inspection:
     def take_call(self) -> Call | None:
         """The last call of the network, once."""
         return self._hearing.take_call()
+
+    def heard_backward(self) -> bool:
+        """Whether gradients came since this was last asked."""
+        return self._hearing.heard_backward()
 
     def close(self) -> None:
         self._hearing.close()
@@ -200,6 +205,8 @@ class Inspection:
     def _before_update(self) -> None:
         self._look_at_average()
         self._look_at_memory()
+        if (changed := self._sentinel.look_between()) is not None:
+            self._told["sentinel/changed"] = changed
         if self._is_replayed() or self._is_searched():
             self._before = keep_before(self._named, self.subject.optimizer)
         self._averaged_sentinel = {}
@@ -223,8 +230,10 @@ class Inspection:
     def _look_at_memory(self) -> None:
         """What an optimizer has gathered must still be there at its next step."""
         optimizer = self.subject.optimizer
-        if optimizer is not None and self._had_memory and self._agenda.seen < REMEMBERS:
-            self._told["optimizer/forgotten"] = float(not any(optimizer.state.values()))
+        if optimizer is not None and self._had_memory:
+            forgotten = not any(optimizer.state.values())
+            if forgotten or self._agenda.seen < REMEMBERS:
+                self._told["optimizer/forgotten"] = float(forgotten)
 
     def _averaged(self) -> list[Tensor] | None:
         return None if self.subject.average is None else self.subject.average()
@@ -249,9 +258,9 @@ class Inspection:
             self._previous = None
         if told:
             pieces.append(Piece((), lambda: checked(told)))
-        if self._agenda.seen < REMEMBERS:
-            optimizer = self.subject.optimizer
-            self._had_memory = optimizer is not None and any(optimizer.state.values())
+        optimizer = self.subject.optimizer
+        self._had_memory = optimizer is not None and any(optimizer.state.values())
+        self._sentinel.leave(self._agenda.is_close)
         self._agenda.turn()
         self._calls = 0
         return pieces
@@ -263,7 +272,9 @@ class Inspection:
 
     def _look_closely(self, specimens: Sequence[Specimen]) -> list[Piece]:
         """Without waiting for the device."""
+        self._came = self._hearing.take_came()
         scalars = self._sentinel.look() | self._averaged_sentinel | self._hearing.take_carried()
+        scalars |= {"sentinel/came": self._came} if scalars else {}
         scalars |= (
             look_at_noising(specimens[-1], self.declared)
             if self._agenda.is_about_noising
@@ -289,12 +300,11 @@ class Inspection:
             self._previous = None
             return told
         told |= self._ask("update", lambda: look_at_update(before, self._named))
-        came = self._hearing.take_came()
         model = self.subject.model
         if self._is_replayed():
             previous = self._previous
             told |= self._ask("replay", lambda: replay_gradient(model, before, specimens, previous))
-            told |= {"replay/came": came} if "replay/norm" in told else {}
+            told |= {"replay/came": float(self._came)} if "replay/norm" in told else {}
         if self._is_searched():
             told |= self._ask("search", lambda: search_line(model, before, self._named, specimens[-1]))
             told |= self._ask("labels", lambda: look_at_labels(model, before, specimens[-1]))
@@ -316,7 +326,8 @@ class Inspection:
             told["loss/same_shape"] = float(answer.shape == target.shape)
         model, timesteps = self.subject.model, self.declared.timesteps
         if self._has_room():
-            told |= self._ask("network", lambda: look_at_network(model, specimen, timesteps))
+            old = {} if self._before is None else self._before.weights
+            told |= self._ask("network", lambda: look_at_network(model, specimen, timesteps, old))
         return told
 
     def _tell_glance(self, names: tuple[str, ...], numbers: np.ndarray) -> dict[str, float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -21,8 +21,11 @@ LOUD = 1e4
 SUNK = -5.0  # below it ReLU and SiLU answer nothing
 
 
-def look_at_network(model: nn.Module, specimen: Specimen, timesteps: int | None) -> dict[str, float]:
-    """On a copy, which is thrown away. Nothing is told where the network cannot be copied or called again."""
+def look_at_network(
+    model: nn.Module, specimen: Specimen, timesteps: int | None, old: Mapping[str, Tensor] | None = None
+) -> dict[str, float]:
+    """On a copy, which is thrown away. Nothing is told where the network cannot be copied or called again. `old`: the
+    weights of before an update that was made meanwhile."""
     call, target = specimen.call, specimen.target
     if call is None or call.x is None or call.output is None:
         return {}
@@ -30,6 +33,10 @@ def look_at_network(model: nn.Module, specimen: Specimen, timesteps: int | None)
     with torch.random.fork_rng(), _without_hooks(model):
         torch.manual_seed(0)
         network = copy.deepcopy(model)
+        with torch.no_grad():
+            for name, parameter in network.named_parameters():
+                if old and name in old:
+                    parameter.copy_(old[name])
         told = _look_at_start(network, call)
         if call.output is None or (target is not None and target.shape[1:] != call.output.shape[1:]):
             return told

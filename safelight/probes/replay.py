@@ -16,9 +16,10 @@ from torch.func import functional_call
 from safelight.probes.specimen import Specimen, answer_of
 
 TINY = 1e-30
-LENGTHS = (0.1, 0.3, 1.0, 3.0, 10.0, 100.0, 10_000.0)
+LENGTHS = (0.1, 0.3, 1.0, 3.0, 10.0, 100.0, 1e4, 1e6)
 SAMPLES = 32  # of a batch are enough to see where the loss goes along a line
 COMPARED = 64  # with labels of others
+COUNTS = 1e-3  # share of the squared gradient from which a tensor is looked at by itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,8 @@ class Before:
     copies: dict[str, nn.Parameter]
     rate: float
     decay: float
+    coupled: float = 0.0
+    """A decay that is added to the gradient, as Adam and SGD do it."""
 
 
 @torch.no_grad()
@@ -42,7 +45,9 @@ def keep_before(named: Sequence[tuple[str, nn.Parameter]], optimizer: torch.opti
     groups = [] if optimizer is None else optimizer.param_groups
     rate = max((float(group.get("lr", 0.0)) for group in groups), default=math.nan)
     decay = max((float(group.get("weight_decay", 0.0) or 0.0) for group in groups), default=0.0)
-    return Before(weights, gradients, twin, copies, rate, decay)
+    apart = isinstance(optimizer, torch.optim.AdamW) or any(g.get("decoupled_weight_decay") for g in groups)
+    added = isinstance(optimizer, torch.optim.Adam | torch.optim.SGD) and not apart
+    return Before(weights, gradients, twin, copies, rate, decay, decay if added else 0.0)
 
 
 def _twin(
@@ -104,13 +109,15 @@ def look_at_update(before: Before, named: Sequence[tuple[str, nn.Parameter]]) ->
             wanted = before.copies[name].detach().float() - old.float()
             expected += _square(wanted)
             apart += _square(change - wanted)
+    weights = math.sqrt(sum(_square(old) for old in before.weights.values()))
     told = {
         "update/moved": math.sqrt(moved),
         "update/alignment": -aligned / max(math.sqrt(moved * gradient), TINY),
         "update/lost": lost / max(asked, 1.0),
         "update/decay_share": math.sqrt(decayed) / max(math.sqrt(moved), TINY) if moved else 0.0,
         "update/coarse": float(all(torch.equal(p.float(), p.bfloat16().float()) for _, p in named)),
-        "update/weights": math.sqrt(sum(_square(old) for old in before.weights.values())),
+        "update/weights": weights,
+        "update/decay_pull": before.coupled * weights / max(math.sqrt(gradient), TINY) if gradient else 0.0,
     }
     if before.copies:
         told["update/error"] = math.sqrt(apart) / max(math.sqrt(expected), TINY) if expected or apart else 0.0
@@ -128,6 +135,7 @@ def replay_gradient(
     """
     weights = {name: value.detach().clone().requires_grad_() for name, value in before.weights.items()}
     apart, size, zero = [], 0.0, 0.0
+    earlier: dict[str, Tensor] = {}  # of all micro-batches but the last
     with torch.enable_grad():
         for specimen in specimens:
             call, target = specimen.call, specimen.target
@@ -135,6 +143,7 @@ def replay_gradient(
                 return {}
             if call.half == torch.float16:  # its gradients are what is to be checked: exact ones are needed
                 call = replace(call, half=None)
+            earlier = {n: v.grad.clone() for n, v in weights.items() if v.grad is not None} if apart else {}
             answer = call.again(_WithWeights(model, weights))
             loss = (answer.float() - target.detach().float()).square().mean() / len(specimens)
             loss.backward()
@@ -161,6 +170,10 @@ def replay_gradient(
     told["replay/cosine"] = inner / max(math.sqrt(mine * whole), TINY)
     told["replay/ratio"] = math.sqrt(max(whole, 0) / max(mine, TINY))
     told["replay/vanished"] = _vanished(ours, theirs)
+    told["replay/worst"] = _worst(ours, theirs, mine)
+    if earlier:
+        last = {name: gradient - earlier[name] for name, gradient in ours.items() if name in earlier}
+        told["replay/last_cosine"] = _inner(last, theirs) / max(math.sqrt(_inner(last, last) * whole), TINY)
     if previous is not None and not told["replay/missing"]:
         told |= _carried(ours, theirs, previous)
     return told
@@ -200,7 +213,7 @@ def search_line(
     start = error(0.0)
     if not math.isfinite(start) or start <= 0:
         return {}
-    told = {f"search/{length:g}": error(length) / start for length in LENGTHS}
+    told = {f"search/{length:.0f}" if length > 1 else f"search/{length:g}": error(length) / start for length in LENGTHS}
     return told | {"search/start": start, "search/zero": float(target.square().mean()), "search/rate": before.rate}
 
 
@@ -270,6 +283,16 @@ def _inner(a: Mapping[str, Tensor | None], b: Mapping[str, Tensor | None]) -> fl
         if x is not None and y is not None:
             total += float((x.float() * y.float()).sum())
     return total
+
+
+def _worst(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor | None], whole: float) -> float:
+    """The least cosine of a single tensor, among those that matter."""
+    cosines = [1.0]
+    for name, mine in ours.items():
+        other, size = theirs.get(name), _square(mine)
+        if other is not None and size > COUNTS * whole and (length := _square(other)) > 0:
+            cosines.append(float((mine.float() * other.float()).sum()) / math.sqrt(size * length))
+    return min(cosines)
 
 
 def _vanished(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor | None]) -> float:

@@ -18,9 +18,10 @@ class Sentinel:
         self._before: tuple[Tensor, Tensor | None] | None = None
         self._last: tuple[Tensor, Tensor] | None = None  # a gradient, and its norm
         self._shadow: Tensor | None = None  # as it was at the last look
+        self._left: Tensor | None = None  # as the last update left the tensor
 
     def forget(self) -> None:
-        self._before, self._last, self._shadow = None, None, None
+        self._before, self._last, self._shadow, self._left = None, None, None, None
 
     def look_at_average(self, shadow: Tensor) -> dict[str, Tensor]:
         """Whether the average of the tensor is what it was at the last look, however long ago that was."""
@@ -28,6 +29,20 @@ class Sentinel:
         if last is None or last.shape != self._shadow.shape:
             return {}
         return {"average/same": (self._shadow == last).all().float()}
+
+    def leave(self, closely: bool) -> None:
+        """After an update: what is there now must still be there at the next one. On a device that has to be waited
+        for, only at steps that are looked at closely."""
+        p = self._parameter
+        self._left = None if p is None or not (closely or p.device.type == "cpu") else p.detach().clone()
+
+    def look_between(self) -> float | None:
+        """1 where the tensor was changed between two updates; None where it was not, or nobody knows."""
+        left, self._left = self._left, None
+        p = self._parameter
+        if left is None or p is None or left.shape != p.shape or left.dtype != p.dtype:
+            return None
+        return None if torch.equal(p.detach(), left) or bool(p.detach().isnan().any()) else 1.0
 
     def keep(self) -> None:
         """Just before an update."""

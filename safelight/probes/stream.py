@@ -53,6 +53,8 @@ class Stream:
         self._pairs = self._equal = 0
         self._last: dict[str, np.ndarray] = {}
         self._different: set[float] = set()
+        self._kinds_of_time: set[float] = set()
+        self._kinds_drawn = 0
         self._drawn_samples = 0
         self._steps = 0
 
@@ -97,6 +99,9 @@ class Stream:
             places = np.clip(times * PLACES // self._timesteps, 0, PLACES - 1).astype(np.int64)
             different = np.unique(times, return_index=True)[1]  # one for a batch that shares its timestep
             self._drawn += np.bincount(places[different], minlength=PLACES)
+            if len(self._kinds_of_time) < REMEMBERED:
+                self._kinds_of_time.update(times[different].tolist())
+                self._kinds_drawn += len(different)
             outside = float(((times < 0) | (times >= self._timesteps)).mean())
             if outside:
                 told["stream/times_outside"] = outside
@@ -113,12 +118,18 @@ class Stream:
         self._equal += int((labels[1:] == labels[:-1]).sum())
         self._pairs += max(0, len(labels) - 1)
 
+    def _expected_kinds(self) -> float:
+        """How many different timesteps as many uniform draws would have found."""
+        assert self._timesteps is not None
+        return self._timesteps * (1 - (1 - 1 / self._timesteps) ** self._kinds_drawn)
+
     def _counts(self) -> dict[str, float]:
         told: dict[str, float] = {}
         drawn = int(self._drawn.sum())
         if drawn:
             told["stream/times_drawn"] = float(drawn)
             told["stream/times_gap"] = _longest_gap(self._drawn == 0) / PLACES
+            told["stream/times_kinds"] = len(self._kinds_of_time) / self._expected_kinds()
             told["stream/times_highest"] = float(self._highest)
             told["stream/times_lowest"] = float(self._lowest)
         if self._drawn_samples:

@@ -159,7 +159,7 @@ class Watch:
         self._specimens: list[Specimen] = []
         self._ready: float | None = None  # since when the next batch is waited for
         self._waited, self._passed, self._counted = 0.0, 0.0, 0
-        self._had_gradient, self._left = False, 0  # micro-batches whose gradients went without an update
+        self._left = 0  # micro-batches whose gradients went without an update
         self._window: list[tuple[int, Tensor | None]] = []  # steps since the last look, with their gradients' norms
         self._last, self._process = time.perf_counter(), os.getpid()
         self._told: set[str] = set()
@@ -252,7 +252,6 @@ class Watch:
 
     def _wait_for_update(self) -> None:
         """An optimizer that was made anew, or is never called, is told of, and nothing is kept for it without end."""
-        self._had_gradient = any(parameter.grad is not None for _, parameter in self._named)
         if len(self._losses) < LONGEST_STEP:
             return
         self._tell_no_update(len(self._losses))
@@ -267,8 +266,7 @@ class Watch:
         if self._ready is not None:
             self._waited += time.perf_counter() - self._ready
             self._ready = None
-        gone = self._had_gradient and all(parameter.grad is None for _, parameter in self._named)
-        self._had_gradient = False
+        gone = self._inspection.heard_backward() and all(parameter.grad is None for _, parameter in self._named)
         if self._specimens and gone:
             self._left += 1
             if self._left == LEFT:

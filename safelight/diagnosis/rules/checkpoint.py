@@ -23,10 +23,24 @@ def _seen(case: Case, name: str, summary: str) -> Seen:
 def look_optimizer(case: Case) -> Seen | None:
     _, _, optimizer, _ = _lost(case)
     if optimizer < 0.99:
-        return None
+        return _look_forgotten(case)
     return _seen(case, "optimizer", "A checkpoint that was loaded does not bring back the optimizer's moments: a "
     "resumed "
                  "run begins with a bump.")  # fmt: skip
+
+
+def _look_forgotten(case: Case) -> Seen | None:
+    """Exact: what the optimizer had gathered was gone once. Where it is gone every time, that is another disease."""
+    spell = case.spell("optimizer/forgotten", lambda numbers: numbers == 1)
+    if spell is None or spell.looks > 1:
+        return None
+    return Seen(
+        spell.first,
+        f"At step {spell.first:,} what the optimizer had gathered over the steps was gone: it began anew, as where a "
+        "checkpoint does not bring it back.",
+        (case.evidence("optimizer/forgotten", "0", spell.first),),
+        severity="warning",
+    )
 
 
 def look_average(case: Case) -> Seen | None:

@@ -8,6 +8,7 @@ from safelight.diagnosis.case import Case, spell_of
 from safelight.diagnosis.rule import Rule, Seen
 
 SILENT = 1e-6  # change of the output over its length; sound networks have 0.1 after four updates
+MOSTLY = 0.7  # of the labels: a tenth to a half is left out on purpose
 AWAKE = 16  # updates after which zero layers on the way have moved
 ENOUGH = 400  # draws without the extra label: with 5 % of labels dropped, chance has 1e-9
 LATE, LEARNT, SMALL = 60, 0.6, 0.05  # steps; share of the zero predictor's loss; share of the loss
@@ -52,14 +53,16 @@ def look_never_dropped(case: Case) -> Seen | None:
 def look_always_dropped(case: Case) -> Seen | None:
     kinds, rows, _, high, drawn = _kinds(case)
     kinds, high = case.newest("stream/recent_kinds", kinds), case.newest("stream/recent_highest", high)
-    hidden = case.spell("stream/labels_hidden", lambda shares: shares > 0.99)
+    hidden = case.spell("stream/labels_hidden", lambda shares: shares > MOSTLY)
     if drawn < 64 or not ((kinds == 1 and rows > 2 and high == rows - 1) or (hidden and hidden.over is None)):
         return None
     steps, numbers = case.check("stream/recent_kinds")
     one = spell_of(steps, numbers == 1)
     return Seen(
         hidden.first if hidden is not None else 0 if one is None or one.first < 2 else one.first,
-        f"The network is shown the label {high:.0f} only, which stands for no label: it learns nothing about classes.",
+        f"The network is shown the label {high:.0f} only, which stands for no label: it learns nothing about classes."
+        if kinds == 1
+        else f"{case.newest('stream/labels_hidden'):.0%} of the samples are shown to the network without their label.",
         (case.evidence("stream/recent_kinds", "as many as there are classes"), case.evidence("stream/labels_hidden")),
     )
 

@@ -12,6 +12,8 @@ from safelight.vocabulary import CHECK
 DUPLICATES, BLANK = 0.1, 0.1  # shares; digits, shapes and photographs have 0
 CERTAIN = 8.0  # standard errors: chance alone does not come so far in any run
 BEFORE, AFTER = 24, 6  # batches on either side of a change
+SAME = 3  # times that a batch equals the one before
+ORDERED, MANY = 5.0, 48  # standard errors of the likeness of neighbouring batches; batches
 
 
 def look_nonfinite(case: Case) -> Seen | None:
@@ -66,10 +68,10 @@ def look_not_shuffled(case: Case) -> Seen | None:
             ("one batch over and over: these come back after a round",),
         )
     if not pairs > 0 or not chance < 1:
-        return None
+        return _look_at_neighbours(case)
     error = (chance * (1 - chance) / pairs) ** 0.5
     if seen < 2 * chance or seen - chance < CERTAIN * error:
-        return None
+        return _look_at_neighbours(case)
     return Seen(
         0,
         f"{seen:.0%} of neighbouring samples have the same label, where {chance:.0%} would by chance: the images come "
@@ -78,6 +80,30 @@ def look_not_shuffled(case: Case) -> Seen | None:
         ("classes of unequal size: the expected share is that of these very labels",),
         confidence=0.999,
     )
+
+
+def _look_at_neighbours(case: Case) -> Seen | None:
+    """Batches that are drawn at random are no more like the one before than like any other."""
+    for name in ("batch/mean", "batch/std"):
+        steps, numbers = case.check(name)
+        early = steps < (steps[0] if len(steps) else 0) + 64  # all of them, one after the other
+        numbers = numbers[early]
+        if len(np.unique(numbers)) < MANY or not np.isfinite(numbers).all():
+            continue
+        ranks = np.argsort(np.argsort(numbers)).astype(float)  # one broken image is one rank
+        centred = ranks - ranks.mean()
+        alike = float((centred[1:] * centred[:-1]).sum() / np.square(centred).sum())
+        if alike * len(numbers) ** 0.5 > ORDERED and change_of(case.check(name)[1]) is None:
+            return Seen(
+                int(steps[0]),
+                f"Neighbouring batches are alike: the {name.partition('/')[2]} of their images has a correlation of "
+                f"{alike:.2f} from one to the next over {len(numbers)} batches, where chance has "
+                f"{len(numbers) ** -0.5:.2f}. They come in an order.",
+                (Evidence(f"{CHECK.name}/{name}", alike, (int(steps[0]), int(steps[early][-1])), "0"),),
+                ("images that have changed for good: these go to and fro, or drift",),
+                confidence=0.9999,
+            )
+    return None
 
 
 def look_shifted(case: Case) -> Seen | None:
@@ -117,7 +143,7 @@ def change_of(numbers: np.ndarray) -> int | None:
 
 def look_same_batch(case: Case) -> Seen | None:
     steps, _ = case.check("stream/images_alike")
-    if len(steps) < 8:
+    if len(steps) < SAME:
         return None
     return Seen(
         int(steps[0]),

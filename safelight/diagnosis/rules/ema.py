@@ -11,6 +11,7 @@ from safelight.diagnosis.rule import Rule, Seen
 from safelight.vocabulary import EMA_DECAY
 
 LOOKS = 3
+ROUGH = 0.3  # share of the way of an average
 SPARSE = 24  # updates: averages that are moved at few of them are moved at every 10th
 HOPELESS = 0.5  # more than half of what is sampled is the beginning
 ENOUGH, INITIAL = 60, 0.9  # steps; the share of the beginning that is too much for any run of that length
@@ -100,11 +101,13 @@ def look_micro(case: Case) -> Seen | None:
 def look_not_average(case: Case) -> Seen | None:
     steps, left = case.check("average/left")
     _, decays = case.check("average/decay")
-    if len(steps) < LOOKS:
-        return None
     late = steps > 2 * ENOUGH
     strange = (left > 0.1) | (decays < -0.01) | (decays > 1.001) | (late & (decays < 0.05))
-    spell = spell_of(steps, strange, LOOKS)
+    rounding = case.check("average/rounding")[1]
+    if len(rounding) == len(strange):  # steps so small that all of them is rounding say nothing
+        strange &= rounding < ROUGH
+    # Late looks are far apart, so that two of them are many updates.
+    spell = spell_of(steps, strange, LOOKS) or spell_of(steps[late], strange[late], 2)
     if spell is None:
         return None
     return Seen(

@@ -57,6 +57,8 @@ AGAINST, UNRELATED = -0.5, 0.1  # cosine with the gradient of the squared error;
 SAME = 0.7  # the same of a loss that is the squared error: 1 in fp32, 0.99 in bf16, 0.89 where numbers are clipped
 AWAY, WORSE = 2.0, 3.0  # error over the zero predictor's; over the best of the run
 WINDOW = 8
+OVERFLOWS = 1e30  # a squared error of fp32 numbers
+RISEN = 10.0  # times the best and the first loss
 ENDLESS = 10.0  # times what a loss below 0 was at first
 LOW, SWING = 0.5, 0.7  # of sound weightings the first cosines are 0.8 to 1, and swings 0.2 to 0.3
 USUAL, FAR_OUT = 24, 8.0  # steps; times the largest of them
@@ -127,6 +129,9 @@ def look_not_of_prediction(case: Case) -> Seen | None:
     plain = is_plain(case)
     asked = np.ones(len(steps), bool) if plain else _first(steps)
     low = (cosines >= AGAINST) & (cosines < (SAME if plain else UNRELATED))
+    if plain:  # a single tensor that goes the other way
+        worst = dict(zip(*case.check("replay/worst"), strict=True))
+        low |= np.array([worst.get(step, 1.0) < AGAINST for step in steps], bool)
     spell = spell_of(steps[asked], low[asked], 2) or _of_nothing(case)
     if spell is None:
         return None
@@ -158,7 +163,7 @@ def look_detached(case: Case) -> Seen | None:
         if spell is not None:
             return _detached(spell.first, f"though the error of the prediction has one of {float(own[-1]):.3g}")
     steps, norms = case.series(GRADIENT_NORM.name)
-    if len(steps) <= ENOUGH or (norms != 0).any():
+    if len(steps) <= ENOUGH or (norms != 0).any() or (case.check("sentinel/came")[1] > 0).any():
         return None
     return _detached(int(steps[0]), f"in any of {len(steps):,} steps")
 
@@ -177,7 +182,7 @@ def look_weight_nonfinite(case: Case) -> Seen | None:
     if not len(bad):
         return None
     before = {int(s) for name in ("x0", "noise", "x_t", "target", "pred") for s in case.check(f"finite/{name}")[0]}
-    compared = {int(s) for s, error in zip(*case.check("loss/error"), strict=True) if np.isfinite(error)}
+    compared = {int(s) for s, error in zip(*case.check("loss/error"), strict=True) if error < OVERFLOWS}
     infinite = {int(s) for s in case.check("finite/loss_number")[0]}  # NaN may come from what was not shown
     alone = [int(step) for step in bad if int(step) not in before and int(step) in compared | infinite]
     if not alone:
@@ -287,9 +292,32 @@ def _beyond(numbers: np.ndarray, factor: float) -> np.ndarray:
     return np.array(found, np.int64)
 
 
+def _look_rising(case: Case) -> Seen | None:
+    """Where nothing but the loss is known: it has left where it was and where it began, many times over, for good."""
+    steps, losses = case.series(LOSS.name)
+    if len(losses) < 4 * WINDOW or not (losses[np.isfinite(losses)] > 0).all():
+        return None
+    losses = np.nan_to_num(losses, nan=np.inf)
+    smooth = np.array([np.median(losses[i - WINDOW : i]) for i in range(WINDOW, len(losses) + 1)])
+    best, begin = float(smooth.min()), float(smooth[0])
+    if not smooth[-1] > RISEN * max(best, begin):
+        return None
+    first = int(steps[WINDOW - 1 + int(np.flatnonzero(smooth <= RISEN * max(best, begin))[-1])])
+    return Seen(
+        first,
+        f"The loss is {float(smooth[-1]):.3g}; it began at {begin:.3g} and had been {best:.3g}. The training has run "
+        "away.",
+        (Evidence(LOSS.name, float(smooth[-1]), (first, int(steps[-1]))),),
+        ("hard batches: it stays so",),
+        confidence=0.99,
+    )
+
+
 def look_diverged(case: Case) -> Seen | None:
     steps, errors = case.check("loss/error")
     _, zeros = case.check("loss/zero")
+    if not len(steps):
+        return _look_rising(case)
     if len(steps) < 3 * WINDOW:
         return None
     ratios = errors / np.maximum(zeros, 1e-12)
@@ -378,6 +406,7 @@ RULES = (
         misses="Loops that do not tell prediction and target.",
         fix="Cap the weights: 1 / SNR is infinite where no signal is left.",
         look=look_weight_nonfinite,
+        yields=("precision.transient", "lr.", "clipping.", "optimizer.", "data.nonfinite", "loss.sign"),
     ),
     Rule(
         code="LOS005",
@@ -401,6 +430,7 @@ RULES = (
         fix="Compare what goes into the loss with what goes into the model: batches, targets, masks.",
         look=look_not_of_prediction,
         yields=(
+            "accumulation.short",
             "loss.shape",
             "loss.sign",
             "optimizer.no-zero",

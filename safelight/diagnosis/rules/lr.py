@@ -57,7 +57,6 @@ def look_too_low(case: Case) -> Seen | None:
     steps, whole = case.check("search/1")
     _, far = case.check("search/100")
     _, ten = case.check("search/10")
-    _, farthest = case.check("search/10000")
     _, rates = case.check("search/rate")
     _, starts = case.check("search/start")
     _, zeros = case.check("search/zero")
@@ -65,9 +64,11 @@ def look_too_low(case: Case) -> Seen | None:
         return None
     risen = np.concatenate([[True], rates[1:] > 1.2 * np.maximum.accumulate(rates)[:-1]])
     straight = (1 - far) > STRAIGHT * (1 - ten)
-    if len(farthest) == len(far):  # a rate so low that even a hundredfold update gains nothing
-        lower = (far > MUCH) & (far < 1.001) & (farthest < MUCH)
-        far, straight = np.where(lower, farthest, far), straight | lower
+    for length in ("10000", "1000000"):  # a rate so low that even a hundredfold update gains nothing
+        _, farther = case.check(f"search/{length}")
+        if len(farther) == len(far):
+            lower = (far > MUCH) & (far < 1.001) & (farther < MUCH)
+            far, straight = np.where(lower, farther, far), straight | lower
     hit = (whole > NOTHING) & (far < MUCH) & (ten < 1.001) & straight & (starts > UNLEARNT * zeros) & ~risen
     hit &= steps - steps[0] >= 30
     if hit.sum() < 2:

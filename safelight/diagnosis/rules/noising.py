@@ -12,6 +12,7 @@ from safelight.vocabulary import CHECK
 WRONG = 0.02  # of the length of x_t: fp32 has 1e-7, bf16 0.004
 SOME = 0.05  # of the samples
 ROUGH = 0.5  # neighbours' difference over the whole spread; tables have 0.1, anything else 1
+FEW_KINDS = 0.25  # of the timesteps that uniform draws would find; logit-normal draws find 0.8
 GAP, FEW = 0.08, 1000  # share of the timesteps that none of so many draws hit; logit-normal draws leave 0.04
 CERTAIN = 6.0
 
@@ -147,6 +148,16 @@ def look_gap(case: Case) -> Seen | None:
     drawn, gap = case.newest("stream/times_drawn", 0.0), case.newest("stream/times_gap", 0.0)
     if case.newest("stream/times_lowest") == case.newest("stream/times_highest"):
         return None  # always the same one: another disease
+    few = case.newest("stream/times_kinds", 1.0)
+    if few < FEW_KINDS and drawn >= 200:
+        return Seen(
+            0,
+            f"There are only {few:.0%} as many different timesteps as {drawn:,.0f} draws would find: samples pass "
+            "through others, which are never learnt.",
+            (case.evidence("stream/times_kinds", "0.5 to 1"), case.evidence("stream/times_drawn")),
+            ("a batch that shares one timestep: it counts as one draw",),
+            confidence=0.999,
+        )
     if gap < GAP or drawn < (FEW if gap < 0.25 else 200):
         return None
     low, high = case.newest("stream/times_lowest"), case.newest("stream/times_highest")

@@ -8,9 +8,11 @@ from safelight.diagnosis.case import Case, Spell, spell_of
 from safelight.diagnosis.finding import Evidence, Fix
 from safelight.diagnosis.rule import Rule, Seen
 from safelight.diagnosis.rules.loss import is_plain
-from safelight.vocabulary import GRADIENT_NORM, LEARNING_RATE, REFUSED, UPDATE_RATIO
+from safelight.vocabulary import CHECK, GRADIENT_NORM, LEARNING_RATE, REFUSED, UPDATE_RATIO
 
 STILL = 3  # updates
+PULLED, USUAL_DECAY = 3.0, 0.2  # times the gradient; settings in use are 0 to 0.1
+OFTEN = 0.1  # of the steps
 AGAINST = -0.1  # cosine of gradient and update; Adam has 0.05 to 0.6, with momentum a little below 0 for a while
 EXPLAINED = 0.995  # of the gradient, by that of the step before and its own
 CARRIED = 0.5  # of the gradient of the step before, over the new one; cleared gradients have 0, kept ones 1
@@ -189,7 +191,17 @@ def look_weight_decay(case: Case) -> Seen | None:
     steps, shares = case.check("update/decay_share")
     late = shares[1:]
     shrinking = case.newest("search/rate", 0.0) * case.newest("optimizer/weight_decay", 0.0)
-    if len(late) < 2 or not float(np.median(late)) > DECAYED or shrinking < FAST:
+    pulls = case.check("update/decay_pull")[1][1:]
+    if len(pulls) >= 2 and float(np.median(pulls)) > PULLED:
+        return Seen(
+            int(steps[1]),
+            f"The weight decay of {case.newest('optimizer/weight_decay'):g}, which this optimizer adds to the "
+            f"gradient, is {float(np.median(pulls)):.3g} times as large as the gradient: weights are pulled to zero "
+            "instead of learning.",
+            (case.evidence("update/decay_pull", "below 1"), case.evidence("optimizer/weight_decay", "0 to 0.01")),
+        )
+    high = case.newest("optimizer/weight_decay", 0.0) > USUAL_DECAY  # else it is the rate that is
+    if len(late) < 2 or not float(np.median(late)) > DECAYED or shrinking < FAST or not high:
         return None
     return Seen(
         int(steps[1]),
@@ -200,19 +212,17 @@ def look_weight_decay(case: Case) -> Seen | None:
 
 
 def look_zeroed(case: Case) -> Seen | None:
-    steps, norms = case.check("replay/norm")
-    _, came = case.check("replay/came")
-    _, own = case.check("replay/own_norm")
-    if not len(steps) or len(came) < len(steps):
-        return None
-    spell = spell_of(steps, ~(norms > 0) & (came[: len(steps)] > 0) & (own > 0))
+    """Exact: a gradient came out of the backward pass, and there is none at the update."""
+    steps, came = case.check("sentinel/came")
+    norms = dict(zip(*case.series(GRADIENT_NORM.name), strict=True))
+    spell = spell_of(steps, (came > 0) & np.array([norms.get(step, 1.0) == 0 for step in steps], bool), 2)
     if spell is None:
         return None
     return Seen(
         spell.first,
         "Gradients came out of the backward pass, and were gone when the optimizer made its step: they are cleared in "
         "between.",
-        (case.evidence("replay/came", "above 0", spell.last), case.evidence("replay/norm", "above 0", spell.last)),
+        (case.evidence("sentinel/came", "above 0", spell.last), Evidence(GRADIENT_NORM.name, 0.0, usual="above 0")),
         ("a loss that does not reach the network: gradients did come",),
         over=spell.over,
     )
@@ -229,7 +239,7 @@ def look_not_its_update(case: Case) -> Seen | None:
         )
     spell = case.spell("update/error", lambda numbers: numbers > OTHER)
     if spell is None or not case.newest("update/moved", 0.0) > 0:
-        return None
+        return _look_between(case)
     return Seen(
         spell.first,
         f"The weights moved otherwise than the optimizer's own arithmetic says, by {case.newest('update/error'):.0%} "
@@ -237,6 +247,23 @@ def look_not_its_update(case: Case) -> Seen | None:
         "the update: something else changes them, or the step was made otherwise.",
         (case.evidence("update/error", "0", spell.last), case.evidence("update/expected", None, spell.last)),
         over=spell.over,
+    )
+
+
+def _look_between(case: Case) -> Seen | None:
+    """Exact: weights were not what the update before had left. At a few steps only: a method that does so does it at
+    every one."""
+    steps, _ = case.check("sentinel/changed")
+    looked = case.series(GRADIENT_NORM.name)[0]
+    if not len(steps) or len(steps) > max(1, OFTEN * len(looked)):
+        return None
+    return Seen(
+        int(steps[0]),
+        f"Before step {int(steps[0]):,} weights were changed by something else than the optimizer"
+        + (f", and {len(steps) - 1} times again." if len(steps) > 1 else "."),
+        (Evidence(f"{CHECK.name}/sentinel/changed", float(len(steps)), (int(steps[0]), int(steps[-1])), "0"),),
+        ("weights that are swapped for samples and put back: they would be the same again",),
+        severity="warning",
     )
 
 

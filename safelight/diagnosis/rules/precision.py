@@ -10,6 +10,7 @@ from safelight.diagnosis.rule import Rule, Seen
 from safelight.vocabulary import LOSS_SCALE, REFUSED
 
 VANISHED, MANY, LOST = 0.01, 0.1, 0.3  # shares of the gradient; fp32 has 0 and 0.0001
+ALONE = 0.999  # cosine with the gradient of one micro-batch
 WINDOW, SHARE = 20, 0.5  # a healthy scale refuses one update in 2,000, and at most 16 in a row at the very start
 
 
@@ -101,6 +102,8 @@ def look_sum(case: Case) -> Seen | None:
     counts, cosines = case.check("replay/micro_batches")[1], case.check("replay/cosine")[1]
     told, errors = case.check("replay/told")[1], case.check("replay/error")[1]
     factor = ratios / np.maximum(told / np.maximum(errors, 1e-12), 1e-12)
+    backwards = max(case.newest("accumulation/backwards", 1.0), 1.0)  # more of them than micro-batches: made twice
+    counts = np.maximum(counts, backwards)
     hits = (counts > 1) & (cosines > 0.98) & (np.abs(factor / np.maximum(counts, 1) - 1) < 0.1)
     spell = spell_of(steps, hits)
     if spell is None:
@@ -120,6 +123,17 @@ def _changes(series: tuple[np.ndarray, np.ndarray]) -> int:
 
 
 def look_short_window(case: Case) -> Seen | None:
+    """Also exact: the gradient is that of the last micro-batch alone, the others were cleared."""
+    only = case.spell("replay/last_cosine", lambda cosines: cosines > ALONE, 2)
+    cosines = dict(zip(*case.check("replay/cosine"), strict=True))
+    if only is not None and cosines.get(only.last, 1.0) < ALONE - 0.01:
+        return Seen(
+            only.first,
+            f"The gradient of an update is that of its last micro-batch alone, of "
+            f"{case.newest('replay/micro_batches'):.0f}: those of the others are cleared.",
+            (case.evidence("replay/last_cosine", "below 0.95"), case.evidence("replay/cosine", "1")),
+            over=only.over,
+        )
     steps, counts = max((case.check(f"accumulation/{name}") for name in ("micro_batches", "backwards")), key=_changes)
     if len(counts) < 3 or counts.max() < 2:
         return None
@@ -195,8 +209,8 @@ RULES = (
         code="ACC002",
         cause="accumulation.short-window",
         title="Updates from fewer micro-batches",
-        what="The number of micro-batches per update changes.",
-        why="At the end of every round an update of another size is made.",
+        what="The number of micro-batches per update changes, or only the last of them counts.",
+        why="At the end of every round an update of another size is made, or what was computed is thrown away.",
         alike="",
         misses="",
         fix="Leave the rest of a round out, or divide by the true number of samples.",

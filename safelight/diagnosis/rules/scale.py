@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from safelight.diagnosis.case import Case
 from safelight.diagnosis.rule import Rule, Seen
 
@@ -19,7 +21,8 @@ def _range(case: Case) -> tuple[float, float, float, bool] | None:
     if not len(lows) or not math.isfinite(float(lows.min())) or not math.isfinite(float(highs.max())):
         return None
     pictures = case.newest("batch/dimensions", 4.0) > PICTURE
-    return float(lows.min()), float(highs.max()), float(stds.mean()), pictures
+    # Of most batches: one broken image is another disease.
+    return float(np.median(lows)), float(np.median(highs)), float(np.median(stds)), pictures
 
 
 def _told(case: Case, summary: str) -> Seen:
