@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install -q -c constraints.txt
 RUN    ?= runs/demo
 
-.PHONY: demo test check format bench gauntlet clean help
+.PHONY: demo browser test check format bench gauntlet clean help
 
 help:
 	@echo "make demo    install, train on handwritten digits, leave pictures and a model (about 5 minutes)"
@@ -36,8 +36,16 @@ demo: $(VENV)/ready
 	@echo "timelapse    $(RUN)/samples/timelapse.gif"
 	@echo "model        $(RUN)/pipeline (diffusers.DDIMPipeline.from_pretrained)"
 
+# The pages are tested in Chromium. Root on Debian or Ubuntu gets it; elsewhere those tests say that they were skipped.
+browser:
+	@command -v chromium >/dev/null || command -v google-chrome >/dev/null || \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium \
+	    || echo "Chromium cannot be installed: the tests of the pages are skipped."; \
+	else echo "Chromium is not installed: the tests of the pages are skipped."; fi
+
 # One thread per process: two test processes share the cores.
-test: $(VENV)/ready-dev
+test: $(VENV)/ready-dev browser
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 # One after the other, on a quiet machine.
@@ -47,6 +55,7 @@ bench: $(VENV)/ready-dev
 	$(BIN)/python -m bench.data
 	$(BIN)/python -m bench.record
 	$(BIN)/python -m bench.watch
+	$(BIN)/python -m bench.dashboard
 	$(BIN)/python -m bench.variance
 	$(BIN)/python -m bench.evaluate
 	$(BIN)/python -m bench.calibration

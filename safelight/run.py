@@ -49,6 +49,10 @@ class RunFolder:
         return self.path / "data.json"
 
     @property
+    def report_page(self) -> Path:
+        return self.path / "report.html"
+
+    @property
     def architecture_file(self) -> Path:
         return self.path / "model.json"
 
@@ -59,8 +63,8 @@ class RunFolder:
         except (OSError, ValueError):
             return None
 
-    def picture(self, step: int) -> Path:
-        return self.samples / f"step_{step:08d}.png"
+    def picture(self, step: int, kind: str = "step") -> Path:
+        return self.samples / f"{kind}_{step:08d}.png"
 
     def pictures(self) -> list[tuple[int, Path]]:
         return sorted((int(p.stem.removeprefix("step_")), p) for p in self.samples.glob("step_*.png"))

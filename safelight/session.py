@@ -6,7 +6,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,12 +24,13 @@ from safelight.data.page import summary
 from safelight.data.prepare import open_images
 from safelight.diagnosis.finding import Finding
 from safelight.diagnosis.rules import RULES
-from safelight.errors import CheckpointError, PreflightError, SafelightError, UsageError
+from safelight.errors import CheckpointError, PreflightError, SafelightError, Stopped, UsageError
 from safelight.files import RunLock, write_atomically
 from safelight.generate import Request, generate
 from safelight.model.memory import is_out_of_memory
 from safelight.model.unet import describe_unet
 from safelight.record.store import Record
+from safelight.report.page import write_report
 from safelight.run import RunFolder, create_run, free_name, open_run, point_latest, refuse_used
 from safelight.terminal import Terminal
 from safelight.train.build import Parts, build, build_model, environment, fit_to_data, out_of_memory
@@ -54,6 +55,7 @@ SAME_MEANING = {"train.device", "train.accumulate", "train.threads", "model.comp
                 "model.gradient_checkpointing"}  # fmt: skip
 
 
+Beside = Callable[[Path, Callable[[str], None]], object]
 TOLD = 10  # files left out that are named on the screen
 
 
@@ -78,8 +80,9 @@ def train(
     run: Path | None = None,
     model: nn.Module | None = None,
     terminal: Terminal | None = None,
+    beside: Beside | None = None,
 ) -> Run:
-    """A new run from the first step. `model` may be any nn.Module of (x, t[, label])."""
+    """A new run from the first step. `model` may be any nn.Module of (x, t[, label]). `beside`: see `carry_out`."""
     terminal = terminal or Terminal()
     for warning in check(config):
         terminal.say(f"Warning: {warning}")
@@ -94,7 +97,7 @@ def train(
         _write_config(folder, parts)
         folder.report(asked_channels=asked.channels)
         point_latest(folder)
-        return carry_out(parts, folder, terminal)
+        return carry_out(parts, folder, terminal, beside)
 
 
 def resume(
@@ -105,6 +108,7 @@ def resume(
     undo: int | None = None,
     model: nn.Module | None = None,
     terminal: Terminal | None = None,
+    beside: Beside | None = None,
 ) -> Run:
     """Carries a run on from its newest checkpoint that verifies, to the very bytes it would have reached. `undo`: the
     number of an act in its journal that is to hold no longer."""
@@ -138,7 +142,7 @@ def resume(
             terminal.say("The run has reached its last step: nothing is left to train. For more: --steps N --force")
             Trainer(parts, folder, terminal).run()  # no step, but a snapshot or timelapse that a kill prevented
             return Run(folder.path, parts.config, parts.state.counters.step)
-        return carry_out(parts, folder, terminal)
+        return carry_out(parts, folder, terminal, beside)
 
 
 def _undo(parts: Parts, folder: RunFolder, number: int | None, terminal: Terminal) -> None:
@@ -147,11 +151,14 @@ def _undo(parts: Parts, folder: RunFolder, number: int | None, terminal: Termina
         write(folder.checkpoints, parts.state.snapshot(environment()))  # at once: a kill must not bring it back
 
 
-def carry_out(parts: Parts, folder: RunFolder, terminal: Terminal) -> Run:
-    """The preflight, and the training from where the state stands to the last step."""
+def carry_out(parts: Parts, folder: RunFolder, terminal: Terminal, beside: Beside | None = None) -> Run:
+    """The preflight, and the training from where the state stands to the last step. `beside` is called once the run is
+    on the screen, and must come back at once: it starts what shows the run elsewhere."""
     started, config = time.time(), parts.config
     load = os.getloadavg()[0]  # before our own threads add to it
     terminal.first_screen(parts, folder, _seconds_per_step(parts))
+    if beside is not None:
+        beside(folder.path, terminal.say)
     if parts.engine.device.type == "cpu" and (hint := busy_machine(load, os.cpu_count() or 1, torch.get_num_threads())):
         terminal.say(hint)
     if parts.batches.count < config.train.batch_size:
@@ -172,13 +179,26 @@ def carry_out(parts: Parts, folder: RunFolder, terminal: Terminal) -> Run:
     try:
         with terminal.live():
             trainer.run()
-    except SafelightError:
+    except SafelightError as error:
+        if isinstance(error, Stopped):
+            _write_report(folder, terminal)  # what a colleague is asked about most
         raise
     except BaseException as error:
         folder.report(status="crashed", step=parts.state.counters.step, error=f"{type(error).__name__}: {error}")
         raise
+    _write_report(folder, terminal)
     terminal.last_screen(parts, folder, time.time() - started)
     return Run(folder.path, config, parts.state.counters.step)
+
+
+def _write_report(folder: RunFolder, terminal: Terminal) -> None:
+    """One file that shows the run. It costs a second or two, and where it fails one line, never the run."""
+    try:
+        write_report(folder, folder.report_page)
+    except Exception as error:  # whatever it is: the training is done and saved
+        terminal.say(
+            f"The report could not be made ({type(error).__name__}: {error}). Try again: safelight report {folder.path}"
+        )
 
 
 def _preflight(parts: Parts, folder: RunFolder, terminal: Terminal) -> Preflight | None:

@@ -147,6 +147,7 @@ class Terminal:
                 ("samples", str(pictures[-1][1]) if pictures else "none were drawn"),
                 ("timelapse", str(folder.samples / "timelapse.gif")),
                 ("model", str(folder.checkpoints / f"step_{counters.step:08d}")),
+                *([("report", str(folder.report_page))] if folder.report_page.is_file() else []),
                 ("findings", refused),
                 *_next_commands(folder),
             ],

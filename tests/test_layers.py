@@ -21,8 +21,9 @@ LAYERS = [
     ["files"],
     ["config"],
     ["run", "record", "data", "diffusion", "model", "pictures", "monitors"],
-    ["generate", "export", "evaluate", "comparison", "diagnosis", "heal"],
-    ["probes"],
+    ["generate", "export", "evaluate", "comparison", "diagnosis", "heal", "contact"],
+    ["probes", "board"],
+    ["dashboard", "report"],
     ["train", "watching"],
     ["terminal"],
     ["session"],
@@ -36,7 +37,8 @@ RANK = {part: rank for rank, layer in enumerate(LAYERS) for part in layer}
 # Not an import, but a name that both have: see safelight/train/__init__.py.
 ALLOWED = {("train/__init__.py", "library")}
 
-LIGHT = ["vocabulary", "errors", "keys", "config", "run", "record", "terminal", "diagnosis", "comparison", "heal"]
+LIGHT = ["vocabulary", "errors", "keys", "config", "run", "record", "terminal", "diagnosis", "comparison", "heal",
+         "board", "dashboard"]  # fmt: skip
 HEAVY = {"torch", "diffusers", "accelerate", "safetensors", "PIL", "sklearn"}
 
 

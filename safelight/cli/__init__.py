@@ -16,6 +16,8 @@ VERBS = {
     "compare": "put runs side by side",
     "doctor": "tell what is wrong with a run, and why",
     "explain": "explain a finding",
+    "dashboard": "show runs in the browser, live",
+    "report": "write a run into one HTML file",
     "data": "look at a pile of images before training on it",
     "estimate": "tell what a run would need, before it starts",
     "weights": "show or fetch the weights that distances are measured with",

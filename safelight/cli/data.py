@@ -13,17 +13,8 @@ from safelight.cli.options import File, Number, Settings, Source, Word, config_f
 if TYPE_CHECKING:
     from safelight.config.tree import Data
     from safelight.data.images import Images
-    from safelight.pictures.sheet import Group
 
-CALLED = {
-    "darkest": "Darkest",
-    "brightest": "Brightest",
-    "flattest": "Least contrast",
-    "widest": "Widest",
-    "tallest": "Tallest",
-    "smallest": "Smallest",
-}
-LISTED = 40  # files left out that the page and the sheet name; --json has all
+LISTED = 40  # files left out that the page names; --json has all
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,13 +66,13 @@ class Command:
 
     def _draw(self, images: Images, found: dict[str, Any]) -> None:
         from safelight.cli.choices import make_room, writing
+        from safelight.contact import contact_sheet
         from safelight.pictures.grid import save_png
-        from safelight.pictures.sheet import sheet
 
         assert self.out is not None
         make_room(self.out.parent)
         with writing(self.out):
-            save_png(sheet(groups(images, found)), self.out)
+            save_png(contact_sheet(images, found), self.out)
 
 
 def print_page(found: dict[str, Any], data: Data) -> None:
@@ -103,36 +94,3 @@ def print_page(found: dict[str, Any], data: Data) -> None:
         console.print(Text(f"  and {len(found['rejected']) - LISTED:,} more: --json lists them all", style="dim"))
     for remark in remarks(found, data):
         console.print(Text.assemble(("! ", f"bold {ACCENT}"), remark), soft_wrap=True)
-
-
-def groups(images: Images, found: dict[str, Any]) -> list[Group]:
-    """What is worth looking at, a dozen of each."""
-    import numpy as np
-
-    from safelight.pictures.sheet import COLUMNS, Group
-
-    def group(title: str, rows: list[int], captions: list[str] | None = None) -> list[Group]:
-        rows = rows[:COLUMNS]
-        names = captions or [_called(images, row) for row in rows]
-        return [Group(title, images.take(np.array(rows)), names[:COLUMNS])] if rows else []
-
-    some = np.unique(np.linspace(0, len(images) - 1, 2 * COLUMNS).astype(int)).tolist()
-    copies = [row for rows in found["duplicate_rows"] for row in rows]
-    alike = [row for pair in found["near_rows"] for row in pair]
-    rejected = [f"{name}: {reason}" for name, reason in found["rejected"][:LISTED]]
-    return [
-        Group(f"{len(images):,} images", images.take(np.array(some)), [_called(images, row) for row in some]),
-        *group(f"Equal another one: {found['duplicates']:,}", copies),
-        *group(f"Pairs that look alike: {found['near']:,}", alike),
-        *group(f"Of one colour: {found['blank']:,}", found["blank_rows"]),
-        *(each for name, rows in found["extremes"].items() for each in group(CALLED[name], rows)),
-        *([Group(f"Left out: {len(found['rejected']):,}", lines=rejected)] if rejected else []),
-    ]
-
-
-def _called(images: Images, row: int) -> str:
-    from safelight.words import printable
-
-    if images.names is not None:
-        return printable(Path(images.names[row]).name)
-    return str(row) if images.labels is None else f"{images.class_names[images.labels[row]]}"

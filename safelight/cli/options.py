@@ -5,6 +5,7 @@ Imports what `--help` does not need only where it is used.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -54,3 +55,10 @@ def config_from(command: Any) -> Config:
     settings = settings_from(command)
     preset = command.preset or default_preset(settings, command.config)
     return resolve(preset=preset, file=command.config, settings=settings)
+
+
+def dashboard_unless(refused: bool) -> Callable[[Path, Callable[[str], None]], object] | None:
+    """What starts the dashboard beside a run, where a person looks on and wants it."""
+    from safelight.dashboard.launch import start_beside, wanted
+
+    return start_beside if wanted() and not refused else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from safelight.cli.options import Flag, Number, RunPath, Settings, Word, settings_from
+from safelight.cli.options import Flag, Number, RunPath, Settings, Word, dashboard_unless, settings_from
 from safelight.errors import UsageError
 
 
@@ -36,6 +36,8 @@ class Command:
     """Number of an act in the journal that is to hold no longer."""
     set: Settings = ()
     """Any setting; the difference is printed."""
+    no_dashboard: Flag = False
+    """Do not start the dashboard; without a terminal it is not started anyway."""
     force: bool = False
     """Accept changes that alter what the run means."""
 
@@ -53,4 +55,5 @@ class Command:
         open_run(self.run)
         from safelight.session import resume
 
-        print(resume(self.run, settings=settings, force=self.force, undo=undo).path)
+        beside = dashboard_unless(self.no_dashboard)
+        print(resume(self.run, settings=settings, force=self.force, undo=undo, beside=beside).path)

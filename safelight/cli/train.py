@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from safelight.cli.options import File, Flag, Folder, Number, Settings, Source, Word, config_from
+from safelight.cli.options import File, Flag, Folder, Number, Settings, Source, Word, config_from, dashboard_unless
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +54,8 @@ class Command:
     """tensorboard, wandb, jsonl, or several with commas between."""
     init: Word = None
     """Folder of a diffusers pipeline to fine-tune."""
+    no_dashboard: Flag = False
+    """Do not start the dashboard; without a terminal it is not started anyway."""
 
     def run_command(self) -> None:
         config = config_from(self)
@@ -62,4 +64,4 @@ class Command:
         check(config)  # before torch is imported: a wrong setting is told at once
         from safelight.session import train
 
-        print(train(config, run=self.run).path)
+        print(train(config, run=self.run, beside=dashboard_unless(self.no_dashboard)).path)

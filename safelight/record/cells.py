@@ -68,11 +68,24 @@ def _or_none(column: np.ndarray, known: np.ndarray) -> list[float | None]:
 
 def unpack(first: int, last: int, steps: bytes | None, numbers: bytes) -> tuple[np.ndarray, np.ndarray]:
     """(steps, numbers) of a row; a damaged one is a ValueError."""
-    places = np.arange(first, last + 1) if steps is None else np.frombuffer(steps, np.dtype("<i8"))
     found = np.frombuffer(numbers, np.dtype("<f4"))
-    if len(places) != len(found) or not len(found):
-        raise ValueError(f"a row of steps {first} to {last} has {len(places)} steps and {len(found)} numbers")
-    return places, found
+    count = last - first + 1 if steps is None else len(steps) // 8
+    if count != len(found) or not len(found):  # before room is made for as many steps as the row claims
+        raise ValueError(f"a row of steps {first} to {last} has {count} steps and {len(found)} numbers")
+    return np.arange(first, last + 1) if steps is None else np.frombuffer(steps, np.dtype("<i8")), found
+
+
+def unpack_all(rows: Sequence[tuple[int, int, bytes | None, bytes]]) -> tuple[np.ndarray, np.ndarray]:
+    """`unpack` of many rows as one. Rows of every step, which most are, are not opened one by one."""
+    if not all(steps is None and len(numbers) == 4 * (last - first + 1) for first, last, steps, numbers in rows):
+        parts = [unpack(*row) for row in rows]
+        steps = np.concatenate([np.zeros(0, np.int64), *(s for s, _ in parts)])
+        return steps, np.concatenate([np.zeros(0, np.float32), *(n for _, n in parts)])
+    numbers = np.frombuffer(b"".join(row[3] for row in rows), np.dtype("<f4"))
+    first = np.array([row[0] for row in rows], np.int64)
+    count = np.array([len(row[3]) // 4 for row in rows], np.int64)
+    offset = first - np.concatenate([[0], np.cumsum(count)[:-1]]) if len(rows) else first
+    return np.arange(len(numbers)) + np.repeat(offset, count), numbers
 
 
 def combine(rows: Sequence[tuple]) -> tuple:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,22 +12,25 @@ from pathlib import Path
 import numpy as np
 
 from safelight.errors import RecordError
-from safelight.record.cells import summarise, unpack
+from safelight.record.cells import summarise, unpack, unpack_all
 from safelight.record.database import SIGNALS, read_version
 from safelight.record.ledger import STATISTICS, width
 from safelight.record.notes import Note, Picture, read_notes, read_pictures
 from safelight.record.reader import open_reader
 from safelight.record.schema import CELL, VERSION, newer
+from safelight.record.shape import foreign_table
 from safelight.record.zoom import Total, Zoom, choose_width, from_numbers, from_rows, level_of, sum_up
 
 LOWEST = -(1 << 62)
+LOOK_AT_CLOCK = 20_000  # instructions of SQLite, about a millisecond
 
 
 class History:
     """One reader. Each answer is of one moment; the next one may know more. Not for several threads at once."""
 
     def __init__(self, path: Path, database: sqlite3.Connection, version: int) -> None:
-        self._path, self._database, self._version = path, database, version
+        self.path, self._database, self._version = path, database, version
+        self._until = math.inf
 
     def __enter__(self) -> History:
         return self
@@ -67,6 +72,22 @@ class History:
             ends = self._ends(signal, first, last)
             return self._numbers(signal, *(ends or (0, -1)))
 
+    def since(self, signal: str, step: int, most: int) -> tuple[np.ndarray, np.ndarray] | None:
+        """(steps, numbers) after a step, as `raw` has them but with less looking around; None where there are more
+        than `most`."""
+        query = (
+            "SELECT first, last, steps, numbers FROM reading "
+            "WHERE signal = ? AND first >= ? AND last > ? ORDER BY first LIMIT ?"
+        )
+        lowest = step // CELL * CELL if self._version >= 2 else LOWEST
+        with self._moment():
+            rows = self._database.execute(query, (signal, lowest, step, most + 1)).fetchall()
+            if sum(len(row[3]) for row in rows) // 4 > most + CELL:
+                return None
+            steps, numbers = unpack_all(rows)
+        new = steps > step
+        return (steps[new], numbers[new]) if new.sum() <= most else None
+
     def last(self, signal: str) -> tuple[int, float] | None:
         """(step, number) of the newest reading."""
         query = "SELECT first, last, steps, numbers FROM reading WHERE signal = ? ORDER BY first DESC LIMIT 1"
@@ -84,17 +105,30 @@ class History:
             return int(steps[numbers == number][0])
         return None
 
-    def events(self, kind: str | None = None) -> list[Note]:
+    def ends(self, signal: str) -> tuple[int, int] | None:
+        """Steps of the first and the last reading."""
         with self._moment():
-            return read_notes(self._database, "event", "kind", kind)
+            return self._ends(signal, None, None)
 
-    def findings(self, code: str | None = None) -> list[Note]:
+    def events(self, kind: str | None = None, *, most: int | None = None) -> list[Note]:
+        """As they came; the newest if there are more than `most`."""
         with self._moment():
-            return read_notes(self._database, "finding", "code", code) if self._version >= 2 else []
+            return read_notes(self._database, "event", "kind", kind, most)
 
-    def pictures(self, kind: str | None = None) -> list[Picture]:
+    def findings(self, code: str | None = None, *, most: int | None = None) -> list[Note]:
         with self._moment():
-            return read_pictures(self._database, kind) if self._version >= 2 else []
+            return read_notes(self._database, "finding", "code", code, most) if self._version >= 2 else []
+
+    def pictures(self, kind: str | None = None, *, most: int | None = None) -> list[Picture]:
+        with self._moment():
+            return read_pictures(self._database, kind, most) if self._version >= 2 else []
+
+    def newest_notes(self) -> tuple[int, ...]:
+        """Numbers that change whenever an event, a finding or a picture is added or cut off."""
+        queries = ["SELECT max(id) FROM event"]
+        queries += ["SELECT max(id) FROM finding", "SELECT count(*) FROM picture"] if self._version >= 2 else []
+        with self._moment():
+            return tuple(int(self._database.execute(query).fetchone()[0] or 0) for query in queries)
 
     def _ends(self, signal: str, first: int | None, last: int | None) -> tuple[int, int] | None:
         """The range without what lies before the first reading and after the last."""
@@ -135,11 +169,20 @@ class History:
             "SELECT first, last, steps, numbers FROM reading "
             "WHERE signal = ? AND first BETWEEN ? AND ? AND last >= ? ORDER BY first"
         )
-        parts = [unpack(*row) for row in self._database.execute(query, (signal, lowest, last, first))]
-        steps = np.concatenate([np.zeros(0, np.int64), *(s for s, _ in parts)])
-        numbers = np.concatenate([np.zeros(0, np.float32), *(n for _, n in parts)])
+        steps, numbers = unpack_all(self._database.execute(query, (signal, lowest, last, first)).fetchall())
         inside = (steps >= first) & (steps <= last)
         return steps[inside], numbers[inside]
+
+    def limit(self, seconds: float) -> None:
+        """From now on, questions that are not answered by then are broken off."""
+        self._until = time.monotonic() + seconds
+        self._database.set_progress_handler(lambda: time.monotonic() > self._until, LOOK_AT_CLOCK)
+
+    def refuse_foreign_tables(self) -> None:
+        with self._moment():
+            name = foreign_table(self._database)
+        if name is not None:
+            raise RecordError(f"The record {self.path} cannot be read: its table {name} is none that safelight made.")
 
     @contextmanager
     def _moment(self) -> Iterator[None]:
@@ -147,15 +190,16 @@ class History:
         try:
             self._database.execute("BEGIN")
             yield
-        except (sqlite3.Error, ValueError) as error:
-            raise RecordError(f"The record {self._path} cannot be read: {error}.") from error
+        except (sqlite3.Error, ValueError, TypeError, OverflowError, RecursionError) as error:
+            raise RecordError(f"The record {self.path} cannot be read: {error}.") from error
         finally:
             if self._database.in_transaction:
                 self._database.execute("ROLLBACK")
 
 
-def open_history(path: Path) -> History:
-    """The record of a run for reading; one that is none is told in words."""
+def open_history(path: Path, *, seconds: float | None = None) -> History:
+    """The record of a run for reading; one that is none is told in words. `seconds`: after which a record that was made
+    to be read without end is given up."""
     if not path.is_file():
         raise RecordError(f"There is no record {path} yet: it appears when the training begins.")
     try:
@@ -164,8 +208,19 @@ def open_history(path: Path) -> History:
     except sqlite3.Error as error:
         raise RecordError(f"The record {path} cannot be read: {error}.") from error
     if 0 < version <= VERSION:
-        return History(path, database, version)
+        return _checked(History(path, database, version), seconds)
     database.close()
     if version == 0:
         raise RecordError(f"{path} holds no record: nothing was written to it yet, or another program made it.")
     raise newer(path, version)
+
+
+def _checked(history: History, seconds: float | None) -> History:
+    try:
+        if seconds is not None:
+            history.limit(seconds)
+        history.refuse_foreign_tables()
+    except BaseException:
+        history.close()
+        raise
+    return history

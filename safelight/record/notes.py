@@ -30,15 +30,19 @@ class Picture:
     height: int
 
 
-def read_notes(database: sqlite3.Connection, table: str, column: str, name: str | None) -> list[Note]:
-    """All of a table, or those of one name, as they came."""
-    query = f"SELECT step, time, {column}, facts FROM {table} WHERE ? IN ({column}, '') ORDER BY id"
-    rows = database.execute(query, (name or "",))
-    return [Note(step, seconds, called, json.loads(facts)) for step, seconds, called, facts in rows]
+def read_notes(
+    database: sqlite3.Connection, table: str, column: str, name: str | None, most: int | None = None
+) -> list[Note]:
+    """All of a table, or those of one name, as they came; the newest if there are more than `most`."""
+    query = f"SELECT step, time, {column}, facts FROM {table} WHERE ? IN ({column}, '') ORDER BY id DESC LIMIT ?"
+    rows = database.execute(query, (name or "", -1 if most is None else most)).fetchall()
+    return [Note(step, seconds, called, json.loads(facts)) for step, seconds, called, facts in reversed(rows)]
 
 
-def read_pictures(database: sqlite3.Connection, kind: str | None) -> list[Picture]:
+def read_pictures(database: sqlite3.Connection, kind: str | None, most: int | None = None) -> list[Picture]:
     """In the order of their steps."""
-    query = "SELECT step, kind, path, width, height FROM picture WHERE ? IN (kind, '') ORDER BY step, kind, path"
-    rows = database.execute(query, (kind or "",))
+    query = (
+        "SELECT step, kind, path, width, height FROM picture WHERE ? IN (kind, '') ORDER BY step, kind, path LIMIT ?"
+    )
+    rows = database.execute(query, (kind or "", -1 if most is None else most))
     return [Picture(step, name, Path(path), width, height) for step, name, path, width, height in rows]

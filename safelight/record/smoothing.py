@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+BLOCK = 400  # half-lives: 2**400 times the largest float32 is far from the largest float64
+
 
 @dataclass(frozen=True, slots=True)
 class Smooth:
@@ -36,6 +38,28 @@ def exponential(steps: np.ndarray, numbers: np.ndarray, half_life: float, weight
         if weight > 0:
             means[i], deviations[i] = mean, variance**0.5
     return Smooth(means, deviations, marks)
+
+
+def exponential_mean(
+    steps: np.ndarray, numbers: np.ndarray, half_life: float, weights: np.ndarray | None = None
+) -> np.ndarray:
+    """The mean of `exponential` without its deviation, a hundred times as fast: for pages that draw a million steps."""
+    numbers, marks = _known(numbers)
+    added = np.where(marks, 0.0, 1.0 if weights is None else np.asarray(weights, np.float64))
+    known, places = np.where(marks, 0.0, numbers), np.asarray(steps, np.float64)
+    means, start, total, weight = np.full(len(numbers), np.nan), 0, 0.0, 0.0
+    while start < len(numbers):  # a block in which powers of two stay far from overflow
+        end = int(np.searchsorted(places, places[start] + BLOCK * half_life, side="right"))
+        grown = np.exp2((places[start:end] - places[start]) / half_life)
+        totals = total + np.cumsum(known[start:end] * added[start:end] * grown)
+        sums = weight + np.cumsum(added[start:end] * grown)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            means[start:end] = np.where(sums > 0, totals / sums, np.nan)
+        if end < len(numbers):
+            fade = 2.0 ** max(-1000.0, -(places[end] - places[start]) / half_life)
+            total, weight = float(totals[-1]) * fade, float(sums[-1]) * fade
+        start = end
+    return means
 
 
 def windowed(numbers: np.ndarray, readings: int) -> Smooth:

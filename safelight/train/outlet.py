@@ -47,7 +47,7 @@ class Outlet:
         """A picture that is finished and lies in the run folder."""
         with Image.open(path) as image:
             self._record.picture(step, kind, path.absolute(), image.size)
-        if self._pump is not None:
+        if self._pump is not None and path.suffix == ".png":  # an animation is none that TensorBoard could show
             self._pump.put(Batch(pictures=(Picture(step, kind, path),)))
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -19,6 +20,7 @@ from safelight.run import RunFolder
 from safelight.train.state import State
 
 STAGES = 20  # pictures of a run that does not say how many
+BESIDE = ("denoising", "raw_and_averaged")  # pictures of a stage besides its samples
 COMPARED, STRIP_IMAGES, STRIP_COLUMNS = 16, 6, 9
 
 
@@ -58,10 +60,10 @@ def draw_stage(state: State, config: Config, folder: RunFolder, *, samples: int 
     save_png(grid(to_uint8(images), columns=columns_for(config)), folder.picture(step))
     save_png(
         side_by_side(to_uint8(raw), to_uint8(images[: len(raw)]), labels=("raw weights", "averaged weights")),
-        folder.samples / "raw_and_averaged.png",
+        folder.picture(step, "raw_and_averaged"),
     )
     frames, captions = columns.finish(images)
-    save_png(strip(frames, captions=captions), folder.samples / "denoising.png")
+    save_png(strip(frames, captions=captions), folder.picture(step, "denoising"))
     return Drawn(drawn, seconds)
 
 
@@ -91,10 +93,12 @@ class _Columns:
         return np.broadcast_to(pixels, (*pixels.shape[:3], 3))
 
 
-def draw_timelapse(folder: RunFolder) -> None:
-    stages = folder.pictures()
+def draw_timelapse(folder: RunFolder) -> Path | None:
+    """Where it lies; None of a run that has too few stages for one."""
+    stages, path = folder.pictures(), folder.samples / "timelapse.gif"
     if len(stages) > 1:
-        timelapse(stages, folder.samples / "timelapse.gif")
+        timelapse(stages, path)
+    return path if path.is_file() else None
 
 
 def attempt(what: str, draw: Callable[[], object], say: Callable[[str], None]) -> None:

@@ -6,10 +6,11 @@ import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NoReturn, Protocol
+from typing import Any, NoReturn, Protocol
 
 from safelight.config import Config
 from safelight.config.resolve import to_dict
+from safelight.contact import contact_sheet
 from safelight.data.page import summary
 from safelight.errors import CheckpointError, Interrupted, Stopped
 from safelight.heal.alarms import is_good
@@ -17,6 +18,7 @@ from safelight.model.memory import is_out_of_memory
 from safelight.monitors.histograms import weight_histograms
 from safelight.monitors.modules import trained
 from safelight.monitors.pool import Pool
+from safelight.pictures.grid import save_png
 from safelight.record.sinks import Pump, open_sinks
 from safelight.record.store import Record
 from safelight.run import HEARTBEAT_SECONDS, RunFolder
@@ -37,7 +39,7 @@ from safelight.train.profiles import snapshot_profiles
 from safelight.train.retention import KEEP_ALL
 from safelight.train.rollback import find_good, give_up_future
 from safelight.train.speed import Speedometer
-from safelight.train.stages import Drawn, attempt, draw_stage, draw_timelapse, stage_steps
+from safelight.train.stages import BESIDE, Drawn, attempt, draw_stage, draw_timelapse, stage_steps
 from safelight.train.step import StepView
 from safelight.vocabulary import (
     DATA_WAIT,
@@ -97,6 +99,7 @@ class Trainer:
         if self.state.counters.step == 0:
             found = summary(parts.images, self.config.data)
             self.record.event(0, "data", **found | {"rejected": found["rejected"][:TOLD_REJECTED]})
+            attempt("The contact sheet", lambda: self._draw_contact_sheet(found), screen.say)
         self._stages, self._evaluations = stage_steps(self.config), evaluation_steps(self.config)
         self._examiner = Examiner(parts, self.record, screen.say, folder)
         self._snapshots = set(snapshot_steps(self.config.ema.snapshots, self.config.train.steps))
@@ -111,6 +114,11 @@ class Trainer:
         self._window: list[StepView] = []
         self._saved = 0  # the step that was handed to the writer last
         self._beat = 0.0
+
+    def _draw_contact_sheet(self, found: dict[str, Any]) -> None:
+        path = self.folder.samples / "contact_sheet.png"
+        save_png(contact_sheet(self.parts.images, found), path)
+        self.record.picture(0, "contact_sheet", path)
 
     def _open_record(self, step: int) -> tuple[Record, Pump | None]:
         """From this step on; what was told of it and later ones before is forgotten."""
@@ -325,8 +333,9 @@ class Trainer:
     def _draw_and_tell(self, evaluating: bool) -> Drawn:
         step, config = self.state.counters.step, self.config
         drawn = draw_stage(self.state, config, self.folder, samples=config.evaluate.samples if evaluating else 0)
-        # The other pictures are of the newest stage only: told for this step, they would be wrong at the next.
         self.record.picture(step, "samples", self.folder.picture(step))
+        for kind in BESIDE:
+            self.record.picture(step, kind, self.folder.picture(step, kind))
         if self.record.has_loggers:
             attempt("A histogram", self._send_histograms, self.screen.say)
         return drawn
@@ -378,7 +387,7 @@ class Trainer:
     def _finish(self) -> None:
         if self.state.counters.step not in steps_on_disk(self.folder.checkpoints):
             self._save(wait=True)
-        attempt("The timelapse", lambda: draw_timelapse(self.folder), self.screen.say)
+        attempt("The timelapse", self._draw_timelapse, self.screen.say)
         step = self.state.counters.step
         if step not in steps_on_disk(self.folder.checkpoints):
             self.folder.report(status="unsaved", step=step)
@@ -386,6 +395,11 @@ class Trainer:
                 f"Training reached step {step}, but it could not be saved. Free space in {self.folder.checkpoints} and "
                 f"carry on from the last checkpoint that was: safelight resume {self.folder.path}"
             )
+
+    def _draw_timelapse(self) -> None:
+        path = draw_timelapse(self.folder)
+        if path is not None:
+            self.record.picture(self.state.counters.step, "timelapse", path)
 
     def _leave(self, interrupts: Interrupts) -> None:
         self._finish()

@@ -41,7 +41,7 @@ def test_a_logger_that_fails_leaves_the_run_as_it_is(tmp_path: Path) -> None:
 def test_pictures_are_told_for_the_step_they_are_of(tmp_path: Path) -> None:
     train(tmp_path / "run", sample__every=4, log__to="jsonl")
     with open_history(tmp_path / "run" / "record.sqlite") as history:
-        pictures = history.pictures()
+        pictures = history.pictures("samples")
     assert [(each.step, each.kind, str(each.path)) for each in pictures] == [
         (step, "samples", f"samples/step_{step:08d}.png") for step in (4, 8, 12)
     ]

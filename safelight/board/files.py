@@ -1,0 +1,54 @@
+"""Files of a run folder that a stranger may have packed: read only if they are plain, small and really inside it."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+LARGEST_JSON = 8 << 20
+
+
+def resolve_inside(root: Path, name: str | Path) -> Path | None:
+    """Where a name within a folder really leads; None where that is nowhere, or outside."""
+    try:
+        home = root.resolve(strict=True)
+        found = (home / name).resolve(strict=True)
+    except (OSError, ValueError, RuntimeError):  # no file, a NUL in the name, a link that leads to itself
+        return None
+    return found if found.is_relative_to(home) else None
+
+
+def inside(root: Path, name: str | Path) -> Path | None:
+    """The plain file of this name within a folder; None where it is missing, no file, or leads outside."""
+    found = resolve_inside(root, name)
+    try:
+        return found if found is not None and stat.S_ISREG(os.stat(found).st_mode) else None
+    except OSError:
+        return None
+
+
+def read_bytes(path: Path, most: int) -> bytes | None:
+    """All of a plain file that is not larger than `most`; never waits, as opening a pipe would."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0))
+    except OSError:
+        return None
+    with open(handle, "rb") as file:
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode) or status.st_size > most:
+            return None
+        return file.read(most + 1)[:most]
+
+
+def read_json(root: Path, name: str | Path, most: int = LARGEST_JSON) -> dict[str, Any]:
+    """What a JSON file of the run holds; nothing where there is none that can be read."""
+    path = inside(root, name)
+    content = None if path is None else read_bytes(path, most)
+    try:
+        found = json.loads(content or b"{}")
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}

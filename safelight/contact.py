@@ -1,0 +1,55 @@
+"""The contact sheet of a set of images: a few of them, and those that are worth a look."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from safelight.data.images import Images
+from safelight.pictures.sheet import COLUMNS, Group, sheet
+from safelight.words import printable
+
+CALLED = {
+    "darkest": "Darkest",
+    "brightest": "Brightest",
+    "flattest": "Least contrast",
+    "widest": "Widest",
+    "tallest": "Tallest",
+    "smallest": "Smallest",
+}
+LISTED = 40  # files left out that are named
+
+
+def contact_sheet(images: Images, found: dict[str, Any]) -> Image.Image:
+    """`found` is the summary of the images."""
+    return sheet(_groups(images, found))
+
+
+def _groups(images: Images, found: dict[str, Any]) -> list[Group]:
+    """What is worth looking at, a dozen of each."""
+    some = np.unique(np.linspace(0, len(images) - 1, 2 * COLUMNS).astype(int)).tolist()
+    copies = [row for rows in found["duplicate_rows"] for row in rows]
+    alike = [row for pair in found["near_rows"] for row in pair]
+    rejected = [f"{name}: {reason}" for name, reason in found["rejected"][:LISTED]]
+    return [
+        Group(f"{len(images):,} images", images.take(np.array(some)), [_called(images, row) for row in some]),
+        *_group(images, f"Equal another one: {found['duplicates']:,}", copies),
+        *_group(images, f"Pairs that look alike: {found['near']:,}", alike),
+        *_group(images, f"Of one colour: {found['blank']:,}", found["blank_rows"]),
+        *(each for name, rows in found["extremes"].items() for each in _group(images, CALLED[name], rows)),
+        *([Group(f"Left out: {len(found['rejected']):,}", lines=rejected)] if rejected else []),
+    ]
+
+
+def _group(images: Images, title: str, rows: list[int]) -> list[Group]:
+    rows = rows[:COLUMNS]
+    return [Group(title, images.take(np.array(rows)), [_called(images, row) for row in rows])] if rows else []
+
+
+def _called(images: Images, row: int) -> str:
+    if images.names is not None:
+        return printable(Path(images.names[row]).name)
+    return str(row) if images.labels is None else f"{images.class_names[images.labels[row]]}"

@@ -1,0 +1,1 @@
+"""The live dashboard: a small read-only web server in a process of its own."""

@@ -1,0 +1,51 @@
+"""Where a dashboard listens, and how a person gets there."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+from dataclasses import dataclass
+
+PORT = 8642
+HERE = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    host: str
+    port: int
+    token: str | None = None
+
+    @property
+    def url(self) -> str:
+        return self.base + (f"?token={self.token}" if self.token else "")
+
+    @property
+    def base(self) -> str:
+        name = "localhost" if is_loopback(self.host) else socket.gethostname() if is_any(self.host) else self.host
+        return f"http://{f'[{name}]' if ':' in name else name}:{self.port}/"
+
+
+def is_any(host: str) -> bool:
+    return host in ("0.0.0.0", "::", "")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach an address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def tunnel(address: Address) -> str | None:
+    """The line that brings the page to the machine somebody sits at, if they came by SSH."""
+    words = os.environ.get("SSH_CONNECTION", "").split()
+    if len(words) != 4 or not is_loopback(address.host):
+        return None
+    port = "" if words[3] == "22" else f"-p {words[3]} "
+    user = os.environ.get("USER") or os.environ.get("LOGNAME") or "USER"
+    return f"ssh {port}-L {address.port}:localhost:{address.port} {user}@{words[2]}"

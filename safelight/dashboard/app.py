@@ -1,0 +1,226 @@
+"""The pages and answers of the dashboard: which address gives what."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio.to_thread
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from safelight.board.clock import clock
+from safelight.board.compare import compare_runs
+from safelight.board.files import inside, read_bytes
+from safelight.board.heatmap import heatmap
+from safelight.board.listing import entry
+from safelight.board.overview import open_run_history, overview, read_settings
+from safelight.board.pictures import LARGEST, TYPES, find_picture
+from safelight.board.runs import Found
+from safelight.board.series import series
+from safelight.board.state import read_standing
+from safelight.dashboard import parameters
+from safelight.dashboard.clinic import Clinic
+from safelight.dashboard.guard import Access, Guard, refuse
+from safelight.dashboard.live import Listener, Watchers
+from safelight.dashboard.parameters import Wrong
+from safelight.dashboard.shelf import Shelf
+from safelight.errors import SafelightError
+
+STATIC = Path(__file__).parent / "static"
+STATIC_TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".png": "image/png",
+    ".woff2": "font/woff2",
+}
+NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*")
+NO_STORE = {"cache-control": "no-store"}
+MAGIC = {"image/png": b"\x89PNG\r\n\x1a\n", "image/gif": b"GIF8", "image/jpeg": b"\xff\xd8\xff", "image/webp": b"RIFF"}
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+class Desk:
+    """Answers requests from the runs on the shelf. All that reads files does so on another thread."""
+
+    def __init__(self, roots: Sequence[Path], mark: str) -> None:
+        self.shelf, self.clinic, self._mark = Shelf(roots), Clinic(), mark
+        self.watchers = Watchers(self.clinic)
+
+    def routes(self) -> list[Route]:
+        places: dict[str, Handler] = {
+            "/": self.page,
+            "/static/{name:path}": self.static,
+            "/api/runs": self.runs,
+            "/api/runs/{run}": self.run,
+            "/api/runs/{run}/series": self.series,
+            "/api/runs/{run}/heatmap": self.heatmap,
+            "/api/runs/{run}/pictures/{picture}": self.picture,
+            "/api/compare": self.compare,
+            "/api/live": self.live,
+            "/api/delta": self.delta,
+            "/api/hello": self.hello,
+        }
+        return [Route(path, handler, methods=["GET"]) for path, handler in places.items()]
+
+    async def page(self, request: Request) -> Response:
+        return await self._file("index.html", request)
+
+    async def static(self, request: Request) -> Response:
+        return await self._file(request.path_params["name"], request)
+
+    async def hello(self, request: Request) -> Response:
+        return _json(_encode({"safelight": "dashboard", "mark": self._mark}))
+
+    async def runs(self, request: Request) -> Response:
+        return _json(await anyio.to_thread.run_sync(self._list))
+
+    def _list(self) -> bytes:
+        lines = [self._line(run) for run in self.shelf.runs()]
+        return b'{"runs":[' + b",".join(lines) + b'],"time":' + _encode(round(time.time(), 3)) + b"}"
+
+    def _line(self, run: Found) -> bytes:
+        asked, ended = self.clinic.ask(run)
+        return self.shelf.answer(
+            f"line {run.id} {asked is None}", run, lambda: _encode(entry(run, asked)), lasting=ended
+        )
+
+    async def run(self, request: Request) -> Response:
+        run = self._run(request.path_params["run"])
+        asked, ended = await anyio.to_thread.run_sync(self.clinic.ask, run)
+        return await self._answer(
+            f"run {run.id} {asked is None}",
+            run,
+            lambda: overview(run.folder, run, ask=False, asked=asked),
+            lasting=ended,
+        )
+
+    async def series(self, request: Request) -> Response:
+        run, window = self._run(request.path_params["run"]), parameters.window(request, 800)
+        names = parameters.signals(request)
+        return await self._answer(
+            f"series {run.id} {window} {','.join(names)}", run, lambda: _series(run, names, window), lasting=True
+        )
+
+    async def heatmap(self, request: Request) -> Response:
+        run, window = self._run(request.path_params["run"]), parameters.window(request, 400)
+        return await self._answer(f"heatmap {run.id} {window}", run, lambda: _heatmap(run, window), lasting=True)
+
+    async def compare(self, request: Request) -> Response:
+        runs = [self._run(each) for each in parameters.run_ids(request)]
+        return _json(await anyio.to_thread.run_sync(lambda: _encode(compare_runs(runs))))
+
+    async def picture(self, request: Request) -> Response:
+        run, picture = self._run(request.path_params["run"]), request.path_params["picture"]
+        if not parameters.PICTURE.fullmatch(picture):
+            return refuse(404, "This run has no such picture.")
+        return await anyio.to_thread.run_sync(_picture, run, picture)
+
+    async def live(self, request: Request) -> Response:
+        run, names, after, seen = self._wanted(request)
+        headers = {**NO_STORE, "x-accel-buffering": "no"}
+        if request.method == "HEAD":
+            return Response(b"", 200, headers, "text/event-stream")
+        if self.watchers.full:
+            return refuse(503, "Too many pages listen at once.")
+        told = request.headers.get("last-event-id", "")
+        after = int(told) if parameters.NUMBER.fullmatch(told) else after  # a stream that was cut goes on
+        stream = self.watchers.of(run).listen(names, after, seen)
+        return StreamingResponse(stream, 200, headers, "text/event-stream")
+
+    async def delta(self, request: Request) -> Response:
+        run, names, after, seen = self._wanted(request)
+        watcher = self.watchers.of(run)
+        events = dict(await anyio.to_thread.run_sync(watcher.catch_up, Listener(names, seen), after))
+        return _json(_encode({kind: events.get(kind) for kind in ("delta", "changed", "reset")}))
+
+    def _wanted(self, request: Request) -> tuple[Found, list[str], int | None, str]:
+        run = self._run(parameters.single(request, "run"))
+        return run, parameters.signals(request), parameters.whole(request, "after"), parameters.version(request)
+
+    def _run(self, run_id: str | None) -> Found:
+        found = self.shelf.run(parameters.run_id(run_id))
+        if found is None:
+            raise HTTPException(404, "There is no run of this id here.")
+        return found
+
+    async def _answer(self, key: str, run: Found, make: Callable[[], Any], *, lasting: bool) -> Response:
+        work = partial(self.shelf.answer, key, run, lambda: _encode(make()), lasting=lasting)
+        return _json(await anyio.to_thread.run_sync(work))
+
+    async def _file(self, name: str, request: Request) -> Response:
+        parts = name.split("/")
+        kind = STATIC_TYPES.get(Path(parts[-1]).suffix)
+        path = inside(STATIC, name) if kind is not None and all(map(NAME.fullmatch, parts)) else None
+        content = None if path is None else read_bytes(path, LARGEST)
+        if path is None or content is None:
+            return refuse(404, "There is nothing at this address.")
+        status = path.stat()
+        tag = f'"{status.st_mtime_ns:x}-{status.st_size:x}"'
+        headers = {"cache-control": "no-cache", "etag": tag}
+        if request.headers.get("if-none-match") == tag:
+            return Response(status_code=304, headers=headers)
+        return Response(content, 200, headers, kind)
+
+
+def _series(run: Found, names: Sequence[str], window: parameters.Window) -> dict[str, Any]:
+    with open_run_history(run.folder) as history:
+        found = series(history, names, window.first, window.last, window.pixels, window.smooth)
+        return found | {"clock": clock(history, read_standing(run.folder), read_settings(run.folder)[1])}
+
+
+def _heatmap(run: Found, window: parameters.Window) -> dict[str, Any]:
+    with open_run_history(run.folder) as history:
+        return heatmap(history, window.first, window.last, window.pixels)
+
+
+def _picture(run: Found, picture: str) -> Response:
+    with open_run_history(run.folder) as history:
+        path = find_picture(history, run.folder, picture)
+    content = None if path is None else read_bytes(path, LARGEST)
+    kind = None if path is None else TYPES.get(path.suffix.lower())
+    if content is None or kind is None or not content.startswith(MAGIC[kind]):
+        return refuse(404, "This run has no such picture.")
+    return Response(content, 200, {"cache-control": "private, max-age=31536000, immutable"}, kind)
+
+
+def _encode(content: Any) -> bytes:
+    return json.dumps(content, separators=(",", ":"), allow_nan=False).encode()
+
+
+def _json(content: bytes) -> Response:
+    return Response(content, 200, NO_STORE, "application/json")
+
+
+async def _tell_wrong(request: Request, error: Exception) -> Response:
+    return refuse(400, str(error))
+
+
+async def _tell_http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    words = error.detail if error.status_code == 404 and error.detail != "Not Found" else None
+    return refuse(error.status_code, words or "There is nothing at this address.")
+
+
+async def _tell_run(request: Request, error: Exception) -> Response:
+    return refuse(422, "The record of this run cannot be read.")
+
+
+def make_app(roots: Sequence[Path], access: Access | None = None, *, mark: str = "") -> Guard:
+    """The application, behind its guard. `mark`: by which a dashboard is known again."""
+    desk = Desk(roots, mark)
+    handlers: dict[Any, Any] = {Wrong: _tell_wrong, HTTPException: _tell_http, SafelightError: _tell_run}
+    app = Starlette(routes=desk.routes(), exception_handlers=handlers)
+    app.router.redirect_slashes = False
+    return Guard(app, access or Access(), desk.watchers.close)

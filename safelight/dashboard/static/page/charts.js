@@ -1,0 +1,164 @@
+/**
+ * The charts of one run: loss, noise levels, gradient flow and the small ones, linked by one view.
+ */
+
+import { Heatmap } from "../chart/heatmap.js";
+import { LineChart } from "../chart/line.js";
+import { choice, h } from "../element.js";
+import { LOSS_LINES, lossSpec, smallSpecs } from "./specs.js";
+
+const COLUMNS = 600; // of noise levels before they are asked for again, in fewer
+const LEVELS_AGAIN = 5000; // ms between two looks at the noise levels of a run that goes on
+
+export class Charts {
+  /**
+   * @param {any} run @param {import("../source/server.js").Source} source @param {import("../chart/view.js").View} view
+   * @param {import("../live/readings.js").Readings} readings
+   */
+  constructor(run, source, view, readings) {
+    this.run = run;
+    this._source = source;
+    this._view = view;
+    this._readings = readings;
+    /** @type {any} */
+    this._levels = null;
+    this.loss = this._makeLoss();
+    this.levels = this._makeLevels();
+    this.flow = this._makeFlow();
+    this.small = smallSpecs((name) => this.run[name]).map((spec) => new LineChart(spec, view, readings));
+    this.all = [this.loss, this.levels, this.flow, ...this.small];
+    this.main = h("div.chart-main", this.loss.figure, this.levels.figure);
+    this.grid = h("div.chart-grid", this.small.slice(0, 4).map((chart) => chart.figure), this.flow.figure, this.small.slice(4).map((chart) => chart.figure));
+    this._end = view.subscribe((change) => {
+      if (change === "range") this._askLevels(120);
+    });
+    if (source.kind === "island") this._preload();
+    this.update(run);
+  }
+
+  _preload() {
+    for (const chart of [this.loss, ...this.small]) chart.preload();
+    this._readings.wish(this, this._parts(), { pixels: 150, streamed: false });
+    this._askLevels(0);
+  }
+
+  /** @param {any} run */
+  update(run) {
+    this.run = { ...this.run, ...run };
+    const ended = !["live", "stale", "watched", "empty"].includes(this.run.state);
+    const known = new Set(this.run.signals.map((/** @type {any} */ signal) => signal.name));
+    for (const chart of this.small) chart.figure.hidden = ended && !chart.spec.lines.some((line) => known.has(line.signal));
+    this.levels.figure.hidden = ended && ![...known].some((name) => String(name).startsWith("loss/level/"));
+    this.flow.figure.hidden = ended && !this._parts().length;
+    this.change();
+  }
+
+  change() {
+    for (const chart of this.all) chart.change();
+  }
+
+  /** New readings came. @param {Record<string, any>} series */
+  hear(series) {
+    if (series["loss/level/00"] && !this._view.range && this.levels.panel.seen) this._askLevels(LEVELS_AGAIN);
+  }
+
+  restart() {
+    this._levels = null;
+    this._askLevels(0);
+  }
+
+  _makeLoss() {
+    const chart = new LineChart(lossSpec(), this._view, this._readings);
+    chart.panel.tools.prepend(choice("Which loss", { raw: "raw", whitened: "whitened" }, "raw", (kind) =>
+      chart.setLines(/** @type {any} */ (LOSS_LINES)[kind])));
+    return chart;
+  }
+
+  _makeLevels() {
+    return new Heatmap({
+      name: "levels", title: "Loss by noise level", top: "most noise", bottom: "least noise", className: "tall",
+      note: "Sixteen slices of equal probability, ordered by their signal-to-noise ratio. “change” shows each level against its own beginning.",
+      rows: () => this._levels && levelRows(this._levels),
+      empty: "Appears after 64 steps.",
+      onSee: (seen) => seen && !this._levels && this._askLevels(0),
+    }, this._view);
+  }
+
+  _makeFlow() {
+    const chart = new Heatmap({
+      name: "flow", title: "Gradient flow by part", top: "first part", bottom: "last part", className: "wide",
+      note: "Norm of the gradients of each part of the network.",
+      rows: () => this._flowRows(),
+      onSee: (seen) => {
+        if (seen) this._readings.wish(this, this._parts(), { pixels: 150, streamed: false });
+        else this._readings.release(this);
+      },
+    }, this._view);
+    return chart;
+  }
+
+  _parts() {
+    return this.run.signals.map((/** @type {any} */ signal) => signal.name).filter((/** @type {string} */ name) => name.startsWith("gradient/part/")).sort(byNetwork);
+  }
+
+  _flowRows() {
+    const names = this._parts();
+    if (names.some((/** @type {string} */ name) => !this._readings.answered(name))) return null;
+    return names.flatMap((/** @type {string} */ name) => {
+      const series = this._readings.get(name);
+      return series ? [{ label: name.replace("gradient/part/", ""), x: series.x, end: series.end, values: series.mean }] : [];
+    });
+  }
+
+  /** @param {number} wait ms */
+  _askLevels(wait) {
+    if (this._timer && wait >= LEVELS_AGAIN) return;
+    clearTimeout(this._timer);
+    this._timer = setTimeout(async () => {
+      this._timer = 0;
+      const { range } = this._view;
+      const there = this._levels?.x.length ?? 0;
+      const known = wait >= LEVELS_AGAIN && !range && there > 0 && there < COLUMNS ? this._levels : null; // only what is new
+      try {
+        const found = await this._source.heatmap(this.run.id, { first: known ? known.end.at(-1) + 1 : range?.first, last: range ? range.last + 64 : undefined, pixels: 300 });
+        this._levels = known ? addColumns(known, found) : found;
+      } catch {
+        this._levels = this._levels ?? { levels: 16, x: [], end: [], values: [] }; // the lines tell of the trouble
+      }
+      this.levels.change();
+    }, wait);
+  }
+
+  close() {
+    this._end();
+    clearTimeout(this._timer);
+    for (const chart of this.all) chart.close();
+  }
+}
+
+/** @param {any} known @param {any} found later columns */
+function addColumns(known, found) {
+  return { ...known, x: [...known.x, ...found.x], end: [...known.end, ...found.end], values: [...known.values, ...found.values] };
+}
+
+/** Most noise on top. @param {any} found */
+function levelRows(found) {
+  const rows = [];
+  for (let level = found.levels - 1; level >= 0; level -= 1) {
+    const noise = found.noise?.[level];
+    const label = noise === undefined || noise === null ? `level ${level}` : `level ${level} (log-SNR ${typeof noise === "number" ? noise.toFixed(1) : noise})`;
+    rows.push({ label, x: found.x, end: found.end, over: 64, values: found.values.map((/** @type {any} */ column) => column?.[level] ?? null) });
+  }
+  return rows;
+}
+
+const ORDER = ["conv_in", "time", "class", "down", "mid", "up", "conv_norm", "conv_out"];
+
+/** In the order in which images pass through a U-Net. @param {string} one @param {string} two */
+function byNetwork(one, two) {
+  const place = (/** @type {string} */ name) => {
+    const found = ORDER.findIndex((word) => name.includes(`/${word}`));
+    return found < 0 ? ORDER.length : found;
+  };
+  return place(one) - place(two) || one.localeCompare(two, "en", { numeric: true });
+}

@@ -1,0 +1,153 @@
+/**
+ * Findings as cards: what, since when, the evidence as a small chart, what was ruled out, the fix to copy, what heal did.
+ */
+
+import { LineChart } from "../chart/line.js";
+import { View } from "../chart/view.js";
+import { fill, h, icon, say } from "../element.js";
+import { Readings } from "../live/readings.js";
+import { capital, count, moment, number, plain } from "../words.js";
+
+const ORDER = ["error", "warning", "info"];
+const CHARTS = 2; // pieces of evidence of a card that get one
+
+export class Findings {
+  /** @param {any} run @param {import("../source/server.js").Source} source @param {(step: number, over: number | null) => void} visit moves the charts there */
+  constructor(run, source, visit) {
+    this._source = source;
+    this._visit = visit;
+    this._cards = h("div.cards");
+    this._journal = h("section.journal");
+    this.element = h("div.findings-page", this._cards, this._journal);
+    /** @type {{close: () => void}[]} */
+    this._open = [];
+    this._shown = "";
+    this.update(run);
+  }
+
+  /** @param {any} run */
+  update(run) {
+    const findings = sorted(run.findings);
+    const shown = JSON.stringify([findings, run.journal, run.cursor > 0]);
+    if (shown === this._shown) return; // the charts in the cards stay
+    this._shown = shown;
+    this._closeCards();
+    if (findings.length) fill(this._cards, findings.map((finding) => this._card(finding, run)));
+    else fill(this._cards, h("div.empty", h("h1", "Nothing found"), h("p", emptyWords(run))));
+    fill(this._journal, run.journal?.length ? [h("h2", "What was done to this run"), actList(run.journal)] : null);
+  }
+
+  /** @param {any} finding @param {any} run */
+  _card(finding, run) {
+    const words = h("button.button", { type: "button", on: { click: () => this._visit(finding.step, finding.over ?? null) } }, "Show in the charts");
+    return h("article.card", { class: `card ${finding.severity}`, "aria-label": finding.cause },
+      h("header", h("span.severity", { class: `severity ${finding.severity}` }, capital(finding.severity)), h("h2", causeWords(finding.cause)), h("code.faint", finding.code)),
+      h("p.summary", finding.summary),
+      h("p.since", sinceWords(finding), words),
+      this._evidence(finding, run),
+      finding.ruled_out?.length > 0 && h("section", h("h3.eyebrow", "Ruled out"), h("ul.plain-list", finding.ruled_out.map((/** @type {any} */ each) => h("li", plain(each))))),
+      fixSection(finding),
+      finding.healed?.length > 0 && h("section", h("h3.eyebrow", "What heal did"), actList(finding.healed)));
+  }
+
+  /** @param {any} finding @param {any} run */
+  _evidence(finding, run) {
+    if (!finding.evidence?.length) return null;
+    const known = new Map(run.signals.map((/** @type {any} */ signal) => [signal.name, signal]));
+    const drawn = finding.evidence.filter((/** @type {any} */ each) => known.has(each.signal) && known.get(each.signal).first < known.get(each.signal).last).slice(0, CHARTS);
+    return h("section", h("h3.eyebrow", "Evidence"),
+      h("div.scroll", h("table.evidence",
+        h("thead", h("tr", ["signal", "here", "a sound run"].map((word) => h("th", { scope: "col" }, word)))),
+        h("tbody", finding.evidence.map((/** @type {any} */ each) => h("tr",
+          h("td", h("code", each.signal), each.steps && h("span.faint", each.steps[0] === each.steps[1] ? ` step ${count(each.steps[0])}` : ` steps ${count(each.steps[0])}–${count(each.steps[1])}`)),
+          h("td", h("b", typeof each.value === "number" ? number(each.value) : plain(each.value))),
+          h("td.quiet", each.usual ?? "–")))))),
+      drawn.map((/** @type {any} */ each) => this._chart(each.signal, finding, run)));
+  }
+
+  /** @param {string} signal @param {any} finding @param {any} run */
+  _chart(signal, finding, run) {
+    const view = new View();
+    view.axis = "step";
+    view.suggestSmooth(run.cursor);
+    view.setExtent(0, Math.max(1, run.cursor));
+    view.marks = [{ step: finding.step, over: finding.over, tone: finding.severity, words: finding.cause }];
+    const readings = new Readings(this._source, run.id, view, () => chart.change());
+    const chart = new LineChart({ name: `evidence.${signal}`, title: signal, lines: [{ signal, label: signal, colour: 6, band: true }], className: "mini" }, view, readings);
+    if (this._source.kind === "island") chart.preload();
+    this._open.push(chart, readings);
+    return chart.figure;
+  }
+
+  _closeCards() {
+    for (const each of this._open) each.close();
+    this._open = [];
+  }
+
+  close() {
+    this._closeCards();
+  }
+}
+
+/** @param {any[]} findings errors first, then the earliest */
+export function sorted(findings) {
+  return [...findings].sort((one, two) => Number(one.over !== null && one.over !== undefined) - Number(two.over !== null && two.over !== undefined) || ORDER.indexOf(one.severity) - ORDER.indexOf(two.severity) || one.step - two.step);
+}
+
+/** precision.scale-halving -> Precision: scale halving. @param {string} cause */
+export function causeWords(cause) {
+  const [subsystem, ...rest] = cause.split(".");
+  return `${capital(subsystem)}: ${rest.join(".").replaceAll("-", " ")}`;
+}
+
+/** @param {any} finding */
+function sinceWords(finding) {
+  const over = finding.over === null || finding.over === undefined ? "" : `, over since step ${count(finding.over)}`;
+  const { confidence } = finding;
+  const sure = confidence === null || confidence === undefined ? "" : confidence >= 1 ? " · an exact identity" : ` · ${Math.floor(confidence * 1000) / 10} % sure`;
+  return h("span", `Since step ${count(finding.step)}${over}${sure}`);
+}
+
+/** @param {any} run */
+function emptyWords(run) {
+  if (run.state === "empty" || run.cursor < 0) return "Nothing has been measured yet. The rules are asked as soon as there is something to ask about.";
+  return "No rule has anything against this run. That is what a sound run looks like; the rules do not see everything.";
+}
+
+/** @param {any} finding */
+function fixSection(finding) {
+  const settings = Object.entries(finding.fix?.set ?? {}).map(([key, value]) => `${key}: ${typeof value === "string" ? value : JSON.stringify(value)}`);
+  return h("section.fix", h("h3.eyebrow", "What to do"), h("p", finding.fix?.text ?? ""),
+    finding.command && copyable(finding.command, "command"),
+    settings.length > 0 && copyable(settings.join("\n"), "settings"));
+}
+
+/** @param {string} text @param {string} what */
+export function copyable(text, what) {
+  const told = h("span", "Copy");
+  const button = h("button.button.plain", { type: "button", "aria-label": `Copy the ${what}`, on: { click: () => copy(text, told) } }, icon("copy"), told);
+  return h("div.copyable", h("pre", { tabindex: 0 }, h("code", text)), button);
+}
+
+/** @param {string} text @param {HTMLElement} told */
+async function copy(text, told) {
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch {
+    const area = h("textarea", { readonly: true, class: "hidden-text" });
+    area.value = text; // pages from a disk and over plain http have no clipboard of their own
+    document.body.append(area);
+    area.select();
+    document.execCommand("copy");
+    area.remove();
+  }
+  say(told, "Copied");
+  setTimeout(() => say(told, "Copy"), 1600);
+}
+
+/** @param {any[]} acts */
+function actList(acts) {
+  return h("ul.plain-list", acts.map((act) => h("li",
+    h("b", `Step ${count(act.step)}: `), act.reason ?? plain(act.facts), h("span.faint", ` ${act.kind ?? act.act ?? ""}${act.time ? `, ${moment(act.time)}` : ""}`),
+    act.undone !== null && act.undone !== undefined && h("span.quiet", ` Undone from step ${count(act.undone)} on.`))));
+}

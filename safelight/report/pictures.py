@@ -1,0 +1,97 @@
+"""Pictures small enough for one file: a choice of stages, and each as WebP where that is smaller."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+STAGES = {"samples": 50, "raw_and_averaged": 12, "denoising": 12, "closest": 8, "contact_sheet": 1, "timelapse": 1}
+OTHER = 4  # pictures of a kind that nobody thought of
+LEVELS = (
+    (1600, 88),
+    (1200, 82),
+    (900, 76),
+    (640, 70),
+    (480, 60),
+    (320, 50),
+    (160, 40),
+)  # longest side, quality of WebP
+MOVING = 600_000  # bytes of a timelapse; the slider shows the same
+UNCHANGED = 40_000  # bytes of a file that is not worth the work
+TYPES = {".png": "image/png", ".gif": "image/gif", ".webp": "image/webp", ".jpg": "image/jpeg", ".jpeg": "image/jpeg"}
+
+
+def choose(pictures: Sequence[dict[str, Any]], share: float = 1.0) -> list[dict[str, Any]]:
+    """So many of each kind, evenly over the run, the first and the last always."""
+    kinds: dict[str, list[dict[str, Any]]] = {}
+    for picture in sorted(pictures, key=lambda each: each["step"]):
+        kinds.setdefault(picture["kind"], []).append(picture)
+    return [each for kind, found in kinds.items() for each in _evenly(found, round(STAGES.get(kind, OTHER) * share))]
+
+
+def _evenly(found: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
+    most = max(1, most)
+    if len(found) <= most:
+        return found
+    if most == 1:
+        return found[-1:]
+    return [found[round(place * (len(found) - 1) / (most - 1))] for place in range(most)]
+
+
+def embed(pictures: Sequence[dict[str, Any]], files: dict[str, Path], budget: int) -> dict[str, str]:
+    """{id: data address}, in at most `budget` characters: smaller and coarser as needed, and then fewer."""
+    share = 1.0
+    while share > 0.02:
+        chosen = [each for each in choose(pictures, share) if each["id"] in files]
+        for side, quality in LEVELS[_first_level(chosen, files, budget) :]:
+            found = {each["id"]: address for each in chosen if (address := _address(files[each["id"]], side, quality))}
+            if sum(map(len, found.values())) <= budget:
+                return found
+        share /= 2
+    return {}
+
+
+def _first_level(chosen: Sequence[dict[str, Any]], files: dict[str, Path], budget: int) -> int:
+    """Guessed from one picture, so that not all are made in vain."""
+    stages = [each for each in chosen if each["kind"] == "samples"] or list(chosen)
+    if not stages:
+        return 0
+    for level, (side, quality) in enumerate(LEVELS):
+        one = _address(files[stages[-1]["id"]], side, quality)
+        if one is None or len(one) * len(chosen) <= budget:
+            return level
+    return len(LEVELS) - 1
+
+
+def _address(path: Path, side: int, quality: int) -> str | None:
+    """None for a file that is no picture, or that moves and is long."""
+    try:
+        raw = path.read_bytes()
+        if path.suffix.lower() == ".gif":
+            return _data("image/gif", raw) if len(raw) <= MOVING else None
+        return _still(path, raw, side, quality)
+    except Exception:  # whatever Pillow raises: a broken picture costs itself, not the report
+        return None
+
+
+def _still(path: Path, raw: bytes, side: int, quality: int) -> str:
+    from PIL import Image
+
+    with Image.open(io.BytesIO(raw)) as image:
+        longest = max(image.size)
+        if longest <= side and len(raw) <= UNCHANGED:
+            return _data(TYPES[path.suffix.lower()], raw)
+        small = image.convert("RGB")
+        if longest > side:
+            size = (max(1, image.width * side // longest), max(1, image.height * side // longest))
+            small = small.resize(size, Image.Resampling.LANCZOS)
+        buffer = io.BytesIO()
+        small.save(buffer, "WEBP", quality=quality, method=3)
+    return _data("image/webp", buffer.getvalue())
+
+
+def _data(kind: str, content: bytes) -> str:
+    return f"data:{kind};base64,{base64.b64encode(content).decode()}"

@@ -1,0 +1,82 @@
+"""A browser, a dashboard over runs made in a moment, and pages that must neither complain nor call anywhere."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from showcase import build_run
+
+LOCAL = re.compile(r"(?:http://localhost:\d+/|data:|blob:|file:)")
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """Chromium without a window. Where SAFELIGHT_BROWSER is `required`, as in CI, a missing one is a failure."""
+    program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if program is None:
+        words = "There is no Chromium here: apt-get install chromium"
+        pytest.fail(words) if os.environ.get("SAFELIGHT_BROWSER") == "required" else pytest.skip(words)
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="session")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A sound run, another one, and a sick one with a name that would like to be markup."""
+    root = tmp_path_factory.mktemp("runs")
+    build_run(root / "sound")
+    build_run(root / "other", rate=0.01, seed=3)
+    build_run(root / "sick <img src=x onerror=alert(1)>", sick=True)
+    return root
+
+
+@pytest.fixture(scope="session")
+def address(runs: Path) -> Iterator[str]:
+    """Where the dashboard of these runs is."""
+    command = [sys.executable, "-m", "safelight", "dashboard", str(runs), "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
+        assert server.stdout is not None
+        found = re.search(r"http://\S+", server.stdout.readline())
+        assert found
+        yield found[0]
+        server.terminate()
+
+
+@pytest.fixture
+def open_page(browser: Any) -> Iterator[Callable[..., Any]]:
+    """Opens an address in a fresh window of a size and a theme; afterwards nothing may have gone wrong there."""
+    contexts, wrong = [], list[str]()
+
+    def open_page(url: str, *, width: int = 1280, height: int = 800, theme: str = "dark", **how: Any) -> Any:
+        context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=theme, **how)
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(15_000)
+        page.on("console", lambda said: wrong.append(said.text) if said.type in ("error", "warning") else None)
+        page.on(
+            "response", lambda answer: wrong.append(f"{answer.status} {answer.url}") if answer.status >= 400 else None
+        )
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.on("dialog", lambda dialog: (wrong.append("a script of a run was executed"), dialog.dismiss()))
+        page.on(
+            "request", lambda asked: None if LOCAL.match(asked.url) else wrong.append(f"left the host: {asked.url}")
+        )
+        page.goto(url)
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert wrong == []

@@ -1,0 +1,283 @@
+"""The pages in a real browser: what a person sees and can do, live and afterwards, by mouse and by keyboard."""
+
+from __future__ import annotations
+
+import math
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from showcase import build_run
+
+from safelight.board.runs import find_runs
+from safelight.record.store import Record
+from safelight.report.page import write_report
+from safelight.run import RunFolder
+
+Open = Callable[..., Any]
+TINY = ("model.widths=16", "model.norm_groups=8", "model.layers=1", "model.attention=", "model.conditional=false",
+        "sample.steps=2", "sample.count=4", "train.preflight=off", "ema.snapshots=2")  # fmt: skip
+
+
+DRAWN = ("Loss", "Loss by noise level", "Gradient flow by part", "Gradient norm", "Learning rate", "Throughput",
+         "Memory", "Distance from real images", "Loss on the fixed probe", "Diversity of samples")  # fmt: skip
+TOLD = ("Error", "LRA001", "Since step 120, over since step 180", "99 % sure", "below 2", "loss.spike: it lasts",
+        "Lower the learning rate.", "optimizer.lr: 0.0001", "The loss diverged")  # fmt: skip
+# Read from a copy: a canvas that is read often is painted without the graphics card.
+PIXELS = """c => { const copy = document.createElement('canvas'); [copy.width, copy.height] = [c.width, c.height];
+    const context = copy.getContext('2d', { willReadFrequently: true }); context.drawImage(c, 0, 0);
+    const d = context.getImageData(0, 0, c.width, c.height).data; let n = 0;
+    for (let i = 0; i < d.length; i += 4) if (%s) n++; return n }"""
+PAINTED, RED = PIXELS % "d[i+3]", PIXELS % "d[i] == 255 && d[i+1] == 125 && d[i+2] == 114"
+
+
+def id_of(runs: Path, name: str) -> str:
+    return next(found.id for found in find_runs([runs]) if found.name.startswith(name))
+
+
+def last_step(page: Any, title: str) -> int:
+    """As the words beside a chart tell it, which say the same as its lines."""
+    chart = page.locator("figure.chart", has=page.get_by_role("heading", name=title, exact=True))
+    found = re.search(r"to ([\d,]+):", chart.locator("p.hidden-text").text_content() or "")
+    return int(found[1].replace(",", "")) if found else -1
+
+
+def painted(page: Any, title: str) -> int:
+    """Pixels of a chart's canvas that are not empty."""
+    chart = page.locator("figure.chart", has=page.get_by_role("heading", name=title, exact=True))
+    return chart.locator(".plot canvas").first.evaluate(PAINTED)
+
+
+def wait_until(page: Any, holds: Callable[[], bool], seconds: float = 30) -> None:
+    for _ in range(int(seconds * 5)):
+        if holds():
+            return
+        page.wait_for_timeout(200)
+    raise AssertionError("It never came to hold.")
+
+
+def test_a_real_training_run_appears_and_grows_without_a_reload(runs: Path, address: str, open_page: Open) -> None:
+    page = open_page(f"{address}#/")
+    page.get_by_text("sound").first.wait_for()
+    page.evaluate("window.loadedOnce = true")
+    command = [sys.executable, "-m", "safelight", "train", "--run", str(runs / "grows"), "--steps", "100000",
+               "--batch-size", "8", "--sample-every", "60", "--evaluate-every", "0", "--no-dashboard"]  # fmt: skip
+    settings = [word for each in TINY for word in ("--set", each)]
+    with subprocess.Popen([*command, *settings], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as training:
+        try:
+            page.get_by_text("grows", exact=True).click(timeout=60_000)
+            slider = page.locator(".print input.stage")
+            wait_until(page, lambda: last_step(page, "Loss") > 0)
+            before, stages = last_step(page, "Loss"), int(slider.get_attribute("max") or 0)
+            wait_until(page, lambda: last_step(page, "Loss") > before + 50)
+            wait_until(page, lambda: int(slider.get_attribute("max") or 0) > stages + 1)
+            assert page.locator(".run-title .state").inner_text() == "Training"
+            assert page.evaluate("window.loadedOnce")
+        finally:
+            training.kill()
+
+
+def test_where_no_stream_comes_through_the_server_is_asked(runs: Path, address: str, open_page: Open) -> None:
+    path = build_run(runs / "asked", sick=True)
+    page = open_page(f"{address}#/")
+    page.add_init_script("delete window.EventSource")
+    page.goto(f"{address}?again#/run/{id_of(runs, 'asked')}")
+    wait_until(page, lambda: last_step(page, "Loss") == 299)
+    record = Record(path / "record.sqlite", from_step=300, say=print)
+    for step in range(300, 340):
+        record.add(step, {"loss/mean": math.nan if step == 320 else 0.2, "gradient/norm": 1.0})
+    record.close()
+    wait_until(page, lambda: last_step(page, "Loss") == 339)
+    assert "2 readings are not finite" in (
+        page.locator("figure.chart .overlay").first.get_attribute("aria-label") or ""
+    )
+
+
+def test_every_chart_draws_and_says_what_it_shows(runs: Path, address: str, open_page: Open) -> None:
+    page = open_page(f"{address}#/run/{id_of(runs, 'sound')}", height=2600)
+    wait_until(page, lambda: last_step(page, "Loss") == 299)
+    for title in DRAWN:
+        wait_until(page, lambda title=title: painted(page, title) > 500, 5)
+    figure = page.locator("figure.chart").first
+    assert "lowest" in (figure.locator(".overlay").get_attribute("aria-label") or "")
+    figure.locator("summary").click()
+    figure.locator("tbody tr").nth(14).wait_for()
+
+
+def test_nan_and_refused_updates_are_drawn(runs: Path, address: str, open_page: Open) -> None:
+    sick, sound = (open_page(f"{address}#/run/{id_of(runs, name)}") for name in ("sick", "sound"))
+    counts = []
+    for page in (sick, sound):
+        wait_until(page, lambda page=page: last_step(page, "Loss") == 299)
+        page.mouse.move(2, 2)
+        counts.append(page.locator("figure.chart .plot canvas").first.evaluate(RED))
+    assert counts[0] > 10
+    assert counts[1] == 0
+    assert "1 reading is not finite" in (sick.locator("figure.chart .overlay").first.get_attribute("aria-label") or "")
+
+
+def test_zoom_and_cursor_are_linked_by_mouse_and_by_keyboard(runs: Path, address: str, open_page: Open) -> None:
+    page = open_page(f"{address}#/run/{id_of(runs, 'sound')}", height=1400)
+    wait_until(page, lambda: last_step(page, "Loss") == 299)
+    surface = page.locator("figure.chart .overlay").first
+    box = surface.bounding_box()
+    page.mouse.move(box["x"] + 200, box["y"] + 60)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 400, box["y"] + 60, steps=4)
+    page.mouse.up()
+    shown = page.locator(".toolbar .range")
+    assert re.fullmatch(r"Steps \d+ to \d+", shown.inner_text())
+    wait_until(page, lambda: 0 < last_step(page, "Gradient norm") < 299, 5)
+    surface.dblclick()
+    assert shown.inner_text().startswith("All steps")
+    surface.focus()
+    for key in ("Home", *["ArrowRight"] * 30):
+        page.keyboard.press(key)
+    value = page.locator("figure.chart .legend b").first
+    smoothed = value.inner_text()
+    for key in ("+", "+"):
+        page.keyboard.press(key)
+    wait_until(page, lambda: 0 < last_step(page, "Loss") < 299, 5)
+    assert value.inner_text() == smoothed  # no zoom changes it
+    page.keyboard.press("Shift+ArrowRight")
+    assert shown.inner_text().startswith("Steps")
+    page.keyboard.press("Escape")
+    assert shown.inner_text().startswith("All steps")
+    page.keyboard.press("End")
+    page.keyboard.press("ArrowLeft")
+    assert page.locator(".print .caption").first.inner_text() == "after step 200"  # the one that was drawn by then
+    page.get_by_role("radio", name="time").check(force=True)
+    page.get_by_role("radio", name="whitened").check(force=True)
+    wait_until(page, lambda: "usual" in page.locator("figure.chart .legend").first.inner_text(), 5)
+
+
+def test_the_slider_goes_through_every_stage(runs: Path, address: str, open_page: Open) -> None:
+    page = open_page(f"{address}#/run/{id_of(runs, 'sound')}/samples")
+    slider, caption = page.locator(".samples-main input.stage"), page.locator(".samples-main .caption")
+    slider.focus()
+    page.keyboard.press("Home")
+    seen = [caption.inner_text()]
+    for _ in range(3):
+        page.keyboard.press("ArrowRight")
+        seen.append(caption.inner_text())
+    assert seen == [f"after step {step}" for step in (60, 120, 200, 300)]
+    assert page.locator(".samples-side .caption").first.inner_text() == "after step 300"  # they go along
+    page.keyboard.press("Home")
+    page.get_by_role("button", name="Play the stages of samples").click()
+    wait_until(page, lambda: caption.inner_text() == "after step 300", 5)
+    page.locator(".samples-main .frame").click()
+    page.keyboard.press("ArrowLeft")
+    assert "after step 200" in page.locator("dialog .caption").inner_text()
+    page.keyboard.press("Escape")
+    page.locator("dialog").wait_for(state="detached")
+
+
+def test_cards_tell_what_is_wrong_and_lead_to_the_moment(runs: Path, address: str, open_page: Open) -> None:
+    page = open_page(f"{address}#/run/{id_of(runs, 'sick')}/findings")
+    card = page.get_by_role("article").filter(has_text="Lr: too high")
+    text = card.inner_text()
+    for words in TOLD:
+        assert words in text
+    assert page.locator("article").first.inner_text().startswith("Warning")  # what is still true comes first
+    wait_until(page, lambda: painted(page, "gradient/norm") > 500, 5)
+    card.get_by_role("button", name="Copy the settings").click()
+    card.get_by_text("Copied").wait_for()
+    card.get_by_role("button", name="Show in the charts").click()
+    shown = re.fullmatch(r"Steps (\d+) to (\d+)", page.locator(".toolbar .range").inner_text())
+    assert shown
+    assert int(shown[1]) < 120 < 180 < int(shown[2])
+
+
+def test_a_silent_run_says_so_and_nothing_in_a_name_is_markup(runs: Path, address: str, open_page: Open) -> None:
+    page = open_page(f"{address}#/run/{id_of(runs, 'sick')}")
+    page.get_by_text(re.compile(r"No heartbeat for (\d+ s|\d+ min)")).first.wait_for()
+    assert page.locator("h1").inner_text() == "sick <img src=x onerror=alert(1)>"
+    assert page.locator("img[src=x]").count() == 0
+    page.get_by_role("link", name="Data and settings").click()
+    page.locator(".data-page").get_by_text("<b>x</b>.png").wait_for()
+
+
+def test_runs_are_compared_side_by_side(runs: Path, address: str, open_page: Open) -> None:
+    page = open_page(f"{address}#/")
+    page.get_by_label("Choose sound for comparing").check()
+    page.get_by_label("Choose other for comparing").check()
+    page.get_by_role("link", name="Compare 2 runs").click()
+    page.get_by_text("Settings that differ").wait_for()
+    row = page.locator("table.settings tbody tr").filter(has_text="optimizer.lr")
+    assert row.locator("td").all_inner_texts() == ["0.001", "0.01"]
+    wait_until(page, lambda: last_step(page, "Distance from real images") == 299, 5)
+    slider = page.get_by_label("Stage of all runs")
+    slider.focus()
+    page.keyboard.press("Home")
+    captions = page.locator(".beside .caption")
+    assert captions.all_inner_texts() == ["after step 60"] * 2
+
+
+@pytest.mark.parametrize("theme", ["dark", "light"])
+def test_both_themes_follow_the_system_and_the_choice_is_kept(address: str, open_page: Open, theme: str) -> None:
+    page = open_page(f"{address}#/", theme=theme)
+    ground = "getComputedStyle(document.body).backgroundColor"
+    first = page.evaluate(ground)
+    assert first == {"dark": "rgb(18, 16, 14)", "light": "rgb(248, 245, 240)"}[theme]
+    page.locator("#theme").click()
+    other = page.evaluate(ground)
+    page.reload()
+    assert page.evaluate(ground) == other != first
+
+
+@pytest.mark.parametrize(
+    "place", ["#/", "#/run/ID", "#/run/ID/samples", "#/run/ID/findings", "#/run/ID/data", "#/compare/ID,OTHER"]
+)
+def test_a_narrow_screen_scrolls_only_down(runs: Path, address: str, open_page: Open, place: str) -> None:
+    place = place.replace("ID", id_of(runs, "sick")).replace("OTHER", id_of(runs, "other"))
+    page = open_page(address + place, width=360, height=740, has_touch=True)
+    page.wait_for_timeout(700)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+def test_the_keyboard_reaches_everything(address: str, open_page: Open) -> None:
+    page = open_page(f"{address}#/")
+    page.get_by_text("sound").first.wait_for()
+    reached = []
+    for _ in range(9):
+        page.keyboard.press("Tab")
+        reached.append(page.evaluate("document.activeElement.textContent.trim() || document.activeElement.ariaLabel"))
+    assert reached[0] == "Skip to the content"
+    assert {"Runs", "Compare", "Change to the light theme"} <= set(reached)
+    assert any("for comparing" in each for each in reached)
+
+
+def test_the_report_works_from_a_disk_without_a_network(runs: Path, open_page: Open, tmp_path: Path) -> None:
+    sick = next(path for path in runs.iterdir() if path.name.startswith("sick"))
+    write_report(RunFolder(sick), tmp_path / "report.html")
+    page = open_page((tmp_path / "report.html").as_uri(), offline=True)
+    wait_until(page, lambda: last_step(page, "Loss") == 299)
+    wait_until(page, lambda: painted(page, "Loss by noise level") > 500, 5)
+    page.locator(".print input.stage").focus()
+    page.keyboard.press("Home")
+    assert page.locator(".print .caption").first.inner_text() == "after step 60"
+    wait_until(page, lambda: page.locator(".print .frame img").first.evaluate("image => image.naturalWidth") == 120, 5)
+    page.get_by_role("link", name="Findings").click()
+    page.get_by_role("article").filter(has_text="Lr: too high").get_by_role("button", name="Show in the charts").click()
+    wait_until(page, lambda: last_step(page, "Loss") < 299, 5)
+    assert page.get_by_role("link", name="Compare").count() == 0
+    pages = page.pdf(format="A4")
+    assert pages.startswith(b"%PDF")
+    assert len(pages) > 50_000
+
+
+def test_tabs_of_one_browser_share_one_stream(runs: Path, address: str, browser: Any) -> None:
+    context = browser.new_context()
+    streams = []
+    context.on("request", lambda asked: streams.append(asked.url) if "/api/live" in asked.url else None)
+    for _ in range(3):
+        page = context.new_page()
+        page.goto(f"{address}#/run/{id_of(runs, 'sick')}")
+        page.locator("figure").first.wait_for()
+    page.wait_for_timeout(500)
+    context.close()
+    assert len(streams) == 1

@@ -1,0 +1,44 @@
+"""Every stage keeps its pictures, and the record names them all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from PIL import Image
+
+from safelight.record.history import open_history
+
+
+def test_every_stage_has_its_pictures_in_the_record(train_tiny: Callable[..., Path]) -> None:
+    run = train_tiny("stages", **{"sample.every": 2})
+    with open_history(run / "record.sqlite") as history:
+        found = history.pictures()
+    stages = [(picture.kind, picture.step) for picture in found if picture.kind not in ("timelapse", "contact_sheet")]
+    kinds = ("denoising", "raw_and_averaged", "samples")
+    assert stages == [(kind, step) for step in (2, 4, 6) for kind in kinds]
+    assert [(picture.kind, picture.step) for picture in found if picture.kind not in kinds] == [
+        ("contact_sheet", 0),
+        ("timelapse", 6),
+    ]
+    for picture in found:
+        with Image.open(run / picture.path) as image:
+            assert image.size == (picture.width, picture.height)
+    names = {path.name for path in (run / "samples").iterdir()}
+    assert names == {Path(picture.path).name for picture in found}
+
+
+def test_pictures_of_stages_that_are_given_up_are_drawn_again(train_tiny: Callable[..., Path]) -> None:
+    """A resume cuts the record; what is drawn after it stands there once."""
+    import safelight
+
+    run = train_tiny("again", **{"sample.every": 3, "checkpoint.every": 3})
+    before = [path for path in sorted((run / "checkpoints").iterdir()) if path.name.startswith("step_")]
+    for path in before[1:]:
+        for file in path.iterdir():
+            file.unlink()
+        path.rmdir()
+    safelight.resume(run)
+    with open_history(run / "record.sqlite") as history:
+        assert [picture.step for picture in history.pictures("denoising")] == [3, 6]
+        assert len(history.pictures("contact_sheet")) == len(history.pictures("timelapse")) == 1
