@@ -75,6 +75,7 @@ class Inspection:
         self._sentinel = Sentinel(self._hearing.sentinel)
         self._averaged_sentinel: dict[str, Tensor] = {}
         self._came = torch.tensor(-1.0)
+        self._heard: list[dict[str, float]] = []
         self._stream = Stream(declared.timesteps)
         self._before: Before | None = None
         self._previous: dict[str, Tensor | None] | None = None
@@ -245,7 +246,7 @@ class Inspection:
         pieces: list[Piece] = []
         with torch.no_grad():
             if self._is_glanced(specimens[-1].loss) and (seen := glance(specimens[-1])) is not None:
-                pieces.append(Piece((seen[1],), functools.partial(self._tell_glance, seen[0])))
+                pieces.append(self._piece(seen[1], functools.partial(told_by_glance, seen[0])))
             if self._agenda.is_close:
                 pieces += self._look_closely(specimens)
         if self._before is not None or self._agenda.seen == 0:
@@ -262,6 +263,9 @@ class Inspection:
         self._had_memory = optimizer is not None and any(optimizer.state.values())
         self._sentinel.leave(self._agenda.is_close)
         self._agenda.turn()
+        for found in self._heard:
+            self._agenda.listen(found)
+        self._heard.clear()
         self._calls = 0
         return pieces
 
@@ -284,7 +288,7 @@ class Inspection:
         if scalars:
             device = next(iter(scalars.values())).device
             stacked = torch.stack([value.detach().to(device, torch.float32).reshape(()) for value in scalars.values()])
-            pieces.append(Piece((stacked,), functools.partial(self._tell, tuple(scalars))))
+            pieces.append(self._piece(stacked, functools.partial(_named, tuple(scalars))))
         prints = [prints_of(specimen) for specimen in specimens]
         if names := tuple(prints[0]):
             joined = tuple(torch.cat([each[name].reshape(-1) for each in prints if name in each]) for name in names)
@@ -330,15 +334,18 @@ class Inspection:
             told |= self._ask("network", lambda: look_at_network(model, specimen, timesteps, old))
         return told
 
-    def _tell_glance(self, names: tuple[str, ...], numbers: np.ndarray) -> dict[str, float]:
-        found = told_by_glance(names, numbers)
-        self._agenda.listen(found)
-        return checked(found)
+    def _piece(self, numbers: Tensor, read: Callable[[np.ndarray], dict[str, float]]) -> Piece:
+        """Heard at once where that is free, so that no clock decides when an alarm is given; else with its window."""
+        if numbers.device.type == "cpu":
+            self._heard.append(found := read(numbers.numpy()))
+            return Piece((), lambda: checked(found))
 
-    def _tell(self, names: tuple[str, ...], numbers: np.ndarray) -> dict[str, float]:
-        found = dict(zip(names, numbers.tolist(), strict=True))
-        self._agenda.listen(found)
-        return checked(found)
+        def finish(values: np.ndarray) -> dict[str, float]:
+            found = read(values)
+            self._agenda.listen(found)
+            return checked(found)
+
+        return Piece((numbers,), finish)
 
     def _tell_stream(self, names: tuple[str, ...], *vectors: np.ndarray) -> dict[str, float]:
         """Without the noughts of what did not come back."""
@@ -361,6 +368,10 @@ class Inspection:
 def checked(told: Mapping[str, float]) -> dict[str, float]:
     """By the names that answers of probes have in the record."""
     return {f"{CHECK.name}/{name}": value for name, value in told.items()}
+
+
+def _named(names: tuple[str, ...], numbers: np.ndarray) -> dict[str, float]:
+    return dict(zip(names, numbers.tolist(), strict=True))
 
 
 def _nothing() -> None: ...

@@ -18,6 +18,7 @@ TINY = 1e-12
 ACTIVATIONS = (nn.ReLU, nn.SiLU, nn.GELU, nn.Mish, nn.ELU, nn.LeakyReLU)
 WEIGHED = (nn.Linear, nn.modules.conv._ConvNd, nn.GroupNorm, nn.LayerNorm)
 LOUD = 1e4
+FEW = 24  # numbers that may lie on one side of 0 by chance
 SUNK = -5.0  # below it ReLU and SiLU answer nothing
 
 
@@ -259,6 +260,8 @@ def _bounds(network: nn.Module, call: Call) -> dict[str, float]:
     loud = call.again(network).float()
     if not loud.isfinite().all():
         return {}
+    if loud.numel() < FEW:
+        return {"network/loudest": float(loud.abs().max())}
     signs = torch.sign(loud)
     return {
         "network/loudest": float(loud.abs().max()),

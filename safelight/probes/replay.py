@@ -171,6 +171,7 @@ def replay_gradient(
     told["replay/ratio"] = math.sqrt(max(whole, 0) / max(mine, TINY))
     told["replay/vanished"] = _vanished(ours, theirs)
     told["replay/worst"] = _worst(ours, theirs, mine)
+    told["replay/signs"] = _signs(ours, theirs)
     if earlier:
         last = {name: gradient - earlier[name] for name, gradient in ours.items() if name in earlier}
         told["replay/last_cosine"] = _inner(last, theirs) / max(math.sqrt(_inner(last, last) * whole), TINY)
@@ -283,6 +284,17 @@ def _inner(a: Mapping[str, Tensor | None], b: Mapping[str, Tensor | None]) -> fl
         if x is not None and y is not None:
             total += float((x.float() * y.float()).sum())
     return total
+
+
+def _signs(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor | None]) -> float:
+    """The share of numbers that have the same sign in both: clipping them one by one leaves it alone."""
+    same = both = 0.0
+    for name, mine in ours.items():
+        other = theirs.get(name)
+        if other is not None:
+            product = torch.sign(mine.float()) * torch.sign(other.float())
+            same, both = same + float((product > 0).sum()), both + float((product != 0).sum())
+    return same / both if both else 1.0
 
 
 def _worst(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor | None], whole: float) -> float:

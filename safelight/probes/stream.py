@@ -92,8 +92,9 @@ class Stream:
     def _look_at_times(self, times: np.ndarray) -> dict[str, float]:
         told: dict[str, float] = {}
         if len(times) > 3:
-            told["stream/times_again"] = self._again("times", times)
-            told["stream/times_alike"] = float(len(np.unique(times)) == 1)
+            one = len(np.unique(times)) == 1  # for the whole batch: such come again by chance
+            told["stream/times_again"] = 0.0 if one else self._again("times", times)
+            told["stream/times_alike"] = float(one)
         self._lowest, self._highest = min(self._lowest, times.min()), max(self._highest, times.max())
         if self._timesteps is not None:
             places = np.clip(times * PLACES // self._timesteps, 0, PLACES - 1).astype(np.int64)

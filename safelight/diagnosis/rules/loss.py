@@ -59,6 +59,7 @@ AWAY, WORSE = 2.0, 3.0  # error over the zero predictor's; over the best of the 
 WINDOW = 8
 OVERFLOWS = 1e30  # a squared error of fp32 numbers
 RISEN = 10.0  # times the best and the first loss
+SIGNS = 0.9  # of the numbers have the same sign: 1 in sound gradients, also where numbers are clipped; else 0.5
 ENDLESS = 10.0  # times what a loss below 0 was at first
 LOW, SWING = 0.5, 0.7  # of sound weightings the first cosines are 0.8 to 1, and swings 0.2 to 0.3
 USUAL, FAR_OUT = 24, 8.0  # steps; times the largest of them
@@ -129,6 +130,8 @@ def look_not_of_prediction(case: Case) -> Seen | None:
     plain = is_plain(case)
     asked = np.ones(len(steps), bool) if plain else _first(steps)
     low = (cosines >= AGAINST) & (cosines < (SAME if plain else UNRELATED))
+    signs = dict(zip(*case.check("replay/signs"), strict=True))
+    low &= np.array([signs.get(step, 0.0) < SIGNS for step in steps], bool)
     if plain:  # a single tensor that goes the other way
         worst = dict(zip(*case.check("replay/worst"), strict=True))
         low |= np.array([worst.get(step, 1.0) < AGAINST for step in steps], bool)
