@@ -12,8 +12,9 @@ import numpy as np
 from safelight.config import Config
 from safelight.diagnosis.finding import Evidence
 from safelight.record.notes import Note
-from safelight.vocabulary import CHECK
+from safelight.vocabulary import CHECK, LOSS
 
+LEARNS = 0.95  # of the error of a network that always answers 0
 Test = Callable[[np.ndarray], np.ndarray]
 
 
@@ -105,9 +106,19 @@ class Case:
         steps, numbers = self.check(first)
         if len(numbers) and numbers[-1] < least:
             return Spell(int(steps[-1]), int(steps[-1]), 1, None)
+        # A network that has collapsed answers nothing to anything: that is another disease.
+        if not self._learns():
+            return None
         steps, numbers = self.check(later)
         late = steps >= since
         return spell_of(steps[late], numbers[late] < least)
+
+    def _learns(self) -> bool:
+        """Whether the network is better than one that always answers 0; or, where nobody knows, than it was."""
+        if len(self.check("loss/error")[0]):
+            return self.newest("loss/error") < LEARNS * self.newest("loss/zero")
+        losses = self.series(LOSS.name)[1]
+        return len(losses) > 16 and bool(np.median(losses[-8:]) < LEARNS * np.median(losses[:8]))
 
     def evidence(self, name: str, usual: str | None = None, step: int | None = None) -> Evidence:
         """An answer as it stands in a finding: the last one, or that of a step."""

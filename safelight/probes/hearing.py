@@ -29,7 +29,8 @@ class Hearing:
         self.sentinel = None if self.place is None else named[self.place][1]
         self._head = named[-1][1] if named else None
         self.busy = False  # while the network is called by a probe
-        self.backwards, self._first, self._heard = 0, True, False
+        self.backwards, self._first = 0, True
+        self.cleared = 0  # gradients that came since the last update and were cleared without another
         self._call: Call | None = None
         self._random: Tensor | None = None
         self._came: Tensor | None = None  # the sentinel's gradient as it came out of the backward pass
@@ -59,6 +60,10 @@ class Hearing:
         self._undo.append(self._model.register_forward_pre_hook(before).remove)
         self._undo.append(self._model.register_forward_hook(after, with_kwargs=True).remove)
 
+    def undo_later(self, undo: Callable[[], None]) -> None:
+        """A hook of somebody else that comes off with these."""
+        self._undo.append(undo)
+
     def close(self) -> None:
         undo, self._undo = self._undo, []
         for each in undo:
@@ -81,28 +86,26 @@ class Hearing:
 
     def take_backwards(self) -> int:
         count, self.backwards = self.backwards, 0
-        self._first = True
+        self._first, self.cleared = True, 0
         return count
-
-    def heard_backward(self) -> bool:
-        """Whether gradients came since this was last asked."""
-        heard, self._heard = self._heard, False
-        return heard
 
     def _is_heard(self) -> bool:
         return torch.is_grad_enabled() and not self.busy and not torch.compiler.is_compiling()
 
     def _see_before(self, _: Tensor) -> None:
         """Just before a gradient is added to what is there."""
-        if self._first and not self.busy and self.sentinel is not None:
-            there = self.sentinel.grad
+        if self.busy or self.sentinel is None:
+            return
+        there = self.sentinel.grad
+        if self._first:
             self._carried = torch.zeros(()) if there is None else dense(there).any().float()
             self._first = False
+        elif there is None or (there.device.type == "cpu" and not bool(dense(there).any())):
+            self.cleared += 1
 
     def _see_gradient(self, parameter: Tensor) -> None:
         if self.busy:
             return
-        self._heard = True
         self.backwards += parameter is self._head
         if self._is_close() and parameter.grad is not None:
             norm = dense(parameter.grad).float().norm()

@@ -146,14 +146,18 @@ class Inspection:
     def attach(self, on_call: Callable[[], None] | None = None) -> None:
         """Listens to the network from now on; `on_call` before every call with gradients that is not a probe's."""
         self._hearing.attach(on_call or _nothing, lambda call: self._guarded(lambda: self._on_call(call)))
+        if (optimizer := self.subject.optimizer) is not None:
+            hook = optimizer.register_step_post_hook(lambda *_: self._guarded(self._just_updated))
+            self._hearing.undo_later(hook.remove)
 
     def take_call(self) -> Call | None:
         """The last call of the network, once."""
         return self._hearing.take_call()
 
-    def heard_backward(self) -> bool:
-        """Whether gradients came since this was last asked."""
-        return self._hearing.heard_backward()
+    @property
+    def cleared(self) -> int:
+        """Gradients that came since the last update and were cleared without another."""
+        return self._hearing.cleared
 
     def close(self) -> None:
         self._hearing.close()
@@ -217,6 +221,12 @@ class Inspection:
             if average is not None and place is not None and len(average) == len(self._named):
                 self._averaged_sentinel = self._sentinel.look_at_average(average[place])
 
+    def _just_updated(self) -> None:
+        """Before the loop has its hands on anything again."""
+        optimizer = self.subject.optimizer
+        self._had_memory = optimizer is not None and any(optimizer.state.values())
+        self._sentinel.leave(self._agenda.is_close)
+
     def _look_at_average(self) -> None:
         """Between two updates: what the average was before the last one, what it is now, and what it should follow."""
         old, keep = self._old_average, self._agenda.is_about_average
@@ -259,9 +269,6 @@ class Inspection:
             self._previous = None
         if told:
             pieces.append(Piece((), lambda: checked(told)))
-        optimizer = self.subject.optimizer
-        self._had_memory = optimizer is not None and any(optimizer.state.values())
-        self._sentinel.leave(self._agenda.is_close)
         self._agenda.turn()
         for found in self._heard:
             self._agenda.listen(found)

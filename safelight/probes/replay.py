@@ -261,7 +261,8 @@ def look_at_responses(model: nn.Module, before: Before, specimen: Specimen) -> d
         if bool((differ := values != others).any()):
             plain = call.again(network) if plain is None else plain
             changed = call.with_changes(**{"t" if name == "time" else "labels": others}).again(network)
-            told[f"response/{name}"] = _relative(changed[differ], plain[differ])
+            if bool(plain.isfinite().all()) and bool(plain.any()):
+                told[f"response/{name}"] = _relative(changed[differ], plain[differ])
     return told
 
 

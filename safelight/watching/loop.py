@@ -159,7 +159,6 @@ class Watch:
         self._specimens: list[Specimen] = []
         self._ready: float | None = None  # since when the next batch is waited for
         self._waited, self._passed, self._counted = 0.0, 0.0, 0
-        self._left = 0  # micro-batches whose gradients went without an update
         self._window: list[tuple[int, Tensor | None]] = []  # steps since the last look, with their gradients' norms
         self._last, self._process = time.perf_counter(), os.getpid()
         self._told: set[str] = set()
@@ -266,11 +265,8 @@ class Watch:
         if self._ready is not None:
             self._waited += time.perf_counter() - self._ready
             self._ready = None
-        gone = self._inspection.heard_backward() and all(parameter.grad is None for _, parameter in self._named)
-        if self._specimens and gone:
-            self._left += 1
-            if self._left == LEFT:
-                self._tell_no_update(self._left)
+        if self._specimens and self._inspection.cleared >= LEFT:
+            self._tell_no_update(self._inspection.cleared)
 
     def _tell_no_update(self, batches: int) -> None:
         if "no_update" not in self._told:
@@ -308,7 +304,7 @@ class Watch:
         losses, means = torch.cat(self._losses), torch.cat(self._means)
         times = torch.cat(self._times) if len(self._times) == len(self._losses) else None
         specimens, self._specimens = self._specimens, []
-        self._losses, self._times, self._means, self._left = [], [], [], 0
+        self._losses, self._times, self._means = [], [], []
         seconds, self._last = time.perf_counter() - self._last, time.perf_counter()
         told = {SPEED.name: len(losses) / seconds} | self._tell_waiting(seconds)
         pieces: list[Piece] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from safelight.config.check import TOLD_INITIAL_SHARE, initial_share
-from safelight.diagnosis.case import Case, spell_of
+from safelight.diagnosis.case import Case, Spell, spell_of
 from safelight.diagnosis.finding import Evidence, Fix
 from safelight.diagnosis.rule import Rule, Seen
 from safelight.vocabulary import EMA_DECAY
@@ -39,7 +39,8 @@ def look_too_long_here(case: Case) -> Seen | None:
     if case.config is not None and (planned := look_too_long(case)) is not None:
         return planned
     steps, decays = case.check("average/decay")
-    if len(steps) < LOOKS or (case.check("average/moved")[1][-LOOKS:] == 0).any() or not decays[-1] < 1:
+    rough = case.newest("average/rounding", 0.0) > ROUGH  # steps so small that all of them is rounding say nothing
+    if rough or len(steps) < LOOKS or (case.check("average/moved")[1][-LOOKS:] == 0).any() or not decays[-1] < 1:
         return None
     every = np.log(np.interp(np.arange(steps[0], steps[-1] + 1), steps, np.clip(decays, 1e-6, 1.0)))
     share = float(np.exp(every.sum()))
@@ -61,16 +62,27 @@ def look_too_long_here(case: Case) -> Seen | None:
 
 def look_frozen(case: Case) -> Seen | None:
     """However it is moved, at every update or at one in twenty: between looks that lie so far apart it must be."""
-    spell = case.spell("average/same", lambda numbers: numbers == 1, LOOKS)
-    if spell is None or spell.last - spell.first < SPARSE or case.newest("average/coarse", 0.0) == 1:
+    if case.config is not None:  # safelight's own moves with every update
+        spell = case.spell("average/moved", lambda numbers: numbers == 0, LOOKS)
+    else:
+        spell = case.spell("average/same", lambda numbers: numbers == 1, LOOKS)
+        if spell is not None and (spell.last - spell.first < SPARSE or not _moves(case, spell)):
+            return None  # moved at few updates only; or the tensor that is watched for all never moves itself
+    if spell is None or case.newest("average/coarse", 0.0) == 1:
         return None
     return Seen(
         spell.first,
-        f"The average stood still for {spell.last - spell.first:,} updates, and the weights did not.",
+        f"The average stood still at {spell.looks} looks, from step {spell.first:,} to step {spell.last:,}, and the "
+        "weights did not.",
         (case.evidence("average/same", "0", spell.last), case.evidence("average/distance", None, spell.last)),
         ("a long average: it moves a little at every update",),
         over=spell.over,
     )
+
+
+def _moves(case: Case, spell: Spell) -> bool:
+    steps, moved = case.check("sentinel/moved")
+    return bool((moved[(steps >= spell.first) & (steps <= spell.last)] > 0).any())
 
 
 def look_low_precision(case: Case) -> Seen | None:
@@ -104,7 +116,7 @@ def look_not_average(case: Case) -> Seen | None:
     late = steps > 2 * ENOUGH
     strange = (left > 0.1) | (decays < -0.01) | (decays > 1.001) | (late & (decays < 0.05))
     rounding = case.check("average/rounding")[1]
-    if len(rounding) == len(strange):  # steps so small that all of them is rounding say nothing
+    if len(rounding) == len(strange):
         strange &= rounding < ROUGH
     # Late looks are far apart, so that two of them are many updates.
     spell = spell_of(steps, strange, LOOKS) or spell_of(steps[late], strange[late], 2)

@@ -10,6 +10,7 @@ from safelight.diagnosis.rule import Rule, Seen
 from safelight.vocabulary import LEARNING_RATE
 
 WORSE = 1.25  # error after the update over that before, on its own batch; sound runs have 0.86 to 1.05
+AWFUL = 1e3  # times the error of before
 NOTHING, MUCH = 0.98, 0.999  # an update that gains less than the first, where a hundredfold one gains more
 STRAIGHT = 5.0  # times more gain by a hundredfold update than by a tenfold one: the loss still falls in a straight line
 UNLEARNT = 0.6  # error over that of the zero predictor: above it, there is something left to learn
@@ -21,14 +22,13 @@ def look_too_high(case: Case) -> Seen | None:
     """The update makes the error on the very samples it was made from larger, and a tenth of it would not."""
     steps, whole = case.check("search/1")
     _, tenth = case.check("search/0.1")
-    if len(whole) < 2:
-        return None
     bad = ~(whole <= WORSE) & ~(whole < 1.1 * np.minimum(tenth, 1.0))
     _, rates = case.check("search/rate")
     pairs = np.flatnonzero(bad[1:] & bad[:-1]) + 1 if len(bad) > 1 else np.zeros(0, np.int64)
     # One very bad update is enough where the rate went on rising after it.
     rising = [i for i in np.flatnonzero(whole > 2 * WORSE) if rates[i:].max() > 1.2 * rates[i] and bad[i]]
-    hits = sorted({*pairs.tolist(), *map(int, rising)})
+    awful = np.flatnonzero(bad & ~(whole < AWFUL))  # also not finite: after one such update there may be no other look
+    hits = sorted({*pairs.tolist(), *map(int, rising), *map(int, awful)})
     if not hits:
         return None
     first, last = int(steps[max(0, hits[0] - 1) if hits[0] in pairs else hits[0]]), hits[-1]
