@@ -318,7 +318,7 @@ def measure_tabs(browser: Any, root: Path, sizes: Sizes, tabs: int = 10) -> list
     config = fit_to_data(config, images)
     with contextlib.ExitStack() as stack:
         path = root / "training"
-        *_, seen = trainer(stack, path, build(config, images, lambda _: None))
+        *_, seen = trainer(stack, path, *(build(config, images, lambda _: None) for _ in range(2)))
         folder = RunFolder(path)
         folder.report(status="training", step=0, steps=100_000, created=time.time())
         counter = iter(range(10**9))

@@ -131,15 +131,12 @@ class Case:
 
 
 def spell_of(steps: np.ndarray, hits: np.ndarray, least: int = 1) -> Spell | None:
-    found: Spell | None = None
-    begin: int | None = None
-    for place in range(len(steps) + 1):
-        hit = place < len(steps) and bool(hits[place])
-        if hit and begin is None:
-            begin = place
-        elif not hit and begin is not None:
-            if place - begin >= least:
-                over = int(steps[place]) if place < len(steps) else None
-                found = Spell(int(steps[begin]), int(steps[place - 1]), place - begin, over)
-            begin = None
-    return found
+    """The last time in which at least `least` looks in a row were hits."""
+    edges = np.diff(np.concatenate([[0], np.asarray(hits, bool)[: len(steps)].astype(np.int8), [0]]))
+    begins, ends = np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)
+    long = np.flatnonzero(ends - begins >= least)
+    if not len(long):
+        return None
+    begin, end = int(begins[long[-1]]), int(ends[long[-1]])
+    over = int(steps[end]) if end < len(steps) else None
+    return Spell(int(steps[begin]), int(steps[end - 1]), end - begin, over)

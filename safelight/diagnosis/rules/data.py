@@ -129,16 +129,19 @@ def change_of(numbers: np.ndarray) -> int | None:
     count = len(numbers)
     if count < BEFORE + AFTER or not np.isfinite(numbers).all():
         return None
-    best, found = 0.0, None
-    for place in range(BEFORE, count - AFTER + 1):
-        left, right = numbers[:place], numbers[place:]
-        within = max(float(np.std(left)), 1e-6 * (1 + abs(float(np.mean(left)))))
-        apart = abs(float(np.mean(right)) - float(np.mean(left))) / within
-        # Every batch after the change must lie beyond every batch before it: a drift does not do that.
-        beyond = right.min() > left.max() or right.max() < left.min()
-        if beyond and apart > max(best, CERTAIN / 2):
-            best, found = apart, place
-    return found
+    numbers = numbers.astype(np.float64) - float(numbers[0])
+    places = np.arange(BEFORE, count - AFTER + 1)
+    sums, squares = np.cumsum(numbers), np.cumsum(np.square(numbers))
+    left, right = sums[places - 1] / places, (sums[-1] - sums[places - 1]) / (count - places)
+    spread = np.sqrt(np.maximum(squares[places - 1] / places - np.square(left), 0.0))
+    within = np.maximum(spread, 1e-6 * (1 + np.abs(left)))
+    apart = np.abs(right - left) / within
+    # Every batch after the change must lie beyond every batch before it: a drift does not do that.
+    low, high = np.minimum.accumulate(numbers), np.maximum.accumulate(numbers)
+    later_low, later_high = np.minimum.accumulate(numbers[::-1])[::-1], np.maximum.accumulate(numbers[::-1])[::-1]
+    beyond = (later_low[places] > high[places - 1]) | (later_high[places] < low[places - 1])
+    apart = np.where(beyond, apart, 0.0)
+    return int(places[np.argmax(apart)]) if apart.max() > CERTAIN / 2 else None
 
 
 def look_same_batch(case: Case) -> Seen | None:

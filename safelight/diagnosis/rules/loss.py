@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from safelight.diagnosis.case import Case, Spell, spell_of
 from safelight.diagnosis.finding import Evidence, Fix
@@ -287,12 +288,12 @@ def spikes_of(case: Case) -> tuple[int, float, bool] | None:
 
 def _beyond(numbers: np.ndarray, factor: float) -> np.ndarray:
     """Places of numbers that many times exceed the largest of those just before them."""
-    found = []
-    for place in range(USUAL, len(numbers)):
-        before = numbers[place - USUAL : place]
-        if np.isfinite(before).all() and before.max() > 0 and numbers[place] > factor * before.max():
-            found.append(place)
-    return np.array(found, np.int64)
+    if len(numbers) <= USUAL:
+        return np.zeros(0, np.int64)
+    highest = sliding_window_view(numbers[:-1], USUAL).max(1)  # NaN where one of them is
+    with np.errstate(invalid="ignore"):
+        odd = np.isfinite(highest) & (highest > 0) & (numbers[USUAL:] > factor * highest)
+    return np.flatnonzero(odd) + USUAL
 
 
 def _look_rising(case: Case) -> Seen | None:
@@ -301,7 +302,7 @@ def _look_rising(case: Case) -> Seen | None:
     if len(losses) < 4 * WINDOW or not (losses[np.isfinite(losses)] > 0).all():
         return None
     losses = np.nan_to_num(losses, nan=np.inf)
-    smooth = np.array([np.median(losses[i - WINDOW : i]) for i in range(WINDOW, len(losses) + 1)])
+    smooth = np.median(sliding_window_view(losses, WINDOW), axis=1)
     best, begin = float(smooth.min()), float(smooth[0])
     if not smooth[-1] > RISEN * max(best, begin):
         return None
@@ -324,7 +325,7 @@ def look_diverged(case: Case) -> Seen | None:
     if len(steps) < 3 * WINDOW:
         return None
     ratios = errors / np.maximum(zeros, 1e-12)
-    smooth = np.array([np.median(ratios[i - WINDOW : i]) for i in range(WINDOW, len(ratios) + 1)])
+    smooth = np.median(sliding_window_view(ratios, WINDOW), axis=1)
     best = np.minimum.accumulate(smooth)
     bad = ~(smooth < AWAY) & ~(smooth < WORSE * best)
     if not bad[-1]:
