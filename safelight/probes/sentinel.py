@@ -34,6 +34,8 @@ class Sentinel:
         """After an update: what is there now must still be there at the next one. On a device that has to be waited
         for, only at steps that are looked at closely."""
         p = self._parameter
+        if not closely:
+            self._last = None  # the next gradient has no neighbour
         self._left = None if p is None or not (closely or p.device.type == "cpu") else p.detach().clone()
 
     def look_between(self) -> float | None:
@@ -53,7 +55,6 @@ class Sentinel:
     def look(self) -> dict[str, Tensor]:
         """Just after it."""
         if self._parameter is None or self._before is None:
-            self._last = None  # the next gradient has no neighbour
             return {}
         (old, grad), self._before = self._before, None
         found = {"sentinel/moved": 1 - (self._parameter.detach() == old).all().float()}
