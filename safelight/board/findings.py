@@ -12,11 +12,13 @@ from safelight.board.state import Standing
 from safelight.config.resolve import types_of_fields
 from safelight.diagnosis import diagnose
 from safelight.diagnosis.finding import ORDER
+from safelight.diagnosis.rules import RULES
 from safelight.errors import SafelightError
 from safelight.record.history import History
 from safelight.run import RunFolder
 
 Answers = list[dict[str, Any]] | None
+TITLES = {rule.code: rule.title for rule in RULES}
 MOST, LARGEST_ASKED = 200, 64 << 20  # bytes of a record whose rules are asked again, about a second
 ANSWERS = {  # the acts of heal, and the families of findings that each answers
     "lower-rate": {"loss", "lr", "optimizer"},
@@ -80,6 +82,7 @@ def card(found: dict[str, Any], run: RunFolder, journal: Sequence[dict[str, Any]
     ruled_out = found.get("ruled_out")
     return {
         "code": text(found.get("code"), 20) or "",
+        "title": TITLES.get(text(found.get("code"), 20) or ""),
         "cause": cause,
         "subsystem": cause.partition(".")[0],
         "severity": severity if severity in ORDER else "info",

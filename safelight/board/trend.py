@@ -111,6 +111,7 @@ def distance_of(history: History) -> list[float | int | None] | None:
 
 
 def _with_error(value: float, error: float) -> str:
-    """31 ± 2: as many digits as the error allows."""
-    places = 0 if error <= 0 else max(0, -math.floor(math.log10(error)))
-    return f"{value:.{min(places, 4)}f} ± {error:.{min(places, 4)}f}"
+    """31 ± 2, 0.05 ± 0.15: as many digits as the error allows, one more where it begins with a 1."""
+    size = math.floor(math.log10(error)) if error > 0 else 0
+    places = min(max(0, (error < 2 * 10.0**size) - size), 4)
+    return f"{value:.{places}f} ± {error:.{places}f}"

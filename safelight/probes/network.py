@@ -18,7 +18,6 @@ TINY = 1e-12
 ACTIVATIONS = (nn.ReLU, nn.SiLU, nn.GELU, nn.Mish, nn.ELU, nn.LeakyReLU)
 WEIGHED = (nn.Linear, nn.modules.conv._ConvNd, nn.GroupNorm, nn.LayerNorm)
 LOUD = 1e4
-FEW = 24  # numbers that may lie on one side of 0 by chance
 SUNK = -5.0  # below it ReLU and SiLU answer nothing
 
 
@@ -258,14 +257,13 @@ def _bounds(network: nn.Module, call: Call) -> dict[str, float]:
     assert isinstance(weight, Tensor)
     weight.copy_(torch.randn(weight.shape, generator=torch.Generator().manual_seed(3)).to(weight) * LOUD)
     loud = call.again(network).float()
-    if not loud.isfinite().all():
+    weight.neg_()  # an answer that may have any sign turns with it
+    both = torch.cat([loud, call.again(network).float()])
+    if not both.isfinite().all():
         return {}
-    if loud.numel() < FEW:
-        return {"network/loudest": float(loud.abs().max())}
-    signs = torch.sign(loud)
     return {
         "network/loudest": float(loud.abs().max()),
-        "network/one_sided": float(((signs >= 0).all() | (signs <= 0).all()).float()),
+        "network/one_sided": float(((both >= 0).all() | (both <= 0).all()).float()),
     }
 
 

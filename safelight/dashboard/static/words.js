@@ -19,10 +19,11 @@ export function number(value) {
   return String(Number(value.toPrecision(4))).replace("-", "−");
 }
 
-/** With its error: as many digits as the error allows. @param {number} value @param {number | null} error */
+/** With its error: as many digits as the error allows, one more where it begins with a 1. @param {number} value @param {number | null} error */
 export function measured(value, error) {
   if (!error) return number(value);
-  const digits = Math.min(6, Math.max(0, 1 - Math.floor(Math.log10(error))));
+  const size = Math.floor(Math.log10(error));
+  const digits = Math.min(6, Math.max(0, (error < 2 * 10 ** size ? 1 : 0) - size));
   return `${value.toFixed(digits)} ± ${error.toFixed(digits)}`;
 }
 

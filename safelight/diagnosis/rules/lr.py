@@ -33,16 +33,16 @@ def look_too_high(case: Case) -> Seen | None:
         return None
     first, last = int(steps[max(0, hits[0] - 1) if hits[0] in pairs else hits[0]]), hits[-1]
     over = int(steps[last + 1]) if last + 1 < len(steps) and not rising else None
-    rate = case.newest("search/rate")
-    better = next((k for k in (0.3, 0.1) if case.newest(f"search/{k:g}", 9.0) < 1.0), 0.03)
+    rate = float(rates[last])
+    better = next((k for k in (0.3, 0.1) if case.check(f"search/{k:g}")[1][last] < 1.0), 0.03)
     return Seen(
         first,
         f"An update raises the error on its own batch {float(whole[last]):.3g} times; a step of {better:g} times its "
         "length would not.",
         (
-            case.evidence("search/1", "below 1.05"),
-            case.evidence("search/0.1", "below 1"),
-            Evidence(LEARNING_RATE.name, rate, (int(steps[-1]), int(steps[-1]))),
+            case.evidence("search/1", "below 1.05", int(steps[last])),
+            case.evidence("search/0.1", "below 1", int(steps[last])),
+            Evidence(LEARNING_RATE.name, float(rates[last]), (int(steps[last]), int(steps[last]))),
         ),
         ("a hard batch: error before and after are those of the same samples with the same noise",),
         confidence=0.99,

@@ -41,7 +41,7 @@ export class Findings {
   _card(finding, run) {
     const words = h("button.button", { type: "button", on: { click: () => this._visit(finding.step, finding.over ?? null) } }, "Show in the charts");
     return h("article.card", { class: `card ${finding.severity}`, "aria-label": finding.cause },
-      h("header", h("span.severity", { class: `severity ${finding.severity}` }, capital(finding.severity)), h("h2", causeWords(finding.cause)), h("code.faint", finding.code)),
+      h("header", h("span.severity", { class: `severity ${finding.severity}` }, capital(finding.severity)), h("h2", finding.title ?? causeWords(finding.cause)), h("code.faint", finding.code)),
       h("p.summary", finding.summary),
       h("p.since", sinceWords(finding), words),
       this._evidence(finding, run),
