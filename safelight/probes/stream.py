@@ -14,7 +14,7 @@ from safelight.probes.specimen import Specimen
 REMEMBERED = 4096  # steps whose prints are kept
 PLACES = 64  # parts of the range of timesteps
 TOLD_EVERY, OFTEN = 16, 4  # looks between tellings of what is counted, at first and later
-RECENT = 16  # looks
+RECENT = 8  # looks
 
 
 def prints_of(specimen: Specimen) -> dict[str, Tensor]:
