@@ -262,7 +262,8 @@ def test_the_report_works_from_a_disk_without_a_network(runs: Path, open_page: O
     assert page.locator(".print .caption").first.inner_text() == "after step 60"
     wait_until(page, lambda: page.locator(".print .frame img").first.evaluate("image => image.naturalWidth") == 120, 5)
     page.get_by_role("link", name="Findings").click()
-    page.get_by_role("article").filter(has_text="A learning rate that is too high").get_by_role("button", name="Show in the charts").click()
+    card = page.get_by_role("article").filter(has_text="A learning rate that is too high")
+    card.get_by_role("button", name="Show in the charts").click()
     wait_until(page, lambda: last_step(page, "Loss") < 299, 5)
     assert page.get_by_role("link", name="Compare").count() == 0
     pages = page.pdf(format="A4")

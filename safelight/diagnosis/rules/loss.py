@@ -113,8 +113,10 @@ def _look_below_zero(case: Case) -> Seen | None:
 
 def look_sign(case: Case) -> Seen | None:
     steps, cosines = _replayed(case)
-    asked = _first(steps) | _is_error(case, steps)
-    spell = spell_of(steps[asked], cosines[asked] < AGAINST, 2)
+    plain = _is_error(case, steps)  # then one look is enough
+    asked = _first(steps) | plain
+    against = cosines < AGAINST
+    spell = spell_of(steps[plain], against[plain]) or spell_of(steps[asked], against[asked], 2)
     if spell is None:
         return _look_below_zero(case)
     return Seen(
@@ -163,7 +165,7 @@ def look_detached(case: Case) -> Seen | None:
     _, came = case.check("replay/came")
     if len(steps) and len(came) >= len(steps):
         came = came[: len(steps)]
-        spell = spell_of(steps, ~(norms > 0) & (own > 0) & (came < 0), 2)
+        spell = spell_of(steps, ~(norms > 0) & (own > 0) & (came < 0))
         if spell is not None:
             return _detached(spell.first, f"though the error of the prediction has one of {float(own[-1]):.3g}")
     steps, norms = case.series(GRADIENT_NORM.name)

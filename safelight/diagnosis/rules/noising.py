@@ -129,7 +129,7 @@ def look_not_normal(case: Case) -> Seen | None:
 
 def look_noise_repeated(case: Case) -> Seen | None:
     for name, words in (("noise/between", "all samples of a batch"), ("noise/within", "all pixels of an image")):
-        spell = case.spell(name, lambda numbers: numbers < 1e-6, 2)
+        spell = case.spell(name, lambda numbers: numbers < 1e-6)
         if spell is not None:
             return Seen(spell.first, f"One draw of noise is used for {words}.", (case.evidence(name, "1", spell.last),),
                         over=spell.over)  # fmt: skip

@@ -329,7 +329,7 @@ RULES = (
         misses="",
         fix="maximize=False, and a learning rate above 0.",
         look=look_maximize,
-        yields=("loss.sign",),
+        yields=("loss.sign", "precision.transient", "clipping.outlier"),
     ),
     Rule(
         code="OPT006",
