@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -354,7 +354,10 @@ def take(seen: Contender, folder: RunFolder, counter: Iterator[int], steps: int)
 def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a little of everything, to see whether it works")
-    sizes = QUICK if parser.parse_args(words).quick else Sizes()
+    parser.add_argument("--rounds", type=int, help="of training with and without tabs")
+    given = parser.parse_args(words)
+    sizes = QUICK if given.quick else Sizes()
+    sizes = sizes if given.rounds is None else replace(sizes, rounds=given.rounds)
     with tempfile.TemporaryDirectory() as temporary:
         root = Path(temporary)
         folder = RunFolder(root / "long" / "run")
