@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from safelight.record.facts import spelled
+
 Severity = Literal["error", "warning", "info"]
 Safety = Literal["safe", "unsafe", "manual"]
 ORDER: tuple[Severity, ...] = ("error", "warning", "info")
@@ -54,4 +56,4 @@ class Finding:
     def to_json(self) -> dict[str, Any]:
         found = asdict(self)
         found["subsystem"] = self.subsystem
-        return found
+        return spelled(found)

@@ -14,16 +14,17 @@ def encode(facts: Mapping[str, Any]) -> str:
         return json.dumps(facts, default=str, allow_nan=False)
     except (TypeError, ValueError, RecursionError):
         try:
-            return json.dumps(_spell(facts), default=str)
+            return json.dumps(spelled(facts), default=str)
         except (TypeError, ValueError, RecursionError):
             return json.dumps({"text": repr(facts)})
 
 
-def _spell(value: Any) -> Any:
+def spelled(value: Any) -> Any:
+    """The same, with words for what is not finite."""
     if isinstance(value, Mapping):
-        return {str(key): _spell(each) for key, each in value.items()}
+        return {str(key): spelled(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [_spell(each) for each in value]
+        return [spelled(each) for each in value]
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     return value
