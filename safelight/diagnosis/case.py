@@ -14,6 +14,8 @@ from safelight.diagnosis.finding import Evidence
 from safelight.record.notes import Note
 from safelight.vocabulary import CHECK, LOSS
 
+NOTHING = 1e-6  # change of an output over its length; sound networks have 0.01 to 0.1 after four updates
+AWAKE = 16  # updates after which zero layers on the way have moved
 LEARNS = 0.95  # of the error of a network that always answers 0
 Test = Callable[[np.ndarray], np.ndarray]
 
@@ -101,17 +103,17 @@ class Case:
         steps, numbers = self.check(name)
         return spell_of(steps, test(numbers), least)
 
-    def silent(self, first: str, later: str, least: float, since: int) -> Spell | None:
-        """Where the first answer of one probe is next to nothing, or the last ones of another from a step on are."""
+    def silent(self, first: str, later: str) -> Spell | None:
+        """Where the first answer of one probe is next to nothing, or the last ones of another are."""
         steps, numbers = self.check(first)
-        if len(numbers) and numbers[-1] < least:
+        if len(numbers) and numbers[-1] < NOTHING:
             return Spell(int(steps[-1]), int(steps[-1]), 1, None)
         # A network that has collapsed answers nothing to anything: that is another disease.
         if not self._learns():
             return None
         steps, numbers = self.check(later)
-        late = steps >= since
-        return spell_of(steps[late], numbers[late] < least)
+        late = steps >= AWAKE
+        return spell_of(steps[late], numbers[late] < NOTHING)
 
     def _learns(self) -> bool:
         """Whether the network is better than one that always answers 0; or, where nobody knows, than it was."""

@@ -29,7 +29,7 @@ class Hearing:
         self.sentinel = None if self.place is None else named[self.place][1]
         self._head = named[-1][1] if named else None
         self.busy = False  # while the network is called by a probe
-        self.backwards, self._first = 0, True
+        self._backwards, self._first = 0, True
         self.cleared = 0  # gradients that came since the last update and were cleared without another
         self._call: Call | None = None
         self._random: Tensor | None = None
@@ -85,7 +85,7 @@ class Hearing:
         return {} if carried is None else {"sentinel/carried": carried}
 
     def take_backwards(self) -> int:
-        count, self.backwards = self.backwards, 0
+        count, self._backwards = self._backwards, 0
         self._first, self.cleared = True, 0
         return count
 
@@ -106,7 +106,7 @@ class Hearing:
     def _see_gradient(self, parameter: Tensor) -> None:
         if self.busy:
             return
-        self.backwards += parameter is self._head
+        self._backwards += parameter is self._head
         if self._is_close() and parameter.grad is not None:
             norm = dense(parameter.grad).float().norm()
             self._came = norm if self._came is None else torch.maximum(self._came, norm.to(self._came.device))

@@ -178,8 +178,9 @@ def told_by_glance(names: tuple[str, ...], numbers: np.ndarray) -> dict[str, flo
     """On the host: `finite/…` only where something is not."""
     seen = dict(zip(names, numbers.astype(np.float64).tolist(), strict=True))
     found = {name: seen[name] ** 2 for name in ("loss/error", "loss/zero") if name in seen}
-    found |= {name: seen[name] for name in ("loss/told",) if name in seen}
-    found |= {"batch/reach": seen["reach/x0"]} if "reach/x0" in seen else {}
+    for name, reading in (("loss/told", "loss/told"), ("reach/x0", "batch/reach")):
+        if name in seen:
+            found[reading] = seen[name]
     for name, reach in seen.items():
         if name.startswith("reach/") and not math.isfinite(reach):
             found[f"finite/{name.removeprefix('reach/')}"] = 0.0

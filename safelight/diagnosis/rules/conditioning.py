@@ -7,15 +7,13 @@ import numpy as np
 from safelight.diagnosis.case import Case, spell_of
 from safelight.diagnosis.rule import Rule, Seen
 
-SILENT = 1e-6  # change of the output over its length; sound networks have 0.1 after four updates
 MOSTLY = 0.7  # of the labels: a tenth to a half is left out on purpose
-AWAKE = 16  # updates after which zero layers on the way have moved
 ENOUGH = 400  # draws without the extra label: with 5 % of labels dropped, chance has 1e-9
 LATE, LEARNT, SMALL = 60, 0.6, 0.05  # steps; share of the zero predictor's loss; share of the loss
 
 
 def look_ignored(case: Case) -> Seen | None:
-    spell = case.silent("network/label_response", "response/labels", SILENT, AWAKE)
+    spell = case.silent("network/label_response", "response/labels")
     if spell is None:
         return None
     return Seen(

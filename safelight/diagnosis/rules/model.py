@@ -12,8 +12,6 @@ from safelight.vocabulary import CHECK, GRADIENT_NORM, GRADIENT_PART
 LOUD = 4.0  # times the zero predictor; sound networks begin at 1 to 1.5
 BOUND = 20.0  # of an output whose last layer was made 10,000 times as strong; sound ones have 100,000
 SILENT, DROPPED, UNUSED = 0.5, 0.6, 0.2
-NOTHING = 1e-6  # change of the output over its length; sound networks have 0.01 after four updates
-AWAKE = 16  # updates after which zero layers on the way have moved
 COLLIDED = 0.9  # cosine; sines of 64 numbers have 0 between the first and the last timestep
 
 ENOUGH = 8  # steps: an output layer of zeros sends no gradient down in the first step, and a little in the second
@@ -120,7 +118,7 @@ def look_dropout(case: Case) -> Seen | None:
 
 
 def look_blind(case: Case) -> Seen | None:
-    spell = case.silent("network/time_response", "response/time", NOTHING, AWAKE)
+    spell = case.silent("network/time_response", "response/time")
     if spell is None:
         return None
     return Seen(
