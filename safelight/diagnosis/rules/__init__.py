@@ -19,6 +19,7 @@ from safelight.diagnosis.rules import (
     sampler,
     scale,
     schedule,
+    spikes,
     system,
     target,
 )
@@ -31,6 +32,7 @@ RULES: tuple[Rule, ...] = (
     *noising.RULES,
     *target.RULES,
     *loss.RULES,
+    *spikes.RULES,
     *model.RULES,
     *optimizer.RULES,
     *lr.RULES,

@@ -1,9 +1,8 @@
-"""Losses that are not finite, not of this prediction, or run away."""
+"""Losses that are not finite, or not of this prediction."""
 
 from __future__ import annotations
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 
 from safelight.diagnosis.case import Case, Spell, spell_of
 from safelight.diagnosis.finding import Evidence, Fix
@@ -56,14 +55,10 @@ def look_nonfinite(case: Case) -> Seen | None:
 
 AGAINST, UNRELATED = -0.5, 0.1  # cosine with the gradient of the squared error; L1 and weighted losses have 0.5 to 1
 SAME = 0.7  # the same of a loss that is the squared error: 1 in fp32, 0.99 in bf16, 0.89 where numbers are clipped
-AWAY, WORSE = 2.0, 3.0  # error over the zero predictor's; over the best of the run
-WINDOW = 8
 OVERFLOWS = 1e30  # a squared error of fp32 numbers
-RISEN = 10.0  # times the best and the first loss
 SIGNS = 0.9  # of the numbers have the same sign: 1 in sound gradients, also where numbers are clipped; else 0.5
 ENDLESS = 10.0  # times what a loss below 0 was at first
 LOW, SWING = 0.5, 0.7  # of sound weightings the first cosines are 0.8 to 1, and swings 0.2 to 0.3
-USUAL, FAR_OUT = 24, 8.0  # steps; times the largest of them
 
 
 def _replayed(case: Case) -> tuple[np.ndarray, np.ndarray]:
@@ -234,114 +229,6 @@ def look_weighting(case: Case) -> Seen | None:
     )
 
 
-def look_spike(case: Case) -> Seen | None:
-    """A gradient far beyond all of before, while images and error of that very step were as usual."""
-    found = spikes_of(case)
-    if found is None:
-        return None
-    step, factor, by_batch = found
-    if by_batch:
-        return None
-    return Seen(
-        step,
-        f"At step {step:,} the gradient was {factor:.3g} times the largest of the steps before, while the error of the "
-        "batch was as usual: it is not the batch's gradient. A bit flipped, or something wrote into it.",
-        (Evidence(GRADIENT_NORM.name, factor, (step, step), "1"),),
-        ("a hard batch: its error was as usual",),
-        confidence=0.99,
-    )
-
-
-def look_outliers(case: Case) -> Seen | None:
-    """Batches that are far from all others, by their images or by their error."""
-    steps, reach = case.check("batch/reach")
-    odd = np.flatnonzero(reach > 4 * np.median(reach)) if len(reach) >= USUAL else np.zeros(0, np.int64)
-    odd = odd if len(odd) < 0.2 * len(reach) else odd[:0]
-    found = spikes_of(case)
-    if not len(odd) and (found is None or not found[2]):
-        return None
-    step = int(steps[odd[0]]) if len(odd) else (found[0] if found is not None else 0)
-    count = len(odd) or 1
-    return Seen(
-        step,
-        f"{count} batch{'es' * (count != 1)} stood far out from all others, first at step {step:,}: images or errors "
-        f"many "
-        "times as large as usual, which one update carries into every weight.",
-        (case.evidence("batch/reach", "as in other batches", step), case.evidence("loss/error", "as usual", step)),
-        ("images that have changed for good: the batches after it are as before",),
-        confidence=0.99,
-    )
-
-
-def spikes_of(case: Case) -> tuple[int, float, bool] | None:
-    """(step, factor, whether the batch's own error was far out too) of the first gradient beyond all before."""
-    steps, norms = case.series(GRADIENT_NORM.name)
-    odd = _beyond(norms, FAR_OUT)
-    if not len(odd):
-        return None
-    place = int(odd[0])
-    places, losses = case.series(LOSS.name)
-    mine = int(np.searchsorted(places, steps[place]))
-    if mine >= len(losses) or mine < USUAL or places[mine] != steps[place]:
-        return None
-    by_batch = not losses[mine] < 3 * losses[mine - USUAL : mine].max()
-    return int(steps[place]), float(norms[place] / norms[max(0, place - USUAL) : place].max()), by_batch
-
-
-def _beyond(numbers: np.ndarray, factor: float) -> np.ndarray:
-    """Places of numbers that many times exceed the largest of those just before them."""
-    if len(numbers) <= USUAL:
-        return np.zeros(0, np.int64)
-    highest = sliding_window_view(numbers[:-1], USUAL).max(1)  # NaN where one of them is
-    with np.errstate(invalid="ignore"):
-        odd = np.isfinite(highest) & (highest > 0) & (numbers[USUAL:] > factor * highest)
-    return np.flatnonzero(odd) + USUAL
-
-
-def _look_rising(case: Case) -> Seen | None:
-    """Where nothing but the loss is known: it has left where it was and where it began, many times over, for good."""
-    steps, losses = case.series(LOSS.name)
-    if len(losses) < 4 * WINDOW or not (losses[np.isfinite(losses)] > 0).all():
-        return None
-    losses = np.nan_to_num(losses, nan=np.inf)
-    smooth = np.median(sliding_window_view(losses, WINDOW), axis=1)
-    best, begin = float(smooth.min()), float(smooth[0])
-    if not smooth[-1] > RISEN * max(best, begin):
-        return None
-    first = int(steps[WINDOW - 1 + int(np.flatnonzero(smooth <= RISEN * max(best, begin))[-1])])
-    return Seen(
-        first,
-        f"The loss is {float(smooth[-1]):.3g}; it began at {begin:.3g} and had been {best:.3g}. The training has run "
-        "away.",
-        (Evidence(LOSS.name, float(smooth[-1]), (first, int(steps[-1]))),),
-        ("hard batches: it stays so",),
-        confidence=0.99,
-    )
-
-
-def look_diverged(case: Case) -> Seen | None:
-    steps, errors = case.check("loss/error")
-    _, zeros = case.check("loss/zero")
-    if not len(steps):
-        return _look_rising(case)
-    if len(steps) < 3 * WINDOW:
-        return None
-    ratios = errors / np.maximum(zeros, 1e-12)
-    smooth = np.median(sliding_window_view(ratios, WINDOW), axis=1)
-    best = np.minimum.accumulate(smooth)
-    bad = ~(smooth < AWAY) & ~(smooth < WORSE * best)
-    if not bad[-1]:
-        return None
-    first = int(steps[WINDOW - 1 + np.flatnonzero(~bad)[-1]]) if (~bad).any() else int(steps[0])
-    return Seen(
-        first,
-        f"The error is {float(smooth[-1]):.3g} times that of a model which always answers 0; it had been "
-        f"{float(best[-1]):.3g}. The training has run away.",
-        (Evidence(f"{CHECK.name}/loss/error", float(errors[-1]), (first, int(steps[-1]))),),
-        confidence=0.99,
-    )
-
-
 RULES = (
     Rule(
         code="LOS001",
@@ -448,18 +335,6 @@ RULES = (
         ),
     ),
     Rule(
-        code="LOS007",
-        cause="loss.diverged",
-        title="A training that runs away",
-        what="The error is several times that of a model that always answers 0, and had been far better.",
-        why="Weights grow without end.",
-        alike="A single spike is over within a few steps. Images of another range raise the loss without the training.",
-        misses="A rise that stays below the zero predictor.",
-        fix="Go back to the last good checkpoint, lower optimizer.lr, lengthen optimizer.warmup.",
-        look=look_diverged,
-        yields=("*",),
-    ),
-    Rule(
         code="LOS008",
         cause="loss.weighting",
         title="Weights that leave little of the batch",
@@ -481,31 +356,5 @@ RULES = (
             "timesteps.",
             "forward.",
         ),
-    ),
-    Rule(
-        code="PRE004",
-        cause="precision.transient",
-        title="A gradient out of nowhere",
-        what="One gradient is many times larger than all before, though the error of its batch is as usual.",
-        why="One such update can undo the training.",
-        alike="A bad batch has a large error as well.",
-        misses="Errors within a few times of the usual.",
-        fix="With --heal the step is made again. If it happens often, test the machine's memory.",
-        severity="warning",
-        look=look_spike,
-        yields=("lr.jump", "lr.too-high", "lr.no-warmup", "data.", "scale.", "optimizer.", "loss.weighting"),
-    ),
-    Rule(
-        code="CLI002",
-        cause="clipping.outlier-batches",
-        title="Batches that kick",
-        what="Single batches whose images or errors are many times those of all others.",
-        why="Without clipping one of them is carried into every weight and into the optimizer's memory.",
-        alike="Images that change for good are data.shifted.",
-        misses="Outliers among many in a large batch.",
-        fix="clipping.kind adaptive; look at the images of that step.",
-        severity="warning",
-        look=look_outliers,
-        yields=("lr.jump", "lr.too-high", "data.shifted", "data.nonfinite", "optimizer.no-zero", "loss.weighting"),
     ),
 )
