@@ -45,8 +45,8 @@ ASKED = "replayed or searched"
 WANTED = {"short": 1.03, "long": 1.01}
 PAIRS = {"short": 1500, "long": 300}
 SIZES: dict[str, dict[str, Any]] = {
-    "short": {"model.widths": (16,), "model.norm_groups": 8, "model.attention": (), "train.batch_size": 16},
-    "long": {},
+    "short": {"model.widths": (8,), "model.norm_groups": 8, "model.attention": (), "train.batch_size": 8},
+    "long": {"train.batch_size": 48},
 }
 
 
@@ -55,6 +55,7 @@ class Contender:
     name: str
     host: str  # the name of what it is compared with
     step: Step
+    is_ours: bool = False
 
 
 def main() -> None:
@@ -68,9 +69,11 @@ def main() -> None:
         for size, settings in SIZES.items():
             with contextlib.ExitStack() as stack:
                 contenders = list(enter(stack, Path(folder) / size, settings))
+                by_name = {contender.name: contender for contender in contenders}
                 closely = {
-                    contenders[place].name: measure_closely(contenders[place], contenders[place + 1], PAIRS[size])
-                    for place in (0, 2)
+                    seen.name: measure_closely(by_name[seen.host], seen, PAIRS[size])
+                    for seen in contenders
+                    if seen.is_ours
                 }
                 seconds = measure(contenders, given.rounds, given.steps)
             for contender in contenders:
@@ -78,14 +81,14 @@ def main() -> None:
                 factor = ratios(seconds[contender.host], seconds[contender.name]) if contender.host else None
                 rows.append((size, contender.name, f"{own} ms", factor.show(".3f") if factor else ""))
             for name, each in closely.items():
-                rows += [
-                    (size, f"{name}, step by step", f"{1000 * each.alone:.2f} ms", ""),
-                    (size, "the same, watched, step by step", f"{1000 * each.seen:.2f} ms", f"{each.factor:.3f}"),
-                ]
+                shown = f"{1000 * each.alone:.2f} ms without"
+                rows.append((size, f"{name}, step by step", shown, f"{each.factor:.3f}"))
+                asked = (
+                    f" A step that is replayed or searched takes {each.asked:.1f} steps more." if each.asked > 1 else ""
+                )
                 notes.append(
                     f"Wanted for the {size} step: at most {WANTED[size]}. Found for {name}, step by step: "
-                    f"{each.factor:.3f}, of which the record's thread is {each.writing:.4f}. A step that is replayed "
-                    f"or searched takes {each.asked:.1f} steps more."
+                    f"{each.factor:.3f}, of which the record's thread is {each.writing:.4f}.{asked}"
                 )
     write_table(
         "watch",
@@ -94,15 +97,16 @@ def main() -> None:
         rows,
         (
             f"{given.rounds} rounds in turns; factors are taken within each round. The trainer is safelight's own step "
-            "on the digits (long: the demo's network and batch; short: one level of 16 channels, batch 16). The plain "
-            "loop is forward, mean square, backward, AdamW on the same network and batch.",
+            "on the digits (long: the demo's network with a batch of 48; short: one level of 8 channels, batch 8, the "
+            "smallest U-Net there is). The plain loop is forward, mean square, backward, AdamW on the same network and "
+            "batch.",
             "Step by step: single steps of the two in turns, so that what else the machine does hits both alike. "
-            "Medians of ordinary steps, of those that bring a window to the host, of those that are looked at closely "
-            "and of those that read every weight, in their proportions; what the record's thread computes is added as "
-            "if the training waited for all of it. "
+            "Medians of the ratios of neighbours: for ordinary steps, for those that bring a window to the host, that "
+            "are glanced at, looked at closely or more, and that read every weight, in their proportions; what the "
+            "record's thread computes is added as if the training waited for all of it. "
             "The blocks are too coarse for a percent.",
-            "Watched and recorded: all monitors of every step, all probes of the live diagnosis, the pool, the record "
-            "on disk; safelight.watch is given everything that it can be given at a step.",
+            "Recorded: all monitors of every step, the pool, the record on disk. Diagnosed: with all probes of the "
+            "live diagnosis; safelight.watch is given everything that it can be given at a step.",
             f"Steps that are replayed or searched are not in the factors. There are {asked_in(1000)} of them in the "
             f"first 1,000 steps, {asked_in(10_000)} in 10,000 and {asked_in(100_000)} in 100,000.",
             "Tutorial: norm of every parameter and of its gradient by .item(), every step. TensorBoard: the same "
@@ -117,7 +121,12 @@ def enter(stack: contextlib.ExitStack, folder: Path, settings: dict[str, Any]) -
     config = resolve(preset="digits", settings=settings)
     images = open_images(config.data)
     config = fit_to_data(config, images)
-    yield from trainer(stack, folder, *(build(config, images, lambda _: None) for _ in range(2)))
+    unwatched, recorded, diagnosed = (build(config, images, lambda _: None) for _ in range(3))
+    alone, seen = trainer(stack, folder / "diagnosed", unwatched, diagnosed)
+    yield alone
+    step = recording(stack, folder / "recorded", recorded)
+    yield Contender("trainer, recorded", alone.name, step, is_ours=True)
+    yield seen
     batch = build(config, images, lambda _: None).feed.take(0)[0]
     alphas = make_schedule(config.diffusion).alphas_cumprod
 
@@ -126,7 +135,7 @@ def enter(stack: contextlib.ExitStack, folder: Path, settings: dict[str, Any]) -
 
     bare = "plain loop, alone"
     yield Contender(bare, "", plain(network(), batch))
-    yield Contender("plain loop, safelight.watch", bare, watched(stack, folder / "own", network(), batch, alphas))
+    yield Contender("plain loop, safelight.watch", bare, watched(stack, folder / "own", network(), batch, alphas), True)
     yield Contender("plain loop, tutorial with .item()", bare, tutorial(network(), batch))
     with contextlib.suppress(ImportError):
         yield Contender("plain loop, TensorBoard's writer", bare, tensorboard(stack, folder / "tb", network(), batch))
@@ -136,27 +145,36 @@ def enter(stack: contextlib.ExitStack, folder: Path, settings: dict[str, Any]) -
 
 def trainer(stack: contextlib.ExitStack, folder: Path, unwatched: Parts, parts: Parts) -> Iterator[Contender]:
     """Each on a network of its own: hooks of the one must not be in the other."""
-    folder.mkdir(parents=True)
     inner = unwatched.stepper
     bare = Stepper(inner.config, inner.engine, inner.objective, inner.state, inner.network)
+    inputs = [unwatched.feed.take(step) for step in range(8)]
+    parts.stepper.inspection = inspect(parts, print, looked_before=True)
+    parts.stepper.inspection.attach()
+
+    def step(number: int) -> None:
+        bare.take(inputs[number % 8], number)
+
+    alone = Contender("trainer, alone", "", step)
+    yield alone
+    seen = recording(stack, folder, parts)
+    yield Contender("trainer, recorded and diagnosed", alone.name, seen, is_ours=True)
+
+
+def recording(stack: contextlib.ExitStack, folder: Path, parts: Parts) -> Step:
+    """All monitors of a step and the record; probes too, if the stepper has an inspection."""
+    folder.mkdir(parents=True)
     record = Record(folder / "record.sqlite", from_step=0, say=print)
     stack.callback(record.close)
     pool, inputs = Pool(record), [parts.feed.take(step) for step in range(8)]
-    inspection = parts.stepper.inspection = inspect(parts, print, looked_before=True)
-    inspection.attach()
 
-    def alone(step: int) -> None:
-        bare.take(inputs[step % 8], step)
-
-    def seen(step: int) -> bool:
-        view = parts.stepper.take(inputs[step % 8], step)
-        pool.add(step, view.readings, {"optimizer/lr": view.lr})
+    def step(number: int) -> bool:
+        view = parts.stepper.take(inputs[number % 8], number)
+        pool.add(number, view.readings, {"optimizer/lr": view.lr})
         if due := pool.is_due:
             pool.flush()
         return due
 
-    yield Contender("trainer, alone", "", alone)
-    yield Contender("trainer, watched and recorded", "trainer, alone", seen)
+    return step
 
 
 def plain(model: nn.Module, batch: Inputs, look: Callable[[int, Tensor], None] | None = None) -> Step:
@@ -238,44 +256,40 @@ def weights_and_biases(stack: contextlib.ExitStack, folder: Path, model: nn.Modu
 
 @dataclass(frozen=True, slots=True)
 class Closely:
-    """Seconds of a step."""
+    """What watching makes of a step."""
 
     alone: float
-    seen: float
+    """Seconds of a step without."""
+    factor: float
     writing: float
-    """Share of the time that the record's thread computes; `seen` has it already."""
+    """Share of the time that the record's thread computes; the factor has it already."""
     asked: float
-    """What a replay or a search costs, in steps; not in `seen`."""
-
-    @property
-    def factor(self) -> float:
-        return self.seen / self.alone
+    """What a replay or a search costs, in steps; not in the factor."""
 
 
 def measure_closely(alone: Contender, seen: Contender, pairs: int) -> Closely:
     """Single steps of the two in turns: finer than blocks on a machine that is never still. The watched one is past
     the first steps, which are all looked at closely."""
-    agenda, kinds = Agenda(), dict[str, list[float]]()
+    agenda, usual, kinds = Agenda(), list[float](), dict[str, list[float]]()
     for step in range(CLOSE + 8):
         seen.step(step)
         agenda.turn()
     alone.step(0)
     started, before = time.perf_counter(), thread_seconds(RECORD_THREAD)
     for number in range(CLOSE + 8, CLOSE + 8 + pairs):
-        for contender in (alone, seen):
-            begun = time.perf_counter()
-            looked = contender.step(number)
-            spent = time.perf_counter() - begun
-            kind = "alone" if contender is alone else kind_of(number, agenda, bool(looked))
-            kinds.setdefault(kind, []).append(spent)
+        begun = time.perf_counter()
+        alone.step(number)
+        between = time.perf_counter()
+        looked = seen.step(number)
+        usual.append(between - begun)
+        kinds.setdefault(kind_of(number, agenda, bool(looked)), []).append((time.perf_counter() - between) / usual[-1])
         agenda.turn()
     # The record stores by the clock, not by the step: what counts is its share of the time.
     share = (thread_seconds(RECORD_THREAD) - before) / (time.perf_counter() - started)
-    usual = statistics.median(kinds.pop("alone"))
-    deep = statistics.median(kinds.pop(ASKED, [usual]))
+    deep = statistics.median(kinds.pop(ASKED, [1.0]))
     count = sum(map(len, kinds.values()))
-    watching = sum(len(seconds) * statistics.median(seconds) for seconds in kinds.values()) / count
-    return Closely(usual, watching + share * usual, share, (deep - usual) / usual)
+    factor = sum(len(each) * statistics.median(each) for each in kinds.values()) / count
+    return Closely(statistics.median(usual), factor + share, share, deep - 1)
 
 
 def asked_in(steps: int) -> int:
@@ -289,7 +303,8 @@ def asked_in(steps: int) -> int:
 def kind_of(number: int, agenda: Agenda, looked: bool) -> str:
     if agenda.is_replayed or agenda.is_searched:
         return ASKED
-    return f"every weight {number % DEEP_EVERY == 0}, close {agenda.is_close}, brought to the host {looked}"
+    look = ("thorough" if agenda.is_about_average else "close") if agenda.is_close else f"glance {agenda.is_glanced}"
+    return f"every weight {number % DEEP_EVERY == 0}, {look}, brought to the host {looked}"
 
 
 def thread_seconds(name: str) -> float:

@@ -6,8 +6,10 @@ import math
 from collections.abc import Mapping
 
 CLOSE, EVERY = 64, 32  # the first steps are all looked at closely, then two in a row of every so many
-GLANCED = 4  # steps between two looks at loss and reach
-IDENTITIES, OFTEN, RARELY = 16, 16, 64  # first steps whose noising is looked at; then, and later, one of so many
+GLANCED = 8  # steps between two looks at loss and reach
+IDENTITIES = 16  # first steps whose noising is looked at
+OFTEN, RARELY, SELDOM = 16, 64, 256  # then one of so many: until CLOSE, until SETTLED, and later
+SETTLED = 1024
 REPLAYED_FIRST = 3
 PATIENCE = 32  # steps between two replays that an alarm asks for; doubled by every alarm
 LEAP = math.log(3.0)  # from the usual: an alarm, not a finding
@@ -47,7 +49,7 @@ class Agenda:
 
     @property
     def _is_now_and_then(self) -> bool:
-        return self.seen % (OFTEN if self.seen < CLOSE else RARELY) == 0
+        return self.seen % (OFTEN if self.seen < CLOSE else RARELY if self.seen < SETTLED else SELDOM) == 0
 
     def is_odd(self, loss: float) -> bool:
         """Whether the loss of a step that is not looked at is unlike those before."""
@@ -68,6 +70,11 @@ class Agenda:
         n = self.seen
         often = n in (1, 4, 16) or (n >= 32 and (_is_power(n, 2) or (n % 3 == 0 and _is_power(n // 3, 2))))
         return often or n % 1024 == 1023
+
+    @property
+    def is_quiet(self) -> bool:
+        """Nothing is looked at before the update."""
+        return not (self.is_close or self.is_replayed or self.is_searched or self.is_about_average)
 
     def turn(self) -> None:
         """An update is over."""

@@ -13,22 +13,20 @@ TINY = 1e-20
 @torch.no_grad()
 def look_at_average(before: Sequence[Tensor], after: Sequence[Tensor], weights: Sequence[Tensor]) -> dict[str, float]:
     """Solves after = α·before + (1 − α)·weights. `average/decay` is α; `average/left` what neither α nor rounding
-    explains, as a share of the way that the average went; `average/moved` that way over the distance to the weights."""
-    way, towards, inner, apart = 0.0, 0.0, 0.0, 0.0
-    pieces: list[tuple[Tensor, Tensor]] = []
-    for old, new, live in zip(before, after, weights, strict=True):
-        step = (new.float() - old.float()).flatten()
-        aim = (live.detach().to(old.device).float() - old.float()).flatten()
-        pieces.append((step, aim))
-        way, towards = way + float(step.square().sum()), towards + float(aim.square().sum())
-        inner += float((step * aim).sum())
-        apart += float((live.detach().to(new.device).float() - new.float()).square().sum())
+    explains, as a share of the way that the average went; `average/moved` that way over the distance to the weights.
+    Rounding is the squared length that the numbers of their kind may take or add."""
+    device = after[0].device
+    old, new, live = ([each.detach().to(device).float() for each in group] for group in (before, after, weights))
+    steps, aims = torch._foreach_sub(new, old), torch._foreach_sub(live, old)
+    inners = torch.stack([torch.dot(step.flatten(), aim.flatten()) for step, aim in zip(steps, aims, strict=True)])
+    coarseness = torch.tensor([torch.finfo(each.dtype).eps for each in after], device=device)
+    rounded = torch._foreach_mul(new, list(coarseness.unbind()))
+    squares = torch.stack([_square(each) for each in (steps, aims, torch._foreach_sub(live, new), rounded)])
+    way, towards, apart, rounding = squares.tolist()
     if towards == 0:
         return {}
-    share = inner / max(towards, TINY)
-    left = sum(float((step - share * aim).square().sum()) for step, aim in pieces)
-    rounding = sum(_rounding(new) for new in after)
-    left = max(0.0, left - rounding)
+    share = float(inners.sum()) / max(towards, TINY)
+    left = max(0.0, float(_square(torch._foreach_sub(steps, torch._foreach_mul(aims, share)))) - rounding)
     coarse = all(torch.equal(new.float(), new.bfloat16().float()) for new in after)
     return {
         "average/decay": 1 - share,
@@ -40,6 +38,6 @@ def look_at_average(before: Sequence[Tensor], after: Sequence[Tensor], weights: 
     }
 
 
-def _rounding(values: Tensor) -> float:
-    """The squared length that rounding to the numbers of its kind may take or add."""
-    return float(values.float().square().sum()) * torch.finfo(values.dtype).eps ** 2
+def _square(values: Sequence[Tensor]) -> Tensor:
+    """The squared length of all together, of which each was measured in single precision."""
+    return torch.stack(list(torch._foreach_norm(list(values)))).square().sum()

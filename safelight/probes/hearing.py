@@ -20,11 +20,13 @@ class Hearing:
         self,
         model: nn.Module,
         named: Sequence[tuple[str, nn.Parameter]],
+        is_wanted: Callable[[], bool],
         is_close: Callable[[], bool],
         is_replayed: Callable[[], bool],
     ) -> None:
-        """Whether the present step will be looked at closely, and replayed: then more is kept of it."""
-        self._model, self._is_close, self._is_replayed = model, is_close, is_replayed
+        """Whether the present step's call is asked for, and whether the step will be looked at closely, and replayed:
+        then more is kept of it."""
+        self._model, self._is_wanted, self._is_close, self._is_replayed = model, is_wanted, is_close, is_replayed
         self.place = _sentinel([parameter for _, parameter in named])
         self.sentinel = None if self.place is None else named[self.place][1]
         self._head = named[-1][1] if named else None
@@ -44,8 +46,9 @@ class Hearing:
             hook = parameter.register_post_accumulate_grad_hook(lambda p, see=see: (see() or _ignore)(p))
             self._undo.append(hook.remove)
 
-    def attach(self, before_call: Callable[[], None], on_call: Callable[[Call], None]) -> None:
-        """Listens to the network from now on; samples that are drawn meanwhile and calls of our own are not heard."""
+    def attach(self, before_call: Callable[[], None], on_call: Callable[[bool, torch.dtype | None], None]) -> None:
+        """Listens to the network from now on; samples that are drawn meanwhile and calls of our own are not heard.
+        `on_call` is told whether the network was in training mode, and the precision of autocast."""
 
         def before(*_: object) -> None:
             if self._is_heard():
@@ -54,8 +57,10 @@ class Hearing:
 
         def after(network: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any], output: Any) -> None:
             if self._is_heard():
-                self._call = call_of(network, inputs, named, output, self._random)
-                on_call(self._call)
+                half = _half(inputs)
+                wanted = self._is_wanted()
+                self._call = call_of(network, inputs, named, output, half, self._random) if wanted else None
+                on_call(network.training, half)
 
         self._undo.append(self._model.register_forward_pre_hook(before).remove)
         self._undo.append(self._model.register_forward_hook(after, with_kwargs=True).remove)
@@ -98,8 +103,9 @@ class Hearing:
             return
         there = self.sentinel.grad
         if self._first:
-            self._carried = torch.zeros(()) if there is None else dense(there).any().float()
             self._first = False
+            if self._is_close():
+                self._carried = torch.zeros(()) if there is None else dense(there).any().float()
         elif there is None or (there.device.type == "cpu" and not bool(dense(there).any())):
             self.cleared += 1
 
@@ -110,6 +116,12 @@ class Hearing:
         if self._is_close() and parameter.grad is not None:
             norm = dense(parameter.grad).float().norm()
             self._came = norm if self._came is None else torch.maximum(self._came, norm.to(self._came.device))
+
+
+def _half(inputs: tuple[Any, ...]) -> torch.dtype | None:
+    """Of autocast, where it is on."""
+    kind = inputs[0].device.type if inputs and isinstance(inputs[0], Tensor) else "cpu"
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
 
 
 def _ignore(_: Tensor) -> None: ...

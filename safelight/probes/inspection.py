@@ -71,7 +71,10 @@ class Inspection:
         self._named = trained(subject.model)
         self._size = sum(p.numel() * p.element_size() for _, p in self._named)
         self._agenda = Agenda()
-        self._hearing = Hearing(subject.model, self._named, lambda: self._agenda.is_close, self._is_replayed)
+        self._tells_all = False
+        self._hearing = Hearing(
+            subject.model, self._named, self._is_wanted, lambda: self._agenda.is_close, self._is_replayed
+        )
         self._sentinel = Sentinel(self._hearing.sentinel)
         self._averaged_sentinel: dict[str, Tensor] = {}
         self._came = torch.tensor(-1.0)
@@ -133,6 +136,9 @@ class Inspection:
 
     # --- at every step --------------------------------------------------------------------------------------------
 
+    def _is_wanted(self) -> bool:
+        return not (self._tells_all and self._agenda.is_quiet)
+
     def _is_replayed(self) -> bool:
         return self._agenda.is_replayed and self._has_room()
 
@@ -145,13 +151,13 @@ class Inspection:
 
     def attach(self, on_call: Callable[[], None] | None = None) -> None:
         """Listens to the network from now on; `on_call` before every call with gradients that is not a probe's."""
-        self._hearing.attach(on_call or _nothing, lambda call: self._guarded(lambda: self._on_call(call)))
+        self._hearing.attach(on_call or _nothing, lambda *heard: self._guarded(lambda: self._on_call(*heard)))
         if (optimizer := self.subject.optimizer) is not None:
             hook = optimizer.register_step_post_hook(lambda *_: self._guarded(self._just_updated))
             self._hearing.undo_later(hook.remove)
 
     def take_call(self) -> Call | None:
-        """The last call of the network, once."""
+        """The last call of the network, once; none where the step is not looked at and the loop tells all itself."""
         return self._hearing.take_call()
 
     @property
@@ -189,10 +195,10 @@ class Inspection:
                 self.broken["inspection"] = f"{type(error).__name__}: {error}"
                 self._say(f"Safelight's probes stopped ({self.broken['inspection']}); everything else goes on.")
 
-    def _on_call(self, call: Call) -> None:
+    def _on_call(self, training: bool, half: torch.dtype | None) -> None:
         """Once for every micro-batch."""
-        self._stand("mode/training", float(call.training))
-        self._stand("precision/half", 0.0 if call.half is None else HALF.get(call.half, 0.0))
+        self._stand("mode/training", float(training))
+        self._stand("precision/half", 0.0 if half is None else HALF.get(half, 0.0))
         self._calls += 1
         if 0 < self._agenda.seen <= REPLAYED_FIRST:  # an average moves with an update, not between micro-batches
             now = self._averaged()
@@ -206,15 +212,20 @@ class Inspection:
         if self._standing.get(name) != number:
             self._standing[name] = self._told[name] = number
 
-    @torch.no_grad()
     def _before_update(self) -> None:
-        self._look_at_average()
         self._look_at_memory()
         if (changed := self._sentinel.look_between()) is not None:
             self._told["sentinel/changed"] = changed
+        self._averaged_sentinel = {}
+        if not self._agenda.is_quiet or self._old_average is not None:
+            self._keep_before()
+
+    @torch.no_grad()
+    def _keep_before(self) -> None:
+        """What the update must be compared with."""
+        self._look_at_average()
         if self._is_replayed() or self._is_searched():
             self._before = keep_before(self._named, self.subject.optimizer)
-        self._averaged_sentinel = {}
         if self._agenda.is_close:
             self._sentinel.keep()
             average, place = self._averaged(), self._hearing.place
@@ -252,13 +263,11 @@ class Inspection:
     def _after_update(self, specimens: Sequence[Specimen]) -> list[Piece]:
         self._stand("accumulation/micro_batches", float(len(specimens)))
         self._stand("accumulation/backwards", float(self._hearing.take_backwards()))
+        self._tells_all = specimens[-1].tells_all
         told, self._told = self._told, {}
         pieces: list[Piece] = []
-        with torch.no_grad():
-            if self._is_glanced(specimens[-1].loss) and (seen := glance(specimens[-1])) is not None:
-                pieces.append(self._piece(seen[1], functools.partial(told_by_glance, seen[0])))
-            if self._agenda.is_close:
-                pieces += self._look_closely(specimens)
+        if self._is_glanced(specimens[-1].loss):
+            pieces += self._look(specimens)
         if self._before is not None or self._agenda.seen == 0:
             self._hearing.busy = True
             try:
@@ -279,10 +288,17 @@ class Inspection:
     def _is_glanced(self, loss: Tensor) -> bool:
         """On the host, where numbers are read without waiting, also steps that are odd; elsewhere all steps, which the
         device hardly notices."""
-        return self._agenda.is_glanced or loss.device.type != "cpu" or self._agenda.is_odd(float(loss.float().mean()))
+        return self._agenda.is_glanced or loss.device.type != "cpu" or self._agenda.is_odd(float(loss.mean()))
+
+    @torch.no_grad()
+    def _look(self, specimens: Sequence[Specimen]) -> list[Piece]:
+        """Without waiting for the device."""
+        pieces: list[Piece] = []
+        if (seen := glance(specimens[-1])) is not None:
+            pieces.append(self._piece(seen[1], functools.partial(told_by_glance, seen[0])))
+        return pieces + self._look_closely(specimens) if self._agenda.is_close else pieces
 
     def _look_closely(self, specimens: Sequence[Specimen]) -> list[Piece]:
-        """Without waiting for the device."""
         self._came = self._hearing.take_came()
         scalars = self._sentinel.look() | self._averaged_sentinel | self._hearing.take_carried()
         scalars |= {"sentinel/came": self._came} if scalars else {}

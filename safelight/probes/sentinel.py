@@ -19,9 +19,11 @@ class Sentinel:
         self._last: tuple[Tensor, Tensor] | None = None  # a gradient, and its norm
         self._shadow: Tensor | None = None  # as it was at the last look
         self._left: Tensor | None = None  # as the last update left the tensor
+        self._version: int | None = None  # torch's count of its changes, at that moment
+        self._suspected = False  # somebody else than the optimizer has touched it
 
     def forget(self) -> None:
-        self._before, self._last, self._shadow, self._left = None, None, None, None
+        self._before, self._last, self._shadow, self._left, self._version = None, None, None, None, None
 
     def look_at_average(self, shadow: Tensor) -> dict[str, Tensor]:
         """Whether the average of the tensor is what it was at the last look, however long ago that was."""
@@ -31,18 +33,24 @@ class Sentinel:
         return {"average/same": (self._shadow == last).all().float()}
 
     def leave(self, closely: bool) -> None:
-        """After an update: what is there now must still be there at the next one. On a device that has to be waited
-        for, only at steps that are looked at closely."""
+        """After an update: what is there now must still be there at the next one. At steps that are not looked at
+        closely only the count of changes is kept, which costs nothing and does not see what is done through `.data`."""
         p = self._parameter
         if not closely:
             self._last = None  # the next gradient has no neighbour
-        self._left = None if p is None or not (closely or p.device.type == "cpu") else p.detach().clone()
+        keep = closely or (self._suspected and p is not None and p.device.type == "cpu")  # no waiting for a device
+        self._left = p.detach().clone() if p is not None and keep else None
+        self._version = None if p is None else p._version
 
     def look_between(self) -> float | None:
-        """1 where the tensor was changed between two updates; None where it was not, or nobody knows."""
+        """1 where the tensor was changed between two updates; None where it was not, or nobody knows. Weights that
+        were swapped for others and put back were not changed: a count that went on is looked into from then on."""
         left, self._left = self._left, None
         p = self._parameter
-        if left is None or p is None or left.shape != p.shape or left.dtype != p.dtype:
+        if p is None:
+            return None
+        self._suspected |= self._version is not None and p._version != self._version
+        if left is None or left.shape != p.shape or left.dtype != p.dtype:
             return None
         return None if torch.equal(p.detach(), left) or bool(p.detach().isnan().any()) else 1.0
 

@@ -131,6 +131,11 @@ class Specimen:
     call: Call | None = field(default=None, repr=False)
 
     @property
+    def tells_all(self) -> bool:
+        """Whether the loop says itself what a call would show."""
+        return self.t is not None and self.x_t is not None and self.pred is not None
+
+    @property
     def input(self) -> Tensor | None:
         """What the network was shown: as it was said, or as it was seen."""
         return self.x_t if self.x_t is not None or self.call is None else self.call.x
@@ -145,12 +150,15 @@ class Specimen:
 
 
 def call_of(
-    model: nn.Module, inputs: tuple[Any, ...], named: Mapping[str, Any], output: Any, random: Tensor | None
+    model: nn.Module,
+    inputs: tuple[Any, ...],
+    named: Mapping[str, Any],
+    output: Any,
+    half: torch.dtype | None,
+    random: Tensor | None,
 ) -> Call:
     """As it was made, without a hold on the graph that the output belongs to."""
     answer = answer_of(output)
-    kind = "cpu" if answer is None else answer.device.type
-    half = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
     inputs = tuple(value.detach() if isinstance(value, Tensor) else value for value in inputs)
     named = {name: value.detach() if isinstance(value, Tensor) else value for name, value in named.items()}
     detached = None if answer is None else answer.detach()

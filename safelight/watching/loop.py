@@ -301,8 +301,8 @@ class Watch:
                 self._tell_once("Parameters were unfrozen since the watch began: it does not see those.")
 
     def _finish_step(self, sight: Sight) -> None:
-        losses, means = torch.cat(self._losses), torch.cat(self._means)
-        times = torch.cat(self._times) if len(self._times) == len(self._losses) else None
+        losses, means = _joined(self._losses), _joined(self._means)
+        times = _joined(self._times) if len(self._times) == len(self._losses) else None
         specimens, self._specimens = self._specimens, []
         self._losses, self._times, self._means = [], [], []
         seconds, self._last = time.perf_counter() - self._last, time.perf_counter()
@@ -337,7 +337,7 @@ class Watch:
 
     def _look_at_update(self, sight: Sight, norms: Tensor, losses: Tensor, times: Tensor | None) -> Sequence[Piece]:
         norm = torch.linalg.vector_norm(norms)
-        zero = torch.zeros_like(norm)
+        zero, one, limit = _constants(norm.device)
         average = None
         if self._ema is not None and self._monitors.is_deep(self._updates):
             average = trained_among(self._ema, self._everything, self._named)
@@ -349,8 +349,8 @@ class Watch:
             t=None if times is None else times.to(norm.device),
             norms=norms,
             norm=norm,
-            limit=torch.full_like(norm, torch.inf),
-            scale=zero + 1 if sight.scale is None else sight.scale.to(norm.device),
+            limit=limit,
+            scale=one if sight.scale is None else sight.scale.to(norm.device),
             refused=zero if sight.refused is None else sight.refused.to(norm.device),
             small=None,
             average=average,
@@ -392,6 +392,17 @@ def _close_at_exit(watch: weakref.ref[Watch]) -> None:
             {"status": "ended"} if error is None else {"status": "crashed", "error": f"{type(error).__name__}: {error}"}
         )
         left.close(**facts)
+
+
+def _joined(vectors: Sequence[Tensor]) -> Tensor:
+    return vectors[0] if len(vectors) == 1 else torch.cat(list(vectors))
+
+
+@functools.lru_cache(maxsize=4)
+def _constants(device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    """Nought, one, and no limit; nobody writes to them."""
+    zero, one, limit = torch.tensor([0.0, 1.0, torch.inf], device=device).unbind()
+    return zero, one, limit
 
 
 def _tell_skipped(scale: Tensor | None) -> Piece:

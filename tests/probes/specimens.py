@@ -82,7 +82,7 @@ def step(
     inputs = (x_t, t) if labels is None else (x_t, t, labels)
     answer = model(*inputs)
     loss = (answer - noise).square().mean()
-    call = call_of(model, inputs, {}, answer, random)
+    call = call_of(model, inputs, {}, answer, None, random)
     made: dict[str, Any] = {
         "x0": x0,
         "noise": noise,

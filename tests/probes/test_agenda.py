@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from safelight.probes.agenda import CLOSE, EVERY, GLANCED, RARELY, Agenda
+from safelight.probes.agenda import CLOSE, EVERY, GLANCED, RARELY, SELDOM, SETTLED, Agenda
 
 
 def steps_of(name: str, until: int, agenda: Agenda | None = None) -> list[int]:
@@ -25,8 +25,16 @@ def test_the_first_steps_are_all_looked_at_and_then_pairs() -> None:
     assert close[CLOSE:] == [step for start in range(CLOSE, 256, EVERY) for step in (start, start + 1)]
     later = [step for step in steps_of("is_glanced", 256) if step >= CLOSE]
     assert {step for step in later if step not in close} == {s for s in range(CLOSE, 256, GLANCED) if s not in close}
-    assert [s for s in steps_of("is_about_noising", 256) if s >= CLOSE] == list(range(CLOSE, 256, RARELY))
-    assert [s for s in steps_of("is_about_average", 256) if s >= CLOSE] == list(range(CLOSE, 256, RARELY))
+    rarely = [*range(CLOSE, SETTLED, RARELY), *range(SETTLED, 2048, SELDOM)]
+    assert [s for s in steps_of("is_about_noising", 2048) if s >= CLOSE] == rarely
+    assert [s for s in steps_of("is_about_average", 2048) if s >= CLOSE] == rarely
+
+
+def test_quiet_steps_are_those_that_nothing_is_kept_for() -> None:
+    quiet = set(steps_of("is_quiet", 2048))
+    for name in ("is_close", "is_replayed", "is_searched", "is_about_average"):
+        assert not quiet & set(steps_of(name, 2048))
+    assert len(quiet) > 0.85 * 2048
 
 
 @pytest.mark.parametrize("period", [1, 2, 7, 40, 64, 100, 333])

@@ -12,7 +12,7 @@ from safelight.probes.hearing import Hearing
 def make() -> tuple[nn.Module, Hearing]:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 4))
-    return model, Hearing(model, trained(model), lambda: True, lambda: True)
+    return model, Hearing(model, trained(model), lambda: True, lambda: True, lambda: True)
 
 
 def backward(model: nn.Module) -> None:
@@ -72,8 +72,22 @@ def test_nothing_is_heard_of_the_probes_own_passes() -> None:
 
 def test_hooks_come_off() -> None:
     model, hearing = make()
-    hearing.attach(lambda: None, lambda _: None)
+    hearing.attach(lambda: None, lambda *_: None)
     hearing.close()
     backward(model)
     assert hearing.take_backwards() == 0
     assert hearing.take_call() is None
+
+
+def test_a_call_that_nobody_asks_for_is_not_kept() -> None:
+    wanted, heard = [True, False], []
+    model = nn.Linear(4, 4)
+    hearing = Hearing(model, trained(model), lambda: wanted.pop(0), lambda: True, lambda: False)
+    hearing.attach(lambda: None, lambda training, half: heard.append((training, half)))
+    backward(model)
+    assert hearing.take_call() is not None
+    model.eval()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        backward(model)
+    assert hearing.take_call() is None
+    assert heard == [(True, None), (False, torch.bfloat16)], "its mode is heard all the same"

@@ -49,23 +49,35 @@ def test_an_average_that_stands_still_between_looks() -> None:
 def test_weights_that_are_changed_between_two_updates() -> None:
     parameter, sentinel = make()
     assert sentinel.look_between() is None, "nothing is known yet"
-    sentinel.leave(closely=False)
+    sentinel.leave(closely=True)
     assert sentinel.look_between() is None
-    sentinel.leave(closely=False)
+    sentinel.leave(closely=True)
     kept = parameter.detach().clone()
     with torch.no_grad():
         parameter.zero_()
         parameter.copy_(kept)
     assert sentinel.look_between() is None, "swapped for samples and put back"
-    sentinel.leave(closely=False)
-    with torch.no_grad():
-        parameter[0, 0] += 1e-3
+    sentinel.leave(closely=True)
+    parameter.data[0, 0] += 1e-3
     assert sentinel.look_between() == 1
-    sentinel.leave(closely=False)
+    sentinel.leave(closely=True)
     sentinel.forget()
     with torch.no_grad():
         parameter += 1
     assert sentinel.look_between() is None, "the run went back to an earlier step"
+
+
+def test_at_steps_that_are_not_looked_at_a_count_of_changes_raises_suspicion() -> None:
+    parameter, sentinel = make()
+    sentinel.leave(closely=False)
+    assert sentinel.look_between() is None
+    found = []
+    for _ in range(3):
+        sentinel.leave(closely=False)
+        with torch.no_grad():
+            parameter += 1
+        found.append(sentinel.look_between())
+    assert found == [None, 1, 1], "the first raises suspicion, from then on it is seen"
 
 
 def test_nothing_to_watch() -> None:
