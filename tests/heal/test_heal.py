@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import illnesses
 import pytest
 from tiny import Quiet, fingerprints, tiny
 
+from gauntlet import illnesses
 from safelight import session
 from safelight.errors import OutOfMemory, Stopped
 from safelight.record.store import read_events, read_signal

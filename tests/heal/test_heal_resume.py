@@ -10,11 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import illnesses
 import pytest
 from test_heal import journal_of
 from tiny import Crash, Quiet, fingerprints, tiny
 
+from gauntlet import illnesses
 from safelight import session
 from safelight.cli import main
 from safelight.errors import OutOfMemory, UsageError
@@ -182,7 +182,8 @@ def test_wrong_words_are_told(words: list[str], told: str, tmp_path: Path, capsy
 KILLED = """
 import os, signal, sys
 sys.path[:0] = {paths!r}
-import illnesses, pytest, torch
+import pytest, torch
+from gauntlet import illnesses
 from pathlib import Path
 from test_heal_resume import SETTINGS
 from tiny import Quiet, tiny
@@ -209,7 +210,9 @@ def test_kill_9_after_going_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     illnesses.raise_rate(monkeypatch, 1e4)
     looks = train(tmp_path / "whole", train__steps=48)
     run, here = tmp_path / "killed", Path(__file__).parent
-    script = KILLED.format(paths=[str(here), str(here.parent / "train")], look=looks - 20, run=str(run))
+    script = KILLED.format(
+        paths=[str(here), str(here.parent / "train"), str(here.parent.parent)], look=looks - 20, run=str(run)
+    )
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment)
     assert done.returncode == -signal.SIGKILL, done.stderr

@@ -48,9 +48,13 @@ def disturb_gradient(
     return done
 
 
-def raise_rate(monkeypatch: pytest.MonkeyPatch, factor: float) -> None:
+def raise_rate(monkeypatch: pytest.MonkeyPatch, factor: float, from_step: int = 0) -> None:
     original = step_module.learning_rate
-    monkeypatch.setattr(step_module, "learning_rate", lambda *where: original(*where) * factor)
+
+    def raised(settings: Any, step: int, steps: int) -> float:
+        return original(settings, step, steps) * (factor if step >= from_step else 1.0)
+
+    monkeypatch.setattr(step_module, "learning_rate", raised)
 
 
 def limit_memory(monkeypatch: pytest.MonkeyPatch, images: int, from_step: int = 0) -> None:
