@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 
 import psutil
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 
 from safelight.errors import OutOfMemory
 from safelight.model.tracing import LiveBytes
@@ -47,6 +47,13 @@ def traced(device: torch.device | None = None) -> Iterator[LiveBytes]:
     with FakeTensorMode(allow_non_fake_inputs=True), LiveBytes(on_cpu=on_cpu) as live:
         yield live
     gc.collect()
+
+
+@contextmanager
+def with_content() -> Iterator[None]:
+    """Inside of `traced`, for small tensors whose numbers matter: they are real. Elsewhere nothing changes."""
+    with unset_fake_temporarily():
+        yield
 
 
 def largest_batch(budget: int, trace: Callable[[int], Memory]) -> int:

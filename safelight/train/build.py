@@ -19,7 +19,7 @@ from safelight.data.images import Images, hold_out
 from safelight.diffusion.objective import Objective
 from safelight.diffusion.schedule import NoiseSchedule, make_schedule
 from safelight.errors import DataError, OutOfMemory, UsageError
-from safelight.model.memory import find_accumulation
+from safelight.model.memory import find_accumulation, with_content
 from safelight.model.unet import (
     add_spectral_norm,
     build_unet,
@@ -108,14 +108,16 @@ def build(config: Config, images: Images, say: Callable[[str], None], model: nn.
         model = cast(nn.Module, model.to(memory_format=torch.channels_last))  # pyright: ignore[reportCallIssue]
     network = cast(nn.Module, torch.compile(model)) if config.model.compile else model
     model.train()
-    schedule = make_schedule(config.diffusion)
+    with with_content():
+        schedule = make_schedule(config.diffusion)
+        levels = log_snr(schedule)
     state = State(
         model=model,
         optimizer=make_optimizer(config.optimizer, model),
         averages=Averages(config.ema, model),
         clipper=Clipper(config.clipping, engine.device),
         scale=LossScale(config.train.precision, engine.device),
-        monitors=Monitors(model, log_snr(schedule)),
+        monitors=Monitors(model, levels),
     )
     objective = Objective(config.diffusion, schedule, engine.device)
     batches = make_batches(config, images)
