@@ -22,7 +22,7 @@ def heatmap(history: History, first: int | None = None, last: int | None = None,
     low = max(min((end[0] for end in ends), default=0), 0 if first is None else first)
     high = min(max((end[1] for end in ends), default=-1), (1 << 62) if last is None else last)
     if high < low:
-        return {"levels": LEVELS, "x": [], "end": [], "values": [], "noise": None}
+        return {"levels": LEVELS, "x": [], "end": [], "values": []}
     width = grid_width(low, high, pixels)
     levels = [spans_on_grid(history, name, low, high, width) for name in names]
     pieces = np.unique(np.concatenate([spans.first // width for spans in levels]))
@@ -34,4 +34,4 @@ def heatmap(history: History, first: int | None = None, last: int | None = None,
         begin[places], until[places] = np.minimum(begin[places], spans.first), np.maximum(until[places], spans.last)
     flat = plain(values.ravel())
     columns = [flat[place : place + LEVELS] for place in range(0, len(flat), LEVELS)]
-    return {"levels": LEVELS, "x": begin.tolist(), "end": until.tolist(), "values": columns, "noise": None}
+    return {"levels": LEVELS, "x": begin.tolist(), "end": until.tolist(), "values": columns}

@@ -45,9 +45,14 @@ def pictures(history: History, run: RunFolder, run_id: str = "") -> list[dict[st
     return [each.shown(run_id) for each in locate(run, history.pictures(most=MOST))]
 
 
-def find_picture(history: History, run: RunFolder, picture_id: str) -> Path | None:
-    """The file of an id; None where the record names none such, or one that is not ours to show."""
-    return next((each.path for each in locate(run, history.pictures(most=MOST)) if each.id == picture_id), None)
+def find_pictures(history: History, run: RunFolder) -> dict[str, Located]:
+    """By their ids: all that the record names and that are ours to show."""
+    return {each.id: each for each in locate(run, history.pictures(most=MOST))}
+
+
+def look_again(run: RunFolder, known: Located) -> Path | None:
+    """The file of a picture that was found before; None where it is another one by now."""
+    return next((each.path for each in locate(run, [known.row]) if each.id == known.id), None)
 
 
 def locate(run: RunFolder, rows: Iterable[Picture]) -> Iterator[Located]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
@@ -19,11 +18,11 @@ from starlette.routing import Route
 
 from safelight.board.clock import clock
 from safelight.board.compare import compare_runs
-from safelight.board.files import inside, read_bytes
+from safelight.board.files import read_bytes
 from safelight.board.heatmap import heatmap
 from safelight.board.listing import entry
 from safelight.board.overview import open_run_history, overview, read_settings
-from safelight.board.pictures import LARGEST, TYPES, find_picture
+from safelight.board.pictures import LARGEST, TYPES
 from safelight.board.runs import Found
 from safelight.board.series import series
 from safelight.board.state import read_standing
@@ -33,18 +32,10 @@ from safelight.dashboard.guard import Access, Guard, refuse
 from safelight.dashboard.live import Listener, Watchers
 from safelight.dashboard.parameters import Wrong
 from safelight.dashboard.shelf import Shelf
+from safelight.dashboard.statics import File, read_page, read_static
 from safelight.errors import SafelightError
 
-STATIC = Path(__file__).parent / "static"
-STATIC_TYPES = {
-    ".html": "text/html; charset=utf-8",
-    ".js": "text/javascript; charset=utf-8",
-    ".css": "text/css; charset=utf-8",
-    ".svg": "image/svg+xml",
-    ".png": "image/png",
-    ".woff2": "font/woff2",
-}
-NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*")
+FOREVER = "private, max-age=31536000, immutable"
 NO_STORE = {"cache-control": "no-store"}
 MAGIC = {"image/png": b"\x89PNG\r\n\x1a\n", "image/gif": b"GIF8", "image/jpeg": b"\xff\xd8\xff", "image/webp": b"RIFF"}
 
@@ -75,10 +66,10 @@ class Desk:
         return [Route(path, handler, methods=["GET"]) for path, handler in places.items()]
 
     async def page(self, request: Request) -> Response:
-        return await self._file("index.html", request)
+        return _file(await anyio.to_thread.run_sync(read_page), request)
 
     async def static(self, request: Request) -> Response:
-        return await self._file(request.path_params["name"], request)
+        return _file(await anyio.to_thread.run_sync(read_static, request.path_params["name"]), request)
 
     async def hello(self, request: Request) -> Response:
         return _json(_encode({"safelight": "dashboard", "mark": self._mark}))
@@ -125,7 +116,7 @@ class Desk:
         run, picture = self._run(request.path_params["run"]), request.path_params["picture"]
         if not parameters.PICTURE.fullmatch(picture):
             return refuse(404, "This run has no such picture.")
-        return await anyio.to_thread.run_sync(_picture, run, picture)
+        return await anyio.to_thread.run_sync(_picture, run, self.shelf, picture)
 
     async def live(self, request: Request) -> Response:
         run, names, after, seen = self._wanted(request)
@@ -159,19 +150,14 @@ class Desk:
         work = partial(self.shelf.answer, key, run, lambda: _encode(make()), lasting=lasting)
         return _json(await anyio.to_thread.run_sync(work))
 
-    async def _file(self, name: str, request: Request) -> Response:
-        parts = name.split("/")
-        kind = STATIC_TYPES.get(Path(parts[-1]).suffix)
-        path = inside(STATIC, name) if kind is not None and all(map(NAME.fullmatch, parts)) else None
-        content = None if path is None else read_bytes(path, LARGEST)
-        if path is None or content is None:
-            return refuse(404, "There is nothing at this address.")
-        status = path.stat()
-        tag = f'"{status.st_mtime_ns:x}-{status.st_size:x}"'
-        headers = {"cache-control": "no-cache", "etag": tag}
-        if request.headers.get("if-none-match") == tag:
-            return Response(status_code=304, headers=headers)
-        return Response(content, 200, headers, kind)
+
+def _file(found: File | None, request: Request) -> Response:
+    if found is None:
+        return refuse(404, "There is nothing at this address.")
+    headers = {"cache-control": FOREVER if found.lasting else "no-cache", "etag": found.tag}
+    if request.headers.get("if-none-match") == found.tag:
+        return Response(status_code=304, headers=headers)
+    return Response(found.content, 200, headers, found.kind)
 
 
 def _series(run: Found, names: Sequence[str], window: parameters.Window) -> dict[str, Any]:
@@ -185,14 +171,13 @@ def _heatmap(run: Found, window: parameters.Window) -> dict[str, Any]:
         return heatmap(history, window.first, window.last, window.pixels)
 
 
-def _picture(run: Found, picture: str) -> Response:
-    with open_run_history(run.folder) as history:
-        path = find_picture(history, run.folder, picture)
+def _picture(run: Found, shelf: Shelf, picture: str) -> Response:
+    path = shelf.picture(run, picture)
     content = None if path is None else read_bytes(path, LARGEST)
     kind = None if path is None else TYPES.get(path.suffix.lower())
     if content is None or kind is None or not content.startswith(MAGIC[kind]):
         return refuse(404, "This run has no such picture.")
-    return Response(content, 200, {"cache-control": "private, max-age=31536000, immutable"}, kind)
+    return Response(content, 200, {"cache-control": FOREVER}, kind)
 
 
 def _encode(content: Any) -> bytes:

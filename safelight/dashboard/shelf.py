@@ -9,10 +9,12 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from safelight.board.overview import open_run_history
+from safelight.board.pictures import Located, find_pictures, look_again
 from safelight.board.runs import Found, find_runs
 
 LOOK_SECONDS, KEPT_SECONDS = 2.0, 1.0
-MOST_BYTES = 64 << 20
+MOST_BYTES, MOST_ALBUMS = 64 << 20, 32
 
 Signature = tuple[tuple[int, int] | None, ...]
 
@@ -27,6 +29,7 @@ class Shelf:
         self._looked = -LOOK_SECONDS
         self._answers: OrderedDict[str, tuple[Signature, float, bytes]] = OrderedDict()
         self._bytes = 0
+        self._pictures: dict[str, dict[str, Located]] = {}  # of each run, by id
 
     def runs(self) -> list[Found]:
         with self._lock:
@@ -40,6 +43,18 @@ class Shelf:
         if run_id not in self._runs:
             self.runs()
         return self._runs.get(run_id)
+
+    def picture(self, run: Found, picture: str) -> Path | None:
+        """Its file. All pictures of a run are looked for only where one is asked for that is not known yet."""
+        known = self._pictures.get(run.id, {}).get(picture)
+        path = None if known is None else look_again(run.folder, known)
+        if path is None:
+            if len(self._pictures) > MOST_ALBUMS:
+                self._pictures.clear()
+            with open_run_history(run.folder) as history:
+                self._pictures[run.id] = find_pictures(history, run.folder)
+            path = found.path if (found := self._pictures[run.id].get(picture)) else None
+        return path
 
     def answer(self, key: str, run: Found, make: Callable[[], bytes], *, lasting: bool) -> bytes:
         """`lasting`: it depends on the files of the run alone, and not on the time of day."""

@@ -9,9 +9,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+from safelight.board.bundle import bundle_script, bundle_style
 from safelight.board.overview import open_run_history
 from safelight.files import write_atomically
-from safelight.report.bundle import bundle_script, bundle_style
 from safelight.report.island import gather
 from safelight.run import RunFolder
 

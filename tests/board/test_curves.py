@@ -117,7 +117,7 @@ def test_the_heatmap_has_a_column_for_every_span_and_a_row_for_every_level(histo
     assert all(len(column) == 16 and column[3] is None for column in found["values"])
     for column in found["values"]:
         assert column[5] - column[2] == pytest.approx(3, abs=1e-3)
-    assert heatmap(history, 30_000, 40_000) == {"levels": 16, "x": [], "end": [], "values": [], "noise": None}
+    assert heatmap(history, 30_000, 40_000) == {"levels": 16, "x": [], "end": [], "values": []}
 
 
 def test_an_unknown_signal_is_absent_and_one_without_readings_here_is_empty(history: History) -> None:

@@ -7,6 +7,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from safelight.board.compare import compare_runs
 from safelight.board.findings import card, command
 from safelight.board.listing import entry
 from safelight.board.overview import open_run_history, overview
-from safelight.board.pictures import find_picture, pictures
+from safelight.board.pictures import find_pictures, look_again, pictures
 from safelight.board.runs import describe, find_runs
 from safelight.board.state import read_standing
 from safelight.board.verdict import verdict
@@ -182,9 +183,14 @@ def test_pictures_are_shown_only_from_inside_the_run(tmp_path: Path) -> None:
     with open_run_history(RunFolder(run)) as history:
         shown = pictures(history, RunFolder(run), "x")
         assert [each["step"] for each in shown] == [0]
-        assert find_picture(history, RunFolder(run), shown[0]["id"]) == (run / "samples" / "good.png").resolve()
-        assert find_picture(history, RunFolder(run), "0" * 16) is None
-        assert find_picture(history, RunFolder(run), "") is None
+        found = find_pictures(history, RunFolder(run))
+        good = found[shown[0]["id"]]
+        assert list(found) == [each["id"] for each in shown]
+        assert good.path == (run / "samples" / "good.png").resolve()
+        assert look_again(RunFolder(run), good) == good.path
+        assert look_again(RunFolder(run), replace(good, id="0" * 16)) is None
+        good.path.write_bytes(good.path.read_bytes() + b"another")
+        assert look_again(RunFolder(run), good) is None
 
 
 def rewrite(statements: list[str], path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import threading
 import time
 from pathlib import Path
@@ -15,7 +16,7 @@ from folders import FINDING, draw_picture, make_run
 from serving import Answer, get, served
 
 from safelight.board.runs import describe
-from safelight.dashboard import app, clinic
+from safelight.dashboard import app, clinic, shelf, statics
 from safelight.dashboard.guard import HEADERS, POLICY
 from safelight.record.store import Record
 
@@ -134,8 +135,43 @@ def test_static_files_are_asked_for_again_only_if_they_changed(port: int) -> Non
     assert first.headers["content-type"].startswith("text/html")
     again = get(port, "/", headers=[("If-None-Match", first.headers["etag"])])
     assert (again.code, again.body) == (304, b"")
-    kinds = {path.suffix for path in app.STATIC.rglob("*") if path.is_file()}
-    assert kinds <= app.STATIC_TYPES.keys()
+    kinds = {path.suffix for path in statics.STATIC.rglob("*") if path.is_file()}
+    assert kinds <= statics.TYPES.keys()
+
+
+def test_what_the_page_needs_is_fetched_once_for_each_edition(port: int) -> None:
+    needed = re.findall(r'(?:src|href)="(/static/[^"]+)"', get(port, "/").body.decode())
+    assert [address.rsplit("/", 1)[1] for address in needed] == ["icon.svg", "app.css", "app.js"]
+    for address in needed:
+        answer = get(port, address)
+        assert answer.code == 200
+        assert "immutable" in answer.headers["cache-control"]
+        other = get(port, address.replace(statics.edition(), "edition-0123456789abcdef"))
+        assert (other.code, other.body, other.headers["cache-control"]) == (200, answer.body, "no-cache")
+
+
+def test_an_edition_changes_with_any_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(statics.STATIC, tmp_path / "static")
+    monkeypatch.setattr(statics, "STATIC", tmp_path / "static")
+    name_it = statics.edition.__wrapped__
+    before = name_it()
+    assert name_it() == before
+    (tmp_path / "static" / "words.js").write_text("// other words")
+    assert name_it() != before
+
+
+def test_pictures_are_looked_for_once_and_found_by_their_ids(
+    runs: Path, run: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[object] = []
+    original = shelf.find_pictures
+    monkeypatch.setattr(shelf, "find_pictures", lambda *given: (looks.append(given), original(*given))[1])
+    with served([runs]) as port:
+        addresses = [each["url"] for each in get(port, f"/api/runs/{run}").json()["pictures"]]
+        assert [get(port, address).code for address in addresses * 2] == [200] * len(addresses) * 2
+        assert len(looks) == 1
+        assert get(port, f"/api/runs/{run}/pictures/{'0' * 16}").code == 404
+        assert len(looks) == 2
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from safelight.report.bundle import STATIC
+from safelight.board.bundle import STATIC
 
 SCRIPTS = sorted(STATIC.rglob("*.js"))
 FORBIDDEN = (

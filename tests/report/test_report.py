@@ -15,8 +15,8 @@ import pytest
 from PIL import Image
 from showcase import build_run
 
+from safelight.board.bundle import bundle_script, bundle_style
 from safelight.cli import main
-from safelight.report.bundle import bundle_script, bundle_style
 from safelight.report.page import LARGEST, write_report
 from safelight.report.pictures import choose, embed
 from safelight.run import RunFolder

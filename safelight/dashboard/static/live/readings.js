@@ -19,13 +19,14 @@ import { join, merge } from "./spans.js";
  */
 
 const SETTLE = 90; // ms after a zoom before the server is asked: a drag is one question
-const AGAIN = 5000; // ms between two looks at what is not streamed
+const AGAIN = 15_000; // ms between two looks at what is not streamed
 const MOST = 2400; // spans of a signal, single readings among them, before neighbours become one
 
 export class Readings {
   /**
    * @param {import("../source/server.js").Source} source @param {string} id
-   * @param {import("../chart/view.js").View} view @param {() => void} changed
+   * @param {import("../chart/view.js").View} view
+   * @param {(names?: string[]) => void} changed all of them, or these by readings at their end
    */
   constructor(source, id, view, changed) {
     this._source = source;
@@ -96,9 +97,10 @@ export class Readings {
       this._append(into, x, y);
       if (into.x.length > MOST) this._series.set(name, merge(into, 2));
     }
-    if (!Object.keys(series).length) return;
-    if (!this._view.range) this._changed();
-    this._askSoon(0);
+    const names = Object.keys(series);
+    if (!names.length) return;
+    if (!this._view.range) this._changed(names);
+    if (names.some((name) => !this._asked.has(name))) this._askSoon(0);
     this._extendSoon();
   }
 
@@ -151,10 +153,10 @@ export class Readings {
   /** @param {number} wait ms */
   _askSoon(wait) {
     clearTimeout(this._timer);
-    this._timer = setTimeout(() => this._ask(), wait);
+    this._timer = setTimeout(() => this.askNow(), wait);
   }
 
-  async _ask() {
+  async askNow() {
     const { range, smooth } = this._view;
     const question = `${range ? `${range.first}-${range.last}` : "all"}/${smooth}`;
     const groups = { lines: new Set(), rows: new Set() }; // only lines are smoothed

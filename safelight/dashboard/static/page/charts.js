@@ -8,7 +8,7 @@ import { choice, h } from "../element.js";
 import { LOSS_LINES, lossSpec, smallSpecs } from "./specs.js";
 
 const COLUMNS = 600; // of noise levels before they are asked for again, in fewer
-const LEVELS_AGAIN = 5000; // ms between two looks at the noise levels of a run that goes on
+const LEVELS_AGAIN = 15_000; // ms between two looks at the noise levels of a run that goes on
 
 export class Charts {
   /**
@@ -33,6 +33,10 @@ export class Charts {
       if (change === "range") this._askLevels(120);
     });
     if (source.kind === "island") this._preload();
+    else {
+      this.loss.preload(); // it is what is seen first: no need to wait until it is
+      readings.askNow();
+    }
     this.update(run);
   }
 
@@ -53,8 +57,9 @@ export class Charts {
     this.change();
   }
 
-  change() {
-    for (const chart of this.all) chart.change();
+  /** @param {string[]} [names] signals that have new readings; without them, anything may have changed */
+  change(names) {
+    for (const chart of this.all) chart.change(names);
   }
 
   /** New readings came. @param {Record<string, any>} series */
@@ -145,9 +150,7 @@ function addColumns(known, found) {
 function levelRows(found) {
   const rows = [];
   for (let level = found.levels - 1; level >= 0; level -= 1) {
-    const noise = found.noise?.[level];
-    const label = noise === undefined || noise === null ? `level ${level}` : `level ${level} (log-SNR ${typeof noise === "number" ? noise.toFixed(1) : noise})`;
-    rows.push({ label, x: found.x, end: found.end, over: 64, values: found.values.map((/** @type {any} */ column) => column?.[level] ?? null) });
+    rows.push({ label: `level ${level}`, x: found.x, end: found.end, over: 64, values: found.values.map((/** @type {any} */ column) => column?.[level] ?? null) });
   }
   return rows;
 }
@@ -160,5 +163,6 @@ function byNetwork(one, two) {
     const found = ORDER.findIndex((word) => name.includes(`/${word}`));
     return found < 0 ? ORDER.length : found;
   };
-  return place(one) - place(two) || one.localeCompare(two, "en", { numeric: true });
+  const padded = (/** @type {string} */ name) => name.replace(/\d+/g, (digits) => digits.padStart(6, "0")); // block 10 after block 9
+  return place(one) - place(two) || (padded(one) < padded(two) ? -1 : 1);
 }
