@@ -8,12 +8,15 @@ from typing import Any
 import numpy as np
 
 DIGITS = 6
+FEW = 8  # numbers that are sooner rounded one by one
 DEEPEST, LONGEST_TEXT, MOST_ITEMS = 8, 4000, 1000  # of facts that somebody else wrote
 
 
 def plain(numbers: np.ndarray) -> list[float | None]:
     """Six significant digits; None where there is no finite number."""
     wide = np.asarray(numbers, np.float64)
+    if len(wide) <= FEW:
+        return [number(each) for each in wide.tolist()]
     finite = np.isfinite(wide)
     known = np.where(finite, wide, 0.0)
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):

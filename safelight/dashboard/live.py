@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,9 +21,11 @@ from safelight.dashboard.shelf import signature
 from safelight.errors import RecordError
 from safelight.record.history import History
 
-POLL_SECONDS, BEAT_SECONDS, STATUS_SECONDS, VERDICT_SECONDS = 0.25, 10.0, 5.0, 5.0
+POLL_SECONDS, BEAT_SECONDS, STATUS_SECONDS, VERDICT_SECONDS = 0.1, 10.0, 5.0, 20.0
+REST, LEAST_REST, MOST_REST = 300.0, 0.4, 0.7  # after a look: so many times what it took of a processor; seconds
 MOST_LISTENERS, MOST_WAITING = 128, 64
 END = b""  # the last that a listener gets
+Looked = tuple[dict[str, Any], dict[str, Any], str]  # new readings, status, version
 TOLD = ("status", "state", "step", "steps", "heartbeat", "age", "left", "speed", "verdict")
 
 
@@ -37,13 +39,15 @@ class Listener:
     waiting: asyncio.Queue[bytes] = field(default_factory=lambda: asyncio.Queue(MOST_WAITING))
 
     def put(self, event: str, content: dict[str, Any]) -> None:
+        self.send(frame(event, content, content.get("cursor")))
+
+    def send(self, content: bytes) -> None:
         """Too slow a listener loses what waits, and is told to begin again."""
-        cursor = content.get("cursor")
         if self.waiting.full():
             while not self.waiting.empty():
                 self.waiting.get_nowait()
-            event, content = "reset", {"version": self.version}
-        self.waiting.put_nowait(frame(event, content, cursor))
+            content = frame("reset", {"version": self.version})
+        self.waiting.put_nowait(content)
 
 
 def frame(event: str, content: dict[str, Any], cursor: int | None = None) -> bytes:
@@ -118,16 +122,17 @@ class Watcher:
         return events + ([("changed", {"version": now})] if changed and not cut else [])
 
     async def _watch(self, before: tuple[object, ...]) -> None:
-        told = time.monotonic()
+        told, free = time.monotonic(), 0.0
         while self._listeners:
             now, seen = time.monotonic(), self._signature()
-            if seen != before or now - told > STATUS_SECONDS:
+            if (seen != before and now >= free) or now - told > STATUS_SECONDS:
                 quiet = seen == before
                 before, told = seen, now
                 # All waits are here: listeners come and go only between two looks.
-                found = await anyio.to_thread.run_sync(self._look, dict(self._since()))
+                found, spent = await anyio.to_thread.run_sync(_priced, self._look, dict(self._since()))
                 self._tell(*found, quiet=quiet)
-            await asyncio.sleep(max(0.0, POLL_SECONDS - (time.monotonic() - now)))
+                free = now + min(max(LEAST_REST, REST * spent), MOST_REST)
+            await asyncio.sleep(max(POLL_SECONDS, free - time.monotonic()))
 
     def _signature(self) -> tuple[object, ...]:
         return *signature(self.run), self._clinic.known(self.run) is None
@@ -140,7 +145,7 @@ class Watcher:
                 since[name] = min(step, since.get(name, step))
         return since
 
-    def _look(self, since: dict[str, int]) -> tuple[dict[str, Any], dict[str, Any], str]:
+    def _look(self, since: dict[str, int]) -> Looked:
         """What is new, the status and the version; where pages have to begin again, also how far each signal goes."""
         standing = read_standing(self.run.folder)
         try:
@@ -167,19 +172,33 @@ class Watcher:
         return told
 
     def _tell(self, new: dict[str, Any], told: dict[str, Any], now: str, *, quiet: bool) -> None:
+        """Listeners who want the same and know the same are sent the same bytes."""
+        made: dict[tuple[tuple[str, int], ...], tuple[dict[str, int], bytes | None]] = {}
         for listener in list(self._listeners):
             if new["reset"]:
                 listener.version = now
                 listener.cursors = {name: new["ends"].get(name, -1) for name in listener.names}
                 listener.put("reset", {"version": now})
                 continue
-            mine = {name: part for name, each in new["series"].items() if (part := _beyond(each, listener, name))}
-            if mine or not quiet or told["status"] == "training":
+            key = tuple(listener.cursors.items())
+            if key not in made:
+                mine = {name: part for name, each in new["series"].items() if (part := _beyond(each, listener, name))}
+                wanted = mine or not quiet or told["status"] == "training"
                 cursor = max(listener.cursors.values(), default=-1)
-                listener.put("delta", _delta(mine, cursor, told))
+                made[key] = listener.cursors, frame("delta", _delta(mine, cursor, told), cursor) if wanted else None
+            cursors, content = made[key]
+            listener.cursors = dict(cursors)
+            if content is not None:
+                listener.send(content)
             if now != listener.version:
                 listener.version = now
                 listener.put("changed", {"version": now})
+
+
+def _priced(look: Callable[[dict[str, int]], Looked], since: dict[str, int]) -> tuple[Looked, float]:
+    """What a look found, and the seconds of a processor that it took."""
+    begun = time.thread_time()
+    return look(since), time.thread_time() - begun
 
 
 def _was_cut(history: History, since: dict[str, int]) -> bool:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Callable
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from showcase import build_run
 
 from safelight.board.runs import find_runs
+from safelight.record.smoothing import exponential_mean
 from safelight.record.store import Record
 from safelight.report.page import write_report
 from safelight.run import RunFolder
@@ -269,6 +274,93 @@ def test_the_report_works_from_a_disk_without_a_network(runs: Path, open_page: O
     pages = page.pdf(format="A4")
     assert pages.startswith(b"%PDF")
     assert len(pages) > 50_000
+
+
+def test_a_report_smooths_as_the_server_does(address: str, open_page: Open) -> None:
+    """Of a signal that is read at every tenth step, spans of sixteen steps hold one reading or two."""
+    steps = np.arange(0, 4000, 10)
+    spans = [list(group) for _, group in groupby(steps.tolist(), key=lambda step: step // 16)]
+    values = np.concatenate([np.full(len(span), float(len(span) == 1)) for span in spans])
+    wanted = exponential_mean(steps, values, 200.0)[np.cumsum(list(map(len, spans))) - 1]
+    series = {"x": [span[0] for span in spans], "end": [span[-1] for span in spans]}
+    series["mean"] = [float(len(span) == 1) for span in spans]
+    page = open_page(f"{address}#/")
+    found = page.evaluate("async (s) => (await import('/static/live/smooth.js')).exponential(s, 200)", series)
+    assert np.abs(np.array(found) - wanted)[20:].max() < 0.06
+    assert 0.2 < wanted[-1] < 0.3
+
+
+HIDE = """window.away = false;
+Object.defineProperty(document, "hidden", { get: () => window.away });
+window.turn = (away) => { window.away = away; document.dispatchEvent(new Event("visibilitychange")) };"""
+
+
+def log_steps(path: Path, steps: range) -> None:
+    record = Record(path / "record.sqlite", from_step=steps.start, say=print)
+    for step in steps:
+        record.add(step, {"loss/mean": 0.2 + 0.02 * (step % 7), "gradient/norm": 1.0 + 0.1 * (step % 5)})
+    record.close()
+
+
+def test_a_hidden_tab_does_nothing_and_catches_up_when_it_is_seen(runs: Path, address: str, open_page: Open) -> None:
+    path = build_run(runs / "hides", sick=True)
+    page = open_page(f"{address}#/")
+    page.add_init_script(HIDE)
+    page.goto(f"{address}?again#/run/{id_of(runs, 'hides')}")
+    wait_until(page, lambda: last_step(page, "Loss") == 299)
+    page.evaluate("turn(true)")
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    log_steps(path, range(300, 320))
+    page.wait_for_timeout(1500)
+    shown = page.locator(".toolbar .range")
+    assert asked == []
+    assert shown.inner_text() == "All steps, to 299"
+    page.evaluate("turn(false)")
+    wait_until(page, lambda: shown.inner_text() == "All steps, to 319", 10)
+    log_steps(path, range(320, 330))  # and hears again
+    wait_until(page, lambda: shown.inner_text() == "All steps, to 329", 10)
+
+
+# Paints all again, and counts the pixels that differ then.
+AGAIN = """async c => { const read = () => { const copy = document.createElement('canvas');
+    [copy.width, copy.height] = [c.width, c.height];
+    const context = copy.getContext('2d', { willReadFrequently: true });
+    context.drawImage(c, 0, 0); return context.getImageData(0, 0, c.width, c.height).data };
+  const frames = async () => { for (let i = 0; i < 3; i++) await new Promise((done) => requestAnimationFrame(done)) };
+  const before = read(); dispatchEvent(new Event('storage')); await frames(); const after = read();
+  let different = 0, painted = 0;
+  for (let i = 0; i < after.length; i += 4) {
+    if (after[i + 3]) painted += 1;
+    if ([0, 1, 2, 3].some((k) => Math.abs(before[i + k] - after[i + k]) > 40)) different += 1;
+  }
+  return [different, painted] }"""
+
+
+def test_a_curve_that_grows_bit_by_bit_looks_as_if_painted_at_once(runs: Path, address: str, open_page: Open) -> None:
+    path = build_run(runs / "bits", sick=True)
+    status = json.loads((path / "run.json").read_text())
+    (path / "run.json").write_text(json.dumps(status | {"heartbeat": time.time(), "steps": 1000}))
+    page = open_page(f"{address}#/", height=1400)
+    page.add_init_script(
+        "const clear = CanvasRenderingContext2D.prototype.clearRect; window.cleared = [];"
+        "CanvasRenderingContext2D.prototype.clearRect = function (...area) {"
+        " window.cleared.push(area[2] / this.canvas.clientWidth); return clear.apply(this, area) }"
+    )
+    page.goto(f"{address}?again#/run/{id_of(runs, 'bits')}")
+    wait_until(page, lambda: last_step(page, "Loss") == 299)
+    page.wait_for_timeout(600)
+    page.evaluate("window.cleared = []")
+    for start in range(300, 312, 3):
+        log_steps(path, range(start, start + 3))
+        page.wait_for_timeout(700)
+    shares = page.evaluate("window.cleared")
+    assert sum(share < 0.2 for share in shares) > len(shares) / 2  # most of the time only the end was painted
+    for title in ("Loss", "Gradient norm"):
+        chart = page.locator("figure.chart", has=page.get_by_role("heading", name=title, exact=True))
+        different, drawn = chart.locator(".plot canvas").first.evaluate(AGAIN)
+        assert drawn > 500
+        assert different <= 3, title
 
 
 def test_tabs_of_one_browser_share_one_stream(runs: Path, address: str, browser: Any) -> None:

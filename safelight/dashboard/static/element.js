@@ -60,6 +60,11 @@ export function say(element, text) {
   if (element.textContent !== words) element.textContent = words;
 }
 
+/** Sets an attribute only where it changed. @param {Element} element @param {string} name @param {string} value */
+export function put(element, name, value) {
+  if (element.getAttribute(name) !== value) element.setAttribute(name, value);
+}
+
 const ICONS = {
   play: ["M8 5.5v13l10.5-6.5z"],
   pause: ["M8 6v12", "M16 6v12"],

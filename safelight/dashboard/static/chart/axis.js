@@ -63,18 +63,23 @@ function clockWords(seconds, longest) {
  * @param {import("./scale.js").Scale} y @param {(value: number) => string} [words] of the y axis
  */
 export function drawGrid(context, area, x, y, words = tickWords) {
-  context.strokeStyle = colour("--chart-grid");
   context.fillStyle = colour("--chart-text");
-  context.lineWidth = 1;
   context.textAlign = "right";
   context.textBaseline = "middle";
+  drawLevels(context, area, y, (tick, at) => context.fillText(words(tick), area.left - 8, at));
+  drawTicksBelow(context, area, x);
+}
+
+/** The lines across. @param {CanvasRenderingContext2D} context @param {Area} area @param {import("./scale.js").Scale} y @param {(tick: number, at: number) => void} [name] */
+export function drawLevels(context, area, y, name = () => {}) {
+  context.strokeStyle = colour("--chart-grid");
+  context.lineWidth = 1;
   for (const tick of y.ticks) {
     const at = Math.round(y.toPixel(tick)) + 0.5;
     if (at < area.top - 2 || at > area.bottom + 2) continue;
     stroke(context, area.left, at, area.right, at);
-    context.fillText(words(tick), area.left - 8, at);
+    name(tick, at);
   }
-  drawTicksBelow(context, area, x);
 }
 
 /** @param {CanvasRenderingContext2D} context @param {Area} area @param {Across} x */

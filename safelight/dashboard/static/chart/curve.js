@@ -16,11 +16,16 @@ import { drawErrorBar } from "./marks.js";
  * @property {import("./axis.js").Across} x
  * @property {import("./scale.js").Scale} y
  * @property {boolean} smooth
- * @property {number} width pixels of the chart
+ * @property {boolean} sparse few enough are seen to show each as a point
  */
 
 const SPARSE = 14; // pixels for each span from which on points are drawn
 const DASHES = [[], [7, 4], [2, 3], [9, 3, 2, 3], [4, 2], [1, 2], [12, 4], [6, 2, 1, 2]];
+
+/** @param {number} width pixels @param {number} count spans on them */
+export function isSparse(width, count) {
+  return count > 0 && width / count >= SPARSE;
+}
 
 /** The dash that a line has beside its colour. @param {number} place */
 export function dashOf(place) {
@@ -80,7 +85,7 @@ function trace(context, values, drawing) {
 /** Few readings are shown one by one, with their errors. @param {CanvasRenderingContext2D} context @param {Drawing} drawing @param {string} tone */
 function drawPoints(context, drawing, tone) {
   const { series, errors, from, to, y } = drawing;
-  if (to - from < 1 || (drawing.width / (to - from) < SPARSE && !errors)) return;
+  if (to - from < 1 || (!drawing.sparse && !errors)) return;
   context.fillStyle = tone;
   for (let i = from; i < to; i += 1) {
     const mean = series.mean[i];

@@ -57,11 +57,12 @@ export class Heatmap {
     this.panel.overlay.addEventListener("pointermove", (/** @type {PointerEvent} */ event) => {
       this._height = event.offsetY;
     });
-    this._end = view.subscribe((change) => (change === "cursor" ? this.panel.move() : this.panel.change()));
+    this._end = view.subscribe((change) => change !== "grown" && (change === "cursor" ? this.panel.move() : this.panel.change()));
   }
 
-  change() {
-    this.panel.change();
+  /** @param {string[]} [names] signals that have new readings: rows are told by themselves */
+  change(names) {
+    if (!names) this.panel.change();
   }
 
   close() {
@@ -185,7 +186,8 @@ export class Heatmap {
   _paintCursor() {
     if (!this._painted) return;
     const { area, x, rows } = this._painted;
-    drawCursor(this.panel.context(this.panel.overlay), area, x, this._view, this._selection, []);
+    const over = this.panel.over(this._view.cursor !== null || this._selection !== null);
+    if (over) drawCursor(over, area, x, this._view, this._selection, []);
     say(this._here, this._hereWords(rows, area));
   }
 

@@ -6,13 +6,14 @@ import { choice, fill, h, say } from "../element.js";
 import { recall, remember } from "../memory.js";
 import { colour, onTheme } from "../theme.js";
 import { measured, reading } from "../words.js";
-import { across, drawGrid, tickWords } from "./axis.js";
+import { across, drawGrid, drawLevels, tickWords } from "./axis.js";
 import { lowerBound } from "./clock.js";
 import { drawCursor } from "./cursor.js";
-import { drawCurve, swatch } from "./curve.js";
+import { drawCurve, isSparse, swatch } from "./curve.js";
 import { listen } from "./gestures.js";
 import { drawBest, drawMarks, drawNonfinite, drawRefused } from "./marks.js";
 import { Panel } from "./panel.js";
+import { reach } from "./reach.js";
 import { logarithmic, roundedLinear } from "./scale.js";
 import { describe, nearest, tabulate } from "./summary.js";
 
@@ -40,6 +41,8 @@ import { describe, nearest, tabulate } from "./summary.js";
  * @property {string} [className]
  */
 
+const EDGE = 6; // pixels around the end of a line that its joins and points reach over
+
 export class LineChart {
   /** @param {Spec} spec @param {import("./view.js").View} view @param {import("../live/readings.js").Readings} readings */
   constructor(spec, view, readings) {
@@ -50,10 +53,10 @@ export class LineChart {
     this._y = recall(`y.${spec.name}`, spec.y ?? "linear");
     /** @type {[number, number] | null} */
     this._selection = null;
-    /** @type {{area: import("./axis.js").Area, x: import("./axis.js").Across, y: import("./scale.js").Scale} | null} */
+    /** @type {{area: import("./axis.js").Area, x: import("./axis.js").Across, y: import("./scale.js").Scale, ends: Map<Line, {series: any, count: number}>} | null} */
     this._painted = null;
     this.panel = new Panel({ title: spec.title, note: spec.note, className: spec.className, onSee: (seen) => this._see(seen) },
-      () => this._paint(), () => this._paintCursor(), () => this._describe());
+      (grown) => (grown && this._paintEnd()) || this._paint(), () => this._paintCursor(), () => this._describe());
     this.figure = this.panel.figure;
     this._buildTools();
     this._buildLegend();
@@ -61,13 +64,15 @@ export class LineChart {
       this._selection = selection;
       this.panel.move();
     });
-    const endView = view.subscribe((change) => (change === "cursor" ? this.panel.move() : this.panel.change()));
+    const endView = view.subscribe((change) => change !== "grown" && (change === "cursor" ? this.panel.move() : this.panel.change()));
     const endTheme = onTheme(() => this._buildLegend());
     this._end = () => [endView, endTheme].forEach((end) => end());
   }
 
-  change() {
-    this.panel.change();
+  /** @param {string[]} [names] signals that have new readings; without them, anything may have changed */
+  change(names) {
+    if (!names) this.panel.change();
+    else if ([...this._sources().values()].flat().some((name) => names.includes(name))) this.panel.grow();
   }
 
   /** Asks for the readings before the chart is seen: paper shows all of them. */
@@ -149,21 +154,55 @@ export class LineChart {
     const area = { left: gutter, right: this.panel.width - 10, top: 10, bottom: this.panel.height - 26 };
     const x = across(this._view, area);
     const y = this._scale(shown, area);
-    this._painted = { area, x, y };
+    this._painted = { area, x, y, ends: this._ends(shown) };
     if (!shown.length) return this._paintLegend();
     drawGrid(context, area, x, y, this.spec.unit === "bytes" ? (value) => reading(value, "bytes") : tickWords);
+    this._paintInside(context, shown, area, x, y);
+    this._paintBest(context, shown, area, x, y);
+    this._paintLegend();
+  }
+
+  /** How far each line goes. @param {Line[]} shown */
+  _ends(shown) {
+    return new Map(shown.map((line) => {
+      const series = /** @type {any} */ (this._series(line));
+      return [line, { series, count: series.x.length }];
+    }));
+  }
+
+  /** Curves and marks from a pixel on. @param {CanvasRenderingContext2D} context @param {Line[]} shown @param {import("./axis.js").Area} area @param {import("./axis.js").Across} x @param {import("./scale.js").Scale} y */
+  _paintInside(context, shown, area, x, y) {
     context.save();
     context.beginPath();
     context.rect(area.left - 1, area.top - 5, area.right - area.left + 4, area.bottom - area.top + 6);
     context.clip();
     drawMarks(context, area, x, this._view.marks);
-    for (const line of shown) this._paintLine(context, line, x, y);
+    for (const line of shown) this._paintLine(context, line, area, x, y);
     for (const line of shown) drawNonfinite(context, area, x, /** @type {any} */ (this._series(line)));
     const refused = this.spec.refused && this._readings.get(this.spec.refused);
     if (refused) drawRefused(context, area, x, refused);
     context.restore();
-    this._paintBest(context, shown, area, x, y);
+  }
+
+  /** Only the end, where the rest is as it was: a few pixels, again and again while a run goes on. @returns {boolean} */
+  _paintEnd() {
+    const shown = this.spec.lines.filter((line) => this._series(line)?.x.length);
+    if (!this._painted || this.spec.best || !shown.length || shown.length !== this._painted.ends.size) return false;
+    const { area, x, y, ends } = this._painted, next = this._scale(shown, area);
+    if ([0, 1].some((pixel) => next.toValue(pixel) !== y.toValue(pixel))) return false;
+    let from = area.right;
+    for (const [line, { series, count }] of ends) {
+      if (this._series(line) !== series || line.error || isSparse(this.panel.width, count)) return false;
+      from = Math.min(from, x.toPixel(series.x[Math.max(0, count - 2)]) - EDGE);
+    }
+    const part = { ...area, left: Math.max(area.left, Math.floor(from)) };
+    const context = this.panel.context(this.panel.canvas, false);
+    context.clearRect(part.left - 1, area.top - 5, area.right - part.left + 4, area.bottom - area.top + 6);
+    drawLevels(context, { ...part, left: Math.max(area.left, part.left - 1) }, y);
+    this._paintInside(context, shown, part, x, y);
+    this._painted.ends = this._ends(shown);
     this._paintLegend();
+    return true;
   }
 
   /** @param {boolean} full */
@@ -175,23 +214,10 @@ export class LineChart {
 
   /** @param {Line[]} lines @param {import("./axis.js").Area} area */
   _scale(lines, area) {
-    let low = Infinity, high = -Infinity, lowestPositive = Infinity;
-    const see = (/** @type {number | null} */ value) => {
-      if (value === null) return;
-      low = Math.min(low, value);
-      high = Math.max(high, value);
-      if (value > 0) lowestPositive = Math.min(lowestPositive, value);
-    };
-    for (const line of lines) {
-      const series = /** @type {import("../live/readings.js").Series} */ (this._series(line));
-      const [from, to] = this._places(series), errors = this._errors(line);
-      for (let i = from; i < to; i += 1) {
-        see(line.band ? series.low[i] : series.mean[i]);
-        see(line.band ? series.high[i] : series.mean[i]);
-        const error = errors?.mean[i], mean = series.mean[i];
-        if (error && mean !== null) [mean - error, mean + error].forEach(see);
-      }
-    }
+    let { low, high, lowestPositive } = reach(lines.map((line) => {
+      const series = /** @type {import("../live/readings.js").Series} */ (this._series(line)), [from, to] = this._places(series);
+      return { series, errors: this._errors(line), from, to, band: Boolean(line.band) };
+    }));
     const wanted = Math.max(2, Math.floor((area.bottom - area.top) / 36));
     if (this._y === "log" && lowestPositive < Infinity) return logarithmic(lowestPositive, Math.max(high, lowestPositive * 1.0001), area.bottom, area.top, wanted);
     if (low > high) [low, high] = [0, 1];
@@ -199,13 +225,15 @@ export class LineChart {
     return roundedLinear(low, high, area.bottom, area.top, wanted);
   }
 
-  /** @param {CanvasRenderingContext2D} context @param {Line} line @param {import("./axis.js").Across} x @param {import("./scale.js").Scale} y */
-  _paintLine(context, line, x, y) {
+  /** @param {CanvasRenderingContext2D} context @param {Line} line @param {import("./axis.js").Area} area @param {import("./axis.js").Across} x @param {import("./scale.js").Scale} y */
+  _paintLine(context, line, area, x, y) {
     const series = /** @type {import("../live/readings.js").Series} */ (this._series(line));
-    const [from, to] = this._places(series);
+    const { first, last } = this._view.shown();
+    const begin = line.dash?.length ? first : Math.max(first, Math.floor(x.toStep(area.left - 2 * EDGE))); // dashes count from the beginning
+    const [from, to] = [lowerBound(series.end, begin), lowerBound(series.x, last + 1)];
     drawCurve(context, line, {
       series, errors: this._errors(line), from: Math.max(0, from - 1), to: Math.min(series.x.length, to + 1), x, y,
-      smooth: this._view.smooth > 0, width: this.panel.width,
+      smooth: this._view.smooth > 0, sparse: isSparse(this.panel.width, to - lowerBound(series.end, first)),
     });
   }
 
@@ -241,7 +269,8 @@ export class LineChart {
   _paintCursor() {
     if (!this._painted) return;
     const { area, x, y } = this._painted;
-    const context = this.panel.context(this.panel.overlay);
+    const context = this.panel.over(this._view.cursor !== null || this._selection !== null);
+    if (!context) return this._paintLegend();
     const dots = [];
     if (this._view.cursor !== null) {
       for (const line of this.spec.lines) {

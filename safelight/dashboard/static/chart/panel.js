@@ -18,7 +18,12 @@ const sight = new IntersectionObserver(
   { rootMargin: "160px" },
 );
 
+const SOON = 300, LATER = 5000; // ms until a chart that changed, or that only grew, is told in words
+
+let letter = 0; // px
+
 const sizes = new ResizeObserver((entries) => {
+  letter = 0;
   for (const entry of entries) panels.get(/** @type {Element} */ (entry.target.closest("figure")))?.fit();
 });
 
@@ -31,8 +36,8 @@ addEventListener("beforeprint", () => {
 export class Panel {
   /**
    * @param {{title: string, note?: string, className?: string, onSee?: (seen: boolean) => void}} options
-   * @param {() => void} paintData @param {() => void} paintCursor
-   * @param {() => {summary: string, head: string[], rows: string[][]}} describe
+   * @param {(grown: boolean) => void} paintData `grown`: all that was painted is still so, but for its end
+   * @param {() => void} paintCursor @param {() => {summary: string, head: string[], rows: string[][]}} describe
    */
   constructor({ title, note, className = "", onSee = () => {} }, paintData, paintCursor, describe) {
     this.seen = false;
@@ -43,10 +48,11 @@ export class Panel {
     this._dirty = true;
     this._paintData = () => {
       if (!this.seen || !this.width) return;
+      const grown = !this._dirty;
       this._dirty = false;
-      paintData();
+      paintData(grown);
       paintCursor();
-      this._describeSoon();
+      this._describeSoon(grown ? LATER : SOON);
     };
     this._paintCursor = () => {
       if (this.seen && this.width && !this._dirty) paintCursor();
@@ -89,6 +95,12 @@ export class Panel {
     if (this.seen) paintSoon(this._paintData);
   }
 
+  /** There is more at the end of the data. */
+  grow() {
+    if (this.seen) paintSoon(this._paintData);
+    else this._dirty = true;
+  }
+
   /** Only the cursor moved. */
   move() {
     if (this.seen) paintSoon(this._paintCursor);
@@ -102,16 +114,23 @@ export class Panel {
     this.change();
   }
 
-  /** A cleared context in CSS pixels. @param {HTMLCanvasElement} canvas @returns {CanvasRenderingContext2D} */
-  context(canvas) {
+  /** The upper canvas, cleared; null where there is nothing on it and nothing comes. @param {boolean} used */
+  over(used) {
+    const before = this._over;
+    this._over = used;
+    return used || before ? this.context(this.overlay) : null;
+  }
+
+  /** A context in CSS pixels. @param {HTMLCanvasElement} canvas @param {boolean} [clear] @returns {CanvasRenderingContext2D} */
+  context(canvas, clear = true) {
     const ratio = Math.min(devicePixelRatio || 1, 3);
     const [wide, high] = [Math.round(this.width * ratio), Math.round(this.height * ratio)];
     if (canvas.width !== wide || canvas.height !== high) [canvas.width, canvas.height] = [wide, high];
     const context = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
-    context.clearRect(0, 0, this.width, this.height);
-    const size = Math.max(11, parseFloat(getComputedStyle(document.documentElement).fontSize) * 0.74);
-    context.font = `${size}px system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", sans-serif`;
+    if (clear) context.clearRect(0, 0, this.width, this.height);
+    letter ||= Math.max(11, parseFloat(getComputedStyle(document.documentElement).fontSize) * 0.74);
+    context.font = `${letter}px system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", sans-serif`;
     return context;
   }
 
@@ -121,16 +140,18 @@ export class Panel {
     say(this.message, words ?? "");
   }
 
-  /** Screen readers and tables do not need sixty updates a second. */
-  _describeSoon() {
-    if (this._timer) return;
+  /** Screen readers and tables do not need sixty updates a second. @param {number} wait ms */
+  _describeSoon(wait) {
+    if (this._timer && (wait === LATER || !this._later)) return;
+    clearTimeout(this._timer);
+    this._later = wait === LATER;
     this._timer = setTimeout(() => {
       this._timer = 0;
       const { summary } = this._describe();
       say(this.summary, summary);
       this.overlay.setAttribute("aria-label", `${this.title}. ${summary}`);
       this._fillTable();
-    }, 300);
+    }, wait);
   }
 
   _fillTable() {

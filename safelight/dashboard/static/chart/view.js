@@ -7,18 +7,22 @@ import { recall, remember } from "../memory.js";
 /**
  * @typedef {{first: number, last: number}} Range steps, both ends included
  * @typedef {"step" | "time" | "images"} Axis
- * @typedef {"range" | "cursor" | "axis" | "smooth" | "extent" | "marks"} Change
+ * @typedef {"range" | "cursor" | "axis" | "smooth" | "extent" | "grown" | "marks"} Change `grown`: there is more, and room for it
  * @typedef {{step: number, over?: number | null, tone: string, words: string}} Mark something that happened
  */
 
 /** Half-lives in steps that are offered. */
 export const SMOOTHING = [0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000];
 const NARROWEST = 8; // steps that a zoom always shows
+const ROOM = 0.04; // of the axis that waits for steps to come: until it is full, only its new end is painted
 
 export class View {
   constructor() {
     /** @type {Range} what the record holds */
     this.extent = { first: 0, last: 1 };
+    this.growing = false;
+    /** @type {number} the last step that the axis reaches to */
+    this._end = 1;
     /** @type {Range | null} the part that is looked at; null: everything, also what is still to come */
     this.range = null;
     /** @type {number | null} */
@@ -50,15 +54,20 @@ export class View {
 
   /** @returns {Range} */
   shown() {
-    return this.range ?? this.extent;
+    return this.range ?? { first: this.extent.first, last: this._end };
   }
 
-  /** @param {number} first @param {number} last */
-  setExtent(first, last) {
+  /** @param {number} first @param {number} last @param {boolean} [growing] more steps will come */
+  setExtent(first, last, growing = this.growing) {
     const end = Math.max(last, first + 1);
-    if (this.extent.first === first && this.extent.last === end) return;
+    const same = this.extent.first === first && growing === this.growing;
+    if (same && this.extent.last === end) return;
     this.extent = { first, last: end };
-    this.tell("extent");
+    this.growing = growing;
+    const most = growing ? Math.ceil(end + 8 + (end - first) * ROOM) : end;
+    const holds = growing && this._end >= end && this._end <= most; // as much room as there was at most, and not yet full
+    if (!holds) this._end = most;
+    this.tell(holds && same ? "grown" : "extent");
   }
 
   /** Shows a part; everything, where the part is everything. @param {Range | null} range */

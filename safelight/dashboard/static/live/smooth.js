@@ -19,7 +19,7 @@ export function continueSmooth(series, step, value, halfLife) {
 }
 
 /**
- * Over spans that stand for their readings.
+ * Over spans that stand for their readings: as many as there are steps since the span before, where they are even.
  * @param {import("./readings.js").Series} series @param {number} halfLife in steps @returns {(number | null)[]}
  */
 export function exponential(series, halfLife) {
@@ -28,7 +28,7 @@ export function exponential(series, halfLife) {
     const since = place ? series.end[place] - series.end[place - 1] : 0;
     weight *= 0.5 ** (since / halfLife);
     if (value !== null) {
-      const added = series.end[place] - series.x[place] + 1;
+      const added = since || series.end[place] - series.x[place] + 1;
       weight += added;
       mean += (added / weight) * (value - mean);
     }

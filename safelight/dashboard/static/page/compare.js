@@ -82,7 +82,7 @@ class Comparison {
     this.view.batch = Math.max(...runs.map((run) => run.batch_size ?? 0));
     this.view.suggestSmooth(Math.max(...runs.map((run) => run.steps ?? run.cursor)));
     this.view.setExtent(0, Math.max(1, ...runs.map((run) => run.cursor)));
-    this._readings = runs.map((run) => new Readings(source, run.id, this.view, () => this._change()));
+    this._readings = runs.map((run) => new Readings(source, run.id, this.view, (names) => this._change(names)));
     this.charts = CHARTS.map((chart) => this._chart(chart, runs));
     this._stages = runs.map((run, place) => {
       const stages = new Stages({ label: `samples of ${run.name}`, what: `Samples of ${run.name}`, empty: "No samples yet.", controls: false }, this.view, (picture) => source.picture(run.id, picture));
@@ -104,8 +104,9 @@ class Comparison {
     return new LineChart({ name: `compare.${name}`, title, lines, y, zero, unit, empty: "None of these runs measured it." }, this.view, this._readings[0]);
   }
 
-  _change() {
-    for (const chart of this.charts ?? []) chart.change();
+  /** @param {string[]} [names] */
+  _change(names) {
+    for (const chart of this.charts ?? []) chart.change(names);
   }
 
   /** One slider for all: the stage that each had reached by then. @param {any[]} runs */

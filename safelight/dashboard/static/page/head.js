@@ -2,9 +2,11 @@
  * The head of a run: name, state, progress, time left, speed, and the verdict in one sentence.
  */
 
-import { h, say } from "../element.js";
+import { h, put, say } from "../element.js";
+import { whileSeen } from "../live/attention.js";
 import { count, duration, measured, number, stateWords } from "../words.js";
 
+const BREATH = 2000; // ms
 const SILENT = 30; // seconds without a heartbeat before a run that trains is called silent, whatever was told last
 
 export class Head {
@@ -24,8 +26,8 @@ export class Head {
       h("div.run-title", h("h1", run.name), this._state),
       h("dl.facts", fact("step", "Step"), h("div", this._timeWord, this._facts.left), fact("speed", "Speed"), fact("images", "Images seen"), fact("distance", "Distance")),
       this._meter, this._verdict, this._notice);
-    this._timer = source.kind === "server" ? setInterval(() => this._breathe(), 1000) : 0;
     this.update(run);
+    this._end = source.kind === "server" ? whileSeen(() => this._breathe(), BREATH) : () => {};
   }
 
   /** @param {any} run what is known now; parts of it are enough */
@@ -41,11 +43,12 @@ export class Head {
     const { distance } = this._run;
     say(this._facts.distance, distance ? measured(distance[0], distance[1]) : "–");
     const share = steps ? Math.min(100, (100 * step) / steps) : 0;
-    this._bar.style.width = `${share}%`;
-    this._meter.setAttribute("aria-valuenow", String(Math.round(share)));
-    document.title = `${running && steps ? `${Math.floor(share)} % · ` : ""}${this._run.name} · Safelight`;
+    this._bar.style.width = `${share.toFixed(1)}%`;
+    put(this._meter, "aria-valuenow", String(Math.round(share)));
+    const title = `${running && steps ? `${Math.floor(share)} % · ` : ""}${this._run.name} · Safelight`;
+    if (document.title !== title) document.title = title;
     say(this._verdict, verdict?.sentence ?? "");
-    this._verdict.className = `verdict ${verdict?.tone ?? ""}`;
+    put(this._verdict, "class", `verdict ${verdict?.tone ?? ""}`);
     this._breathe();
   }
 
@@ -61,16 +64,16 @@ export class Head {
     const age = heartbeat ? Math.max(0, this._source.now() - heartbeat) : null;
     const silent = this._run.state === "live" && age !== null && age > SILENT && this._source.kind === "server";
     const state = silent ? "stale" : this._run.state;
-    this._state.className = `state ${state}`;
+    put(this._state, "class", `state ${state}`);
     say(this._state, stateWords({ ...this._run, state }, age === null ? null : Math.floor(age)));
     const words = this._lost ? "The dashboard cannot be reached. Trying again; what you see is what was known last." : noticeWords(state, age, this._run);
     this._notice.hidden = !words;
-    this._notice.className = `notice ${state === "crashed" ? "bad" : ""}`;
+    put(this._notice, "class", `notice ${state === "crashed" ? "bad" : ""}`);
     say(this._notice, words ?? "");
   }
 
   close() {
-    clearInterval(this._timer);
+    this._end();
   }
 }
 

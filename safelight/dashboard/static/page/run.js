@@ -54,8 +54,8 @@ class RunPage {
     this.view.batch = run.batch_size ?? 0;
     this.view.suggestSmooth(run.steps ?? run.cursor);
     this._setMarks();
-    this.view.setExtent(0, Math.max(run.cursor, 1));
-    this.readings = new Readings(source, run.id, this.view, () => this.charts.change());
+    this._setExtent(run.cursor);
+    this.readings = new Readings(source, run.id, this.view, (names) => this.charts.change(names));
     this.head = new Head(run, source);
     this.charts = new Charts(run, source, this.view, this.readings);
     this.samples = new Samples(run, source, this.view);
@@ -125,6 +125,11 @@ class RunPage {
     this.strip.element.hidden = !strips.length;
   }
 
+  /** @param {number} cursor */
+  _setExtent(cursor) {
+    this.view.setExtent(0, Math.max(cursor, 1), ["live", "watched"].includes(this.run.state));
+  }
+
   _setMarks() {
     const findings = this.run.findings.filter((/** @type {any} */ each) => each.severity !== "info");
     this.view.marks = [
@@ -159,7 +164,8 @@ class RunPage {
     if (delta.status) this.head.update(delta.status);
     if (delta.reset || delta.after > this._cursor) this.readings.renew(); // another tab was further than this one
     this._cursor = Math.max(this._cursor, delta.cursor);
-    this.view.setExtent(0, Math.max(delta.cursor, 1));
+    if (delta.status) this.run.state = delta.status.state;
+    this._setExtent(delta.cursor);
     this.readings.add(delta.series ?? {});
     this.charts.hear(delta.series ?? {});
   }
@@ -174,7 +180,7 @@ class RunPage {
     }
     this.run = run;
     this._setMarks();
-    this.view.setExtent(0, Math.max(run.cursor, 1));
+    this._setExtent(run.cursor);
     this.head.update(run);
     this.samples.update(run);
     this._setPreview();

@@ -16,7 +16,7 @@ export function buildToolbar(view) {
     smoothing(view),
     h("div.tool.grow", range, reset));
   const show = () => {
-    const { first, last } = view.shown();
+    const { first, last } = view.range ?? view.extent;
     say(range, view.range ? `Steps ${count(first)} to ${count(last)}` : `All steps, to ${whereWords(view, last).replace(/^step /, "")}`);
     reset.disabled = !view.range;
   };

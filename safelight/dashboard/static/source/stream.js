@@ -1,9 +1,12 @@
 /**
  * News of a run. All tabs of a browser share one stream: a browser keeps at most six connections to a server.
  *
- * The tab that holds the lock reads the stream and tells the others. A hidden tab lets go of it. Where no connection
- * is left, or no stream comes through, the server is asked every two seconds.
+ * The tab that holds the lock reads the stream and tells the others. A hidden tab lets go of it and hears nothing; when
+ * it is seen again, it asks once for what it missed. Where no connection is left, or no stream comes through, the server
+ * is asked every two seconds.
  */
+
+import { paced } from "../live/pace.js";
 
 const STREAMS = 4; // of different runs; the other connections are for questions and pictures
 const POLL = 2000;
@@ -16,8 +19,10 @@ const RETRY = 3000;
  * @returns {() => void} ends it
  */
 export function openLive(id, start, hear, ask) {
-  const channel = "BroadcastChannel" in globalThis ? new BroadcastChannel(`safelight.${id}`) : null;
   const place = { after: start.after, version: start.version };
+  const news = paced(hear);
+  /** @type {BroadcastChannel | null} */
+  let channel = null;
   /** @type {AbortController | null} */
   let leading = null;
 
@@ -26,7 +31,7 @@ export function openLive(id, start, hear, ask) {
     if (event.kind === "delta") place.after = Math.max(place.after, event.data.cursor);
     if (event.kind === "reset") place.after = -1;
     if (event.kind === "changed") place.version = event.data.version;
-    hear(event);
+    news.hear(event);
   };
   /** @param {import("./server.js").LiveEvent} event */
   const spread = (event) => {
@@ -34,14 +39,13 @@ export function openLive(id, start, hear, ask) {
     channel?.postMessage(event);
     take(event);
   };
-  if (channel) channel.onmessage = (message) => take(message.data);
-
   const query = () => ({ run: id, after: place.after, version: place.version, signals: start.signals });
 
   const lead = () => {
-    if (leading || document.hidden) return;
     const control = new AbortController();
     leading = control;
+    channel = "BroadcastChannel" in globalThis ? new BroadcastChannel(`safelight.${id}`) : null;
+    if (channel) channel.onmessage = (message) => take(message.data);
     const work = () => read(query, spread, ask, control.signal);
     const done = navigator.locks ? navigator.locks.request(`safelight.run.${id}`, { signal: control.signal }, work) : work();
     done.catch(() => {}); // the wait for the lock was ended
@@ -49,16 +53,28 @@ export function openLive(id, start, hear, ask) {
   const leave = () => {
     leading?.abort();
     leading = null;
+    channel?.close();
+    channel = null;
   };
-  const turn = () => (document.hidden ? leave() : lead());
+  const turn = () => {
+    leave();
+    if (document.hidden) return;
+    lead();
+    ask("delta", query()).then((found) => leading && tell(found, take), () => {}); // another tab may lead: it tells only what is new
+  };
 
   document.addEventListener("visibilitychange", turn);
-  lead();
+  if (!document.hidden) lead();
   return () => {
     document.removeEventListener("visibilitychange", turn);
     leave();
-    channel?.close();
+    news.close();
   };
+}
+
+/** @param {Record<string, any>} found an answer with all that is new @param {(event: any) => void} take */
+function tell(found, take) {
+  for (const kind of ["reset", "changed", "delta"]) if (found[kind]) take({ kind, data: found[kind] });
 }
 
 /** @typedef {() => {run: string, after: number, version: string, signals: string[]}} Query */
@@ -113,7 +129,7 @@ async function poll(query, spread, ask, signal) {
       if (signal.aborted) return;
       if (lost) spread({ kind: "joined" });
       lost = false;
-      for (const kind of ["reset", "changed", "delta"]) if (found[kind]) spread({ kind, data: found[kind] });
+      tell(found, spread);
     } catch {
       if (!lost) spread({ kind: "lost" });
       lost = true;
