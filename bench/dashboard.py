@@ -2,6 +2,7 @@
 
     python -m bench.dashboard             # a quarter of an hour, on a quiet machine with Chromium
     python -m bench.dashboard --quick     # a little of everything, to see whether it works
+    python -m bench.dashboard --only page # one part at a time, where a machine is shared
 
 Without Chromium only the server is measured.
 """
@@ -18,21 +19,18 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bench.measure import Spread, ratios, spread, timed, write_table
-from bench.watch import Contender, trainer
+from bench.measure import RESULTS, Spread, spread, write_table
+from bench.tabs import TABS, Cost, Pages, Streams, measure_lookers, open_window
 from safelight.board.runs import describe
-from safelight.config.resolve import resolve
-from safelight.data.prepare import open_images
 from safelight.record.store import Record
 from safelight.run import RunFolder
-from safelight.train.build import build, fit_to_data
 
 LEVELS = tuple(f"loss/level/{level:02d}" for level in range(16))
 PARTS = tuple(f"gradient/part/block_{number:02d}" for number in range(24))
@@ -53,8 +51,11 @@ for (const name of ["lineTo", "fillRect"]) {
   const original = prototype[name];
   prototype[name] = function (...words) { points += 1; return original.apply(this, words); };
 }
+// While a run grows, only the end of a curve is painted: `least` is lowered, and the first chart alone is looked at.
+window.bench.least = 20;
 const note = (place) => {
-  if (points <= 20 || place.canvas.classList.contains("overlay")) return;
+  if (points <= bench.least || place.canvas.classList.contains("overlay")) return;
+  if (!bench.least && place.canvas !== document.querySelector("figure.chart .plot canvas")) return;
   bench.paints.push(now());
   points = 0;
 };
@@ -84,8 +85,8 @@ class Sizes:
     cold: int = 5
     zooms: int = 200
     readings: int = 60  # that are followed to the screen
-    rounds: int = 30
-    seconds: float = 3.0  # of a block of training
+    rounds: int = 12
+    seconds: float = 5.0  # of a block of training
 
 
 QUICK = Sizes(steps=20_000, cold=2, zooms=20, readings=6, rounds=3, seconds=0.6)
@@ -203,10 +204,14 @@ def judged(what: str, found: Spread, worst: float, wanted: float) -> Found:
 # In the browser
 
 
+def find_chromium() -> str | None:
+    return next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
 @contextlib.contextmanager
 def open_browser() -> Iterator[Any]:
     """Chromium without a window, or None."""
-    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    program = find_chromium()
     try:
         from playwright.sync_api import sync_playwright
     except ImportError:
@@ -295,6 +300,7 @@ def measure_pixels(browser: Any, root: Path, readings: int) -> list[Found]:
         context = new_context(browser)
         page, _ = open_page(context, f"http://localhost:{port}/#/run/{describe(folder.path).id}")
         page.wait_for_timeout(1500)
+        page.evaluate("bench.least = 0")
         for step in range(steps, steps + readings):
             handed[step] = time.time() * 1000
             record.add(step, dict.fromkeys(SIGNALS, 1.0 + step % 7))
@@ -311,66 +317,81 @@ def measure_pixels(browser: Any, root: Path, readings: int) -> list[Found]:
     return [judged(f"Chromium: from logged to painted, {readings} readings", spread(spent), percentile(spent), PIXEL)]
 
 
-def measure_tabs(browser: Any, root: Path, sizes: Sizes, tabs: int = 10) -> list[Found]:
-    """Blocks of training in turns, with pages that look on and without."""
-    config = resolve(preset="digits")
-    images = open_images(config.data)
-    config = fit_to_data(config, images)
-    with contextlib.ExitStack() as stack:
-        path = root / "training"
-        *_, seen = trainer(stack, path, *(build(config, images, lambda _: None) for _ in range(2)))
-        folder = RunFolder(path)
-        folder.report(status="training", step=0, steps=100_000, created=time.time())
-        counter = iter(range(10**9))
-        each = timed(lambda: take(seen, folder, counter, 20)) / 20
-        block = max(2, round(sizes.seconds / each))
-        port = stack.enter_context(serve(root))
-        context = new_context(browser)
-        address = f"http://localhost:{port}/#/run/{describe(path).id}"
-        pages = [open_page(context, address)[0] for _ in range(tabs)]
-        alone, watched = list[float](), list[float]()
-        for number in range(sizes.rounds):
-            for looking in (number % 2 == 0, number % 2 == 1):
-                for page in pages:
-                    page.goto(address if looking else "about:blank")
-                pages[0].wait_for_timeout(1500)
-                (watched if looking else alone).append(timed(lambda: take(seen, folder, counter, block)))
-        context.close()
-    factor = ratios(alone, watched)
-    shown = f"{factor.show('.4f')}, {len(alone)} rounds of {block} steps"
-    return [Found([f"training with {tabs} tabs against none", shown, f"at most {SLOWDOWN}"], factor.median <= SLOWDOWN)]
+def measure_streams(browser: Any, root: Path, sizes: Sizes) -> list[Found]:
+    cost = measure_lookers(root, Streams(), serve, sizes.rounds, sizes.seconds)
+    return [slowed(f"training with {TABS} streams open, without a browser", cost, SLOWDOWN)]
 
 
-def take(seen: Contender, folder: RunFolder, counter: Iterator[int], steps: int) -> None:
-    beat = time.monotonic()
-    for _ in range(steps):
-        step = next(counter)
-        seen.step(step)
-        if time.monotonic() - beat > 2:
-            beat = time.monotonic()
-            folder.report(step=step)
+def measure_front(browser: Any, root: Path, sizes: Sizes) -> list[Found]:
+    """The row that counts: tabs as a browser opens them."""
+    program = find_chromium()
+    if program is None:
+        return []
+    with open_window(program) as window:
+        cost = measure_lookers(root, window, serve, sizes.rounds, sizes.seconds)
+    return [slowed(f"training with {TABS} tabs open, one of them in front", cost, SLOWDOWN)]
+
+
+def measure_visible(browser: Any, root: Path, sizes: Sizes) -> list[Found]:
+    if browser is None:
+        return []
+    cost = measure_lookers(root, Pages(new_context(browser)), serve, sizes.rounds, sizes.seconds)
+    return [slowed(f"training with {TABS} pages that are all visible at once", cost, None)]
+
+
+def slowed(what: str, cost: Cost, wanted: float | None) -> Found:
+    took = f"server {cost.server:.0f} ms, lookers {cost.lookers:.0f} ms of a second (empty: {cost.alone:.0f})"
+    shown = f"{cost.factor.show('.4f')}, {cost.rounds} rounds of {cost.steps} steps; {took}"
+    good = wanted is None or cost.factor.median <= wanted
+    return Found([what, shown, "reported" if wanted is None else f"at most {wanted}"], good)
+
+
+MEASURES: dict[str, Callable[[Any, Path, Sizes], list[Found]]] = {
+    "server": lambda browser, root, sizes: measure_server(long_run(root, sizes), sizes),
+    "page": lambda browser, root, sizes: measure_browser(browser, long_run(root, sizes), sizes) if browser else [],
+    "pixels": lambda browser, root, sizes: measure_pixels(browser, root, sizes.readings) if browser else [],
+    "streams": measure_streams,
+    "front": measure_front,
+    "visible": measure_visible,
+}
 
 
 def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a little of everything, to see whether it works")
     parser.add_argument("--rounds", type=int, help="of training with and without tabs")
+    parser.add_argument("--only", choices=MEASURES, nargs="+", help="these parts; rows of others stay as they are")
     given = parser.parse_args(words)
     sizes = QUICK if given.quick else Sizes()
     sizes = sizes if given.rounds is None else replace(sizes, rounds=given.rounds)
+    found: list[Found] = []
     with tempfile.TemporaryDirectory() as temporary:
-        root = Path(temporary)
-        folder = RunFolder(root / "long" / "run")
-        fill(folder, sizes.steps)
-        found = measure_server(folder, sizes)
-        with open_browser() as browser:
-            if browser is not None:
-                found += measure_browser(browser, folder, sizes)
-                found += measure_pixels(browser, root / "pixels", sizes.readings)
-                found += measure_tabs(browser, root / "tabs", sizes)
+        for name in given.only or MEASURES:
+            with open_browser() as browser:
+                found += MEASURES[name](browser, Path(temporary) / name, sizes)
+    rows = merged([each.row for each in found], kept_rows() if given.only else [])
     write_table("dashboard", "How fast the dashboard is, and what it costs", ["what", "found", "wanted"],
-                [each.row for each in found], notes_on(sizes))  # fmt: skip
+                rows, notes_on(sizes))  # fmt: skip
     return 0 if all(each.good for each in found) else 1
+
+
+def long_run(root: Path, sizes: Sizes) -> RunFolder:
+    folder = RunFolder(root / "run")
+    fill(folder, sizes.steps)
+    return folder
+
+
+def kept_rows() -> list[Row]:
+    """What the table says now: parts are measured one at a time where a machine is shared."""
+    path = RESULTS / "dashboard.md"
+    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    return [list[object](line.strip("| ").split(" | ")) for line in lines if line.startswith("| ")][2:]
+
+
+def merged(found: Sequence[Row], kept: Sequence[Row]) -> list[Row]:
+    """New rows in the place of old ones of the same name, others behind them."""
+    new = {row[0]: row for row in found}
+    return [new.pop(row[0], row) for row in kept] + list(new.values())
 
 
 def notes_on(sizes: Sizes) -> list[str]:
@@ -382,9 +403,15 @@ def notes_on(sizes: Sizes) -> list[str]:
         "Zooms: ranges of a hundred steps to half of the run, log-uniform, anywhere. None is asked for twice.",
         "Painted: a curve of more than 20 points was stroked on a canvas; for a zoom, after its numbers came. The "
         "first chart counts from the start of the navigation, in headless Chromium on the same machine.",
-        "From logged to painted: one reading about every half second; the record stores what it was given every 0.4 s.",
-        "Ten tabs: the demo's training step with all monitors and the record, in blocks, in turns with the ten pages "
-        "open at the run and with empty pages. Factors are taken within each round.",
+        "From logged to painted: one reading about every half second; the record stores what it was given every 0.4 s. "
+        "Painted is the first stroke on the first chart after the reading came to the page.",
+        "Training: the demo's step with all monitors and the record, on all threads, in blocks, in turns with lookers "
+        "and without. Factors are taken within each round; medians of the processor time of others beside them.",
+        f"Streams: {TABS} connections that listen and draw nothing: what the server costs. One in front: one window of "
+        "Chromium with ten tabs at the run, against the same window with ten empty ones; nobody drives it, so the "
+        "tabs behind are hidden, as they are for a person. All visible: ten pages that are told that they are in "
+        "front, which no single screen shows; they share the two cores with the training.",
+        "Parts were measured one after the other (--only).",
     ]
 
 
