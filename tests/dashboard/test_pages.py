@@ -139,6 +139,7 @@ def test_zoom_and_cursor_are_linked_by_mouse_and_by_keyboard(runs: Path, address
     wait_until(page, lambda: 0 < last_step(page, "Gradient norm") < 299, 5)
     surface.dblclick()
     assert shown.inner_text().startswith("All steps")
+    wait_until(page, lambda: last_step(page, "Loss") == 299, 5)
     surface.focus()
     for key in ("Home", *["ArrowRight"] * 30):
         page.keyboard.press(key)
