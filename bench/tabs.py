@@ -28,6 +28,7 @@ from safelight.run import RunFolder
 from safelight.train.build import build, fit_to_data
 
 TABS = 10
+LONGEST = 120.0  # seconds after which no round is begun
 SETTLE = 4.0  # seconds after pages were opened or closed
 SIGNALS = ("loss/mean", "loss/whitened", "optimizer/lr", "gradient/norm", "gradient/limit", "speed/images")
 # Ten that listen as pages do, and do nothing with what they hear.
@@ -85,8 +86,10 @@ def measure_lookers(root: Path, lookers: Lookers, serve: Callable[[Path], Any], 
         block = max(2, round(seconds / (timed(lambda: take(seen, folder, counter, 20)) / 20)))
         port = stack.enter_context(serve(root))
         server = next(each for each in psutil.Process().children() if "dashboard" in each.cmdline())
-        looked = False
+        looked, until = False, time.monotonic() + LONGEST
         for number in range(rounds):
+            if time.monotonic() > until:
+                break
             for looking in (number % 2 == 0, number % 2 == 1):
                 if looking != looked:
                     lookers.look(port, describe(path).id) if looking else lookers.leave()
@@ -103,7 +106,7 @@ def measure_lookers(root: Path, lookers: Lookers, serve: Callable[[Path], Any], 
     (server_time, lookers_time), (_, alone) = (
         [median(part) for part in zip(*spent[way], strict=True)] for way in spent
     )
-    return Cost(ratios(times[False], times[True]), rounds, block, server_time, lookers_time, alone)
+    return Cost(ratios(times[False], times[True]), len(times[True]), block, server_time, lookers_time, alone)
 
 
 def take(seen: Contender, folder: RunFolder, counter: Iterator[int], steps: int) -> None:
