@@ -3,7 +3,7 @@
  */
 
 const SHARE = 100; // of its time, a page spends one part on news
-const LONGEST = 2000; // ms that news ever waits
+const LONGEST = 200; // ms that news waits here: it was stored after 0.4 s at most, and sent after 0.6
 
 /**
  * News of readings wait while the page rests from the last ones, and come as one. Everything else passes, behind them.
