@@ -36,14 +36,14 @@ class Tracker(GeneralTracker):
     def start(self) -> None:
         _ = self.tracker
 
-    def watch(
-        self, model: Any, optimizer: Any = None, *, ema: Any = None, schedule: Any = None, scaler: Any = None
-    ) -> Watch | Bystander:
-        """`safelight.watch`, into the record of this tracker. Call it after `accelerator.init_trackers`."""
+    def watch(self, model: Any, optimizer: Any = None, *, schedule: Any = None, **given: Any) -> Watch | Bystander:
+        """`safelight.watch`, into the record of this tracker, with what that takes (ema, scaler, prediction, sampler,
+        data). Call it after `accelerator.init_trackers`."""
         if not is_first_process():
             return Bystander()
-        given = Given(model, optimizer, ema=ema, schedule=alphas_of(schedule), scaler=scaler)
-        self._watch = Watch(given, self.tracker, self._step, tell_aloud)
+        self._watch = Watch(
+            Given(model, optimizer, schedule=alphas_of(schedule), **given), self.tracker, self._step, tell_aloud
+        )
         return self._watch
 
     @property

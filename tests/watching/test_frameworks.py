@@ -69,7 +69,7 @@ def test_numbers_of_ones_own_lie_beside_ours(tmp_path: Path) -> None:
 # Lightning
 
 
-def lightning_run(run: Path | None, *, accumulate: int = 1, fail_at: int | None = None) -> list[bytes]:
+def lightning_run(run: Path | None, *, accumulate: int = 1, fail_at: int | None = None, **given: Any) -> list[bytes]:
     lightning = pytest.importorskip("pytorch_lightning")
     from safelight.watching.lightning import WatchCallback
 
@@ -97,7 +97,7 @@ def lightning_run(run: Path | None, *, accumulate: int = 1, fail_at: int | None 
         max_epochs=1,
         accelerator="cpu",
         accumulate_grad_batches=accumulate,
-        callbacks=[] if run is None else [WatchCallback(run)],
+        callbacks=[] if run is None else [WatchCallback(run, **given)],
         **quiet,
     )
     trainer.fit(module, torch.utils.data.DataLoader(batches(6), batch_size=1))
@@ -124,6 +124,25 @@ def test_a_lightning_run_that_fails_says_so(tmp_path: Path) -> None:
         lightning_run(tmp_path / "run", fail_at=3)
     status = json.loads((tmp_path / "run" / "run.json").read_text())
     assert (status["status"], status["error"], status["step"]) == ("crashed", "ArithmeticError: something broke", 3)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_network_inside_of_a_lightning_module_is_heard(tmp_path: Path) -> None:
+    given = {"network": "model", "schedule": torch.linspace(0.99, 0.01, 1000), "prediction": "epsilon"}
+    assert lightning_run(tmp_path / "run", **given) == lightning_run(None)
+    path = tmp_path / "run" / "record.sqlite"
+    assert read_signal(path, "check/mode/training") == [(0, 1.0)]
+    assert read_signal(path, "check/target/declared") == [(0, 0.0)]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [({"network": "unet"}, "has no network 'unet'. It has: model"), ({"skedule": 1}, "does not know 'skedule'")],
+)
+def test_a_lightning_callback_refuses_in_words(tmp_path: Path, given: dict[str, Any], told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        lightning_run(tmp_path / "run", **given)
 
 
 # accelerate
