@@ -9,6 +9,8 @@ SafelightError       1   something broke that the person cannot have caused
   CheckpointError    1   nothing that can be loaded, or nowhere to save
   RecordError        1   a record that cannot be read
   RunBusy            2   another process holds the run folder
+  ProcessLost       75   another process of the run is gone; a resume carries on
+  FollowedError          ended because another process did, which tells why, with its code
 Interrupted   75/130   asked to stop; the state is saved
 """
 
@@ -19,6 +21,7 @@ class SafelightError(Exception):
     """An error told in words; the command line prints it and exits with `exit_code`."""
 
     exit_code = 1
+    told: bool | None = None  # by another process already; False where it is known to be this one's to tell
 
 
 class UsageError(SafelightError):
@@ -61,6 +64,28 @@ class CheckpointError(SafelightError):
 
 class RecordError(SafelightError):
     """A record that cannot be read."""
+
+
+class ProcessLost(SafelightError):
+    """Another process of the run died, hangs or cannot be reached."""
+
+    exit_code = 75
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"{what} A step needs all of them, so this one ends too; nothing that was saved is lost. Carry on with "
+            "`safelight resume` and the same launcher: as many processes as before, or any other number."
+        )
+
+
+class FollowedError(SafelightError):
+    """Ended because another process did, which tells why."""
+
+    told = True
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
 
 
 class Interrupted(SafelightError):

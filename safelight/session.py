@@ -6,7 +6,8 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from torch import Tensor, nn
 from safelight import __version__
 from safelight.config import Config
 from safelight.config.check import check
-from safelight.config.resolve import difference, resolve, to_yaml
+from safelight.config.resolve import apply, difference, flatten, resolve, to_dict, to_yaml
 from safelight.config.tree import Data
 from safelight.data.images import Images
 from safelight.data.page import summary
@@ -33,12 +34,16 @@ from safelight.record.store import Record
 from safelight.report.page import write_report
 from safelight.run import RunFolder, create_run, free_name, open_run, point_latest, refuse_used
 from safelight.terminal import Terminal
-from safelight.train.build import Parts, build, build_model, environment, fit_to_data, out_of_memory
+from safelight.train.build import Parts, build, build_model, check_shares, environment, fit_to_data, out_of_memory
+from safelight.train.bystander import BystanderFolder
 from safelight.train.checkpoint import Loaded, clean, load, load_newest, steps, write
+from safelight.train.crew import Crew, join
 from safelight.train.engine import busy_machine, choose_device
 from safelight.train.healer import undo as undo_act
 from safelight.train.preflight import Preflight, inspect, preflight
 from safelight.train.profiles import rebuild
+from safelight.train.restarts import is_restart, note_failure, refuse_hopeless
+from safelight.train.spreading import load_once
 from safelight.train.state import check_shapes
 from safelight.train.trainer import Trainer
 from safelight.train.trial import seconds_per_step
@@ -47,12 +52,12 @@ from safelight.train.trial import seconds_per_step
 SAME_BITS = {"checkpoint.every", "checkpoint.keep_last", "checkpoint.keep_every", "checkpoint.keep_best",
              "sample.every", "sample.count", "sample.sampler", "sample.steps", "sample.guidance", "data.workers",
              "data.source", "data.cache", "data.scan_workers", "data.max_bad", "data.max_pixels", "data.max_megabytes",
-             "data.max_seconds", "data.max_memory", "train.max_refused", "train.preflight", "log.to",
+             "data.max_seconds", "data.max_memory", "train.max_refused", "train.preflight", "train.timeout", "log.to",
              "evaluate.every", "evaluate.budget",
              "evaluate.samples", "evaluate.references", "evaluate.features", "evaluate.components",
              "evaluate.significance", "heal.enabled", "heal.budget"}  # fmt: skip
-SAME_MEANING = {"train.device", "train.accumulate", "train.threads", "model.compile", "model.channels_last",
-                "model.gradient_checkpointing"}  # fmt: skip
+SAME_MEANING = {"train.device", "train.accumulate", "train.shards", "train.threads", "model.compile",
+                "model.channels_last", "model.gradient_checkpointing"}  # fmt: skip
 
 
 Beside = Callable[[Path, Callable[[str], None]], object]
@@ -83,21 +88,47 @@ def train(
     beside: Beside | None = None,
 ) -> Run:
     """A new run from the first step. `model` may be any nn.Module of (x, t[, label]). `beside`: see `carry_out`."""
-    terminal = terminal or Terminal()
-    for warning in check(config):
-        terminal.say(f"Warning: {warning}")
+    warnings = check(config)
     choose_device(config.train.device)  # before the images are read and a folder is made
-    images = _open_images(config.data, terminal)
-    asked, config = config.data, fit_to_data(config, images)
+    with join(config.train) as crew:
+        terminal = _screen(crew, terminal)
+        for warning in warnings:
+            terminal.say(f"Warning: {warning}")
+        check_shares(config, crew.count)
+        if crew.tell(lambda: is_restart(run)):
+            assert run is not None
+            return _carry_on(run, crew, terminal, model=model, beside=beside)
+        images = crew.first_on_machine(lambda: _open_images(config.data, terminal))
+        fitted = fit_to_data(config, images)
+        path = Path(crew.tell(lambda: str(_new_path(run, config))))
+        parts = build(fitted, images, terminal.say, model, crew)
+        with _hold(path, crew, create_run) as folder:
+            if crew.is_main:
+                _write_config(folder, parts)
+                folder.report(asked_channels=config.data.channels)
+                point_latest(folder)
+            return carry_out(parts, folder, terminal, beside)
+
+
+def _screen(crew: Crew, terminal: Terminal | None) -> Terminal:
+    """The first process is seen; the others are silent."""
+    return terminal or Terminal() if crew.is_main else Terminal(quiet=True)
+
+
+def _new_path(run: Path | None, config: Config) -> Path:
     path = run or free_name(Path("runs"), Path(config.data.source).stem or "run")
     refuse_used(path)
-    parts = build(config, images, terminal.say, model)
-    folder = create_run(path)
-    with RunLock(folder.path):
-        _write_config(folder, parts)
-        folder.report(asked_channels=asked.channels)
-        point_latest(folder)
-        return carry_out(parts, folder, terminal, beside)
+    return path
+
+
+@contextmanager
+def _hold(path: Path, crew: Crew, make: Callable[[Path], RunFolder]) -> Iterator[RunFolder]:
+    """The run folder, locked by the first process, which alone writes to it."""
+    if not crew.is_main:
+        yield BystanderFolder(path)
+        return
+    with RunLock((folder := make(path)).path):
+        yield folder
 
 
 def resume(
@@ -112,23 +143,43 @@ def resume(
 ) -> Run:
     """Carries a run on from its newest checkpoint that verifies, to the very bytes it would have reached. `undo`: the
     number of an act in its journal that is to hold no longer."""
-    terminal = terminal or Terminal()
-    folder = open_run(path)
-    with RunLock(folder.path):
-        old = read_config(folder)
+    config = resolve(base=read_config(open_run(path)), settings=settings)
+    with join(config.train) as crew:
+        terminal = _screen(crew, terminal)
+        return _carry_on(path, crew, terminal, settings=settings, force=force, undo=undo, model=model, beside=beside)
+
+
+def _carry_on(
+    path: Path,
+    crew: Crew,
+    terminal: Terminal,
+    *,
+    settings: Mapping[str, Any] | None = None,
+    force: bool = False,
+    undo: int | None = None,
+    model: nn.Module | None = None,
+    beside: Beside | None = None,
+) -> Run:
+    with _hold(path, crew, open_run) as folder:
+        old = _read_config_once(folder, crew)
         config = resolve(base=old, settings=settings)
         _check_changes(old, config, force, terminal)
         check(config)
+        check_shares(config, crew.count)
+        if crew.is_main:
+            refuse_hopeless(folder)
         # As it was asked for then: what the data decided is not a wish, and would be another cache.
-        channels = folder.status().get("asked_channels", config.data.channels)
-        images = _open_images(replace(config.data, channels=channels), terminal)
-        check_data(folder, images, force)
-        clean(folder.checkpoints)
-        clean(folder.snapshots)
-        loaded = load_newest(folder.checkpoints, terminal.say)
+        channels = crew.tell(lambda: folder.status().get("asked_channels", config.data.channels))
+        asked = replace(config.data, channels=channels)
+        images = crew.first_on_machine(lambda: _open_images(asked, terminal))
+        if crew.is_main:
+            check_data(folder, images, force)
+            clean(folder.checkpoints)
+            clean(folder.snapshots)
+        loaded = load_once(crew, lambda: load_newest(folder.checkpoints, terminal.say))
         if model is None and loaded is not None:
-            model = build_model(config, folder.architecture())
-        parts = build(config, images, terminal.say, model)
+            model = build_model(config, crew.tell(folder.architecture))
+        parts = build(config, images, terminal.say, model, crew)
         if loaded is None:
             terminal.say(f"{path} has no checkpoint yet: it starts again from step 0, which gives the same run.")
         else:
@@ -136,7 +187,7 @@ def resume(
             _check_environment(loaded, terminal)
             terminal.say(f"Resumed from {loaded.path} at step {loaded.step} of {config.train.steps}.")
         _undo(parts, folder, undo, terminal)
-        if difference(old, parts.config):
+        if crew.is_main and difference(old, parts.config):
             _write_config(folder, parts)
         if parts.state.counters.step >= config.train.steps:
             terminal.say("The run has reached its last step: nothing is left to train. For more: --steps N --force")
@@ -148,16 +199,17 @@ def resume(
 def _undo(parts: Parts, folder: RunFolder, number: int | None, terminal: Terminal) -> None:
     if number is not None:
         terminal.say(undo_act(parts, number).told())
-        write(folder.checkpoints, parts.state.snapshot(environment()))  # at once: a kill must not bring it back
+        if parts.engine.is_main:  # at once: a kill must not bring it back
+            write(folder.checkpoints, parts.state.snapshot(environment()))
 
 
 def carry_out(parts: Parts, folder: RunFolder, terminal: Terminal, beside: Beside | None = None) -> Run:
     """The preflight, and the training from where the state stands to the last step. `beside` is called once the run is
     on the screen, and must come back at once: it starts what shows the run elsewhere."""
-    started, config = time.time(), parts.config
+    started, config, crew = time.time(), parts.config, parts.engine.crew
     load = os.getloadavg()[0]  # before our own threads add to it
     terminal.first_screen(parts, folder, _seconds_per_step(parts))
-    if beside is not None:
+    if beside is not None and crew.is_main:
         beside(folder.path, terminal.say)
     if parts.engine.device.type == "cpu" and (hint := busy_machine(load, os.cpu_count() or 1, torch.get_num_threads())):
         terminal.say(hint)
@@ -166,29 +218,38 @@ def carry_out(parts: Parts, folder: RunFolder, terminal: Terminal, beside: Besid
             f"Only {parts.batches.count} images for batches of {config.train.batch_size}: each image comes more than "
             "once in every batch."
         )
-    found = _preflight(parts, folder, terminal)
+    found = _preflight(parts, folder, terminal) if crew.is_main else None
+    crew.tell(lambda: None)  # the others begin when it was passed
     trainer = Trainer(parts, folder, terminal)
     if found is not None:
         trainer.record.add(parts.state.counters.step, found.static)
         if found.parameters:
             trainer.record.event(parts.state.counters.step, "parameters", **found.parameters)
-    inspection = inspect(parts, terminal.say, looked_before=True)
-    if not config.model.compile:  # a hook would be compiled with it, and might change its arithmetic
-        inspection.attach()
-    parts.stepper.inspection = inspection
+    if crew.is_main:
+        _inspect(parts, terminal)
     try:
         with terminal.live():
             trainer.run()
     except SafelightError as error:
-        if isinstance(error, Stopped):
+        if isinstance(error, Stopped) and crew.is_main:
             _write_report(folder, terminal)  # what a colleague is asked about most
         raise
     except BaseException as error:
-        folder.report(status="crashed", step=parts.state.counters.step, error=f"{type(error).__name__}: {error}")
+        words = f"{type(error).__name__}: {error}"
+        folder.report(status="crashed", step=parts.state.counters.step, error=words)
+        note_failure(folder, parts.state.counters.step, words)
         raise
-    _write_report(folder, terminal)
-    terminal.last_screen(parts, folder, time.time() - started)
+    if crew.is_main:
+        _write_report(folder, terminal)
+        terminal.last_screen(parts, folder, time.time() - started)
     return Run(folder.path, config, parts.state.counters.step)
+
+
+def _inspect(parts: Parts, terminal: Terminal) -> None:
+    inspection = inspect(parts, terminal.say, looked_before=True)
+    if not parts.config.model.compile:  # a hook would be compiled with it, and might change its arithmetic
+        inspection.attach()
+    parts.stepper.inspection = inspection
 
 
 def _write_report(folder: RunFolder, terminal: Terminal) -> None:
@@ -298,6 +359,13 @@ def _write_config(folder: RunFolder, parts: Parts) -> None:
         raise UsageError(
             f"The run folder {folder.path} cannot be written to: {error.strerror}. Choose another --run, or make room."
         ) from error
+
+
+def _read_config_once(folder: RunFolder, crew: Crew) -> Config:
+    """By the first process; the others need not see the folder."""
+    if crew.count == 1:
+        return read_config(folder)
+    return apply(Config(), flatten(crew.tell(lambda: to_dict(read_config(folder)))), str(folder.config))
 
 
 def read_config(folder: RunFolder) -> Config:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack, redirect_stderr, redirect_stdout
 
 VERBS = {
     "train": "train a model on a pile of images",
@@ -64,11 +66,18 @@ def _run(verb: str, rest: list[str]) -> int:
 
     command = importlib.import_module(f"safelight.cli.{verb}").Command
     # --help and unknown flags end here.
-    parsed = tyro.cli(command, prog=f"safelight {verb}", args=rest, config=(tyro.conf.FlagCreatePairsOff,))
+    with ExitStack() as stack:
+        if not _is_first_here():
+            nowhere = stack.enter_context(open(os.devnull, "w"))
+            stack.enter_context(redirect_stdout(nowhere))
+            stack.enter_context(redirect_stderr(nowhere))
+        parsed = tyro.cli(command, prog=f"safelight {verb}", args=rest, config=(tyro.conf.FlagCreatePairsOff,))
     try:
         parsed.run_command()
     except SafelightError as error:
-        return _fail(str(error), error.exit_code)
+        # What every process finds wrong with the command line is told once on each machine.
+        silent = error.told or (error.told is None and not _is_first_here())
+        return error.exit_code if silent else _fail(str(error), error.exit_code)
     except KeyboardInterrupt:
         return _fail("Interrupted.", 130)
     except BrokenPipeError:
@@ -78,6 +87,11 @@ def _run(verb: str, rest: list[str]) -> int:
     except MemoryError:
         return _fail("Out of memory. `safelight estimate` tells what fits.", 4)
     return 0
+
+
+def _is_first_here() -> bool:
+    """Of the processes that a launcher started on this machine."""
+    return os.environ.get("LOCAL_RANK", "0") == "0"
 
 
 def _fail(text: str, code: int) -> int:

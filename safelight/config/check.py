@@ -38,6 +38,8 @@ POSITIVE = [
     "train.steps",
     "train.batch_size",
     "train.max_refused",
+    "train.shards",
+    "train.timeout",
     "checkpoint.every",
     "checkpoint.keep_last",
     "sample.every",
@@ -221,6 +223,12 @@ def _bad_training(config: Config) -> Iterator[str]:
                 f"train.batch_size is {train.batch_size}, which {train.accumulate} micro-batches cannot share "
                 f"evenly. Use {near}."
             )
+    if train.shards is not None and train.batch_size % train.shards:
+        below = train.batch_size // train.shards * train.shards
+        yield (
+            f"train.batch_size is {train.batch_size}, which {train.shards} shards (train.shards) cannot share evenly. "
+            f"Use {f'{below} or ' if below else ''}{below + train.shards}."
+        )
     if (config.optimizer.warmup or 0) >= train.steps:
         yield (
             f"optimizer.warmup is {config.optimizer.warmup} steps, but the whole run has {train.steps}: the learning "
@@ -245,6 +253,8 @@ def _few_samples(config: Config) -> Iterator[str]:
 
 def _warnings(config: Config) -> Iterator[str]:
     yield from _few_samples(config)
+    if config.train.shards is not None and config.train.accumulate not in (1, "auto"):
+        yield "train.accumulate has no effect beside train.shards: every shard is a micro-batch of its own."
     if initial_share(config) > TOLD_INITIAL_SHARE:
         yield _too_long(config)
     if config.model.label_drop == 0 and config.model.conditional and config.sample.guidance != 1:

@@ -194,6 +194,11 @@ class Train:
     """Images per optimizer step over all processes and micro-batches."""
     accumulate: int | Literal["auto"] = 1
     """Micro-batches per step; `auto` finds the smallest number that fits into memory."""
+    shards: int | None = None
+    """Exact mode: the batch is cut into so many parts, whose gradients are added in a fixed order, so that any number
+    of processes that divides it gives the same bytes. Unset: added in the fastest order."""
+    timeout: float = 120.0
+    """Seconds after which a process that gives no sign of life, or stays in one step, is given up by the others."""
     precision: Precision = "fp32"
     """Arithmetic of the model's forward and backward pass. Weights, EMA, noise and samples are always fp32."""
     device: str = "auto"

@@ -33,8 +33,10 @@ class Receiver(Protocol):
 class Pool:
     """One step after another; nothing waits for the device until `flush`."""
 
-    def __init__(self, receiver: Receiver) -> None:
-        self._receiver, self._on_host = receiver, True
+    def __init__(self, receiver: Receiver, *, by_clock: bool = True) -> None:
+        """`by_clock`: on the host a window may end when some time has passed; else all windows have as many steps,
+        which several processes agree on without a word."""
+        self._receiver, self._on_host, self._by_clock = receiver, True, by_clock
         self._flushed = time.monotonic()
         self._steps: list[tuple[int, Sequence[Piece], Mapping[str, float]]] = []
 
@@ -46,7 +48,7 @@ class Pool:
     @property
     def is_due(self) -> bool:
         """Whether a window is full."""
-        if self._on_host:
+        if self._on_host and self._by_clock:
             return time.monotonic() - self._flushed >= HOST_SECONDS
         return len(self._steps) >= DEVICE_WINDOW
 

@@ -63,10 +63,17 @@ class Inspection:
     """Measures and tells; the training is told nothing. Deep looks wait for the device, and there are few of them."""
 
     def __init__(
-        self, subject: Subject, declared: Declared, say: Callable[[str], None], *, looked_before: bool = False
+        self,
+        subject: Subject,
+        declared: Declared,
+        say: Callable[[str], None],
+        *,
+        looked_before: bool = False,
+        alone: bool = True,
     ) -> None:
-        """`looked_before`: the network and the sampler were looked at by a preflight."""
-        self.subject, self.declared, self._say = subject, declared, say
+        """`looked_before`: the network and the sampler were looked at by a preflight. `alone`: no other process has a
+        part in the gradient, so that it can be computed again."""
+        self.subject, self.declared, self._say, self._alone = subject, declared, say, alone
         self._looked_before = looked_before
         self._named = trained(subject.model)
         self._size = sum(p.numel() * p.element_size() for _, p in self._named)
@@ -140,7 +147,7 @@ class Inspection:
         return not (self._tells_all and self._agenda.is_quiet)
 
     def _is_replayed(self) -> bool:
-        return self._agenda.is_replayed and self._has_room()
+        return self._alone and self._agenda.is_replayed and self._has_room()
 
     def _is_searched(self) -> bool:
         return self._agenda.is_searched and self._has_room()

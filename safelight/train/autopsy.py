@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import fmean
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from safelight.train.crew import Crew
 from safelight.train.feed import Inputs
 from safelight.train.step import Stepper
+
+NOWHERE = "nothing in the replay of the step: it did not happen again with the weights as they are now"
 
 
 def find_first_nonfinite(stepper: Stepper, inputs: Sequence[Inputs], step: int) -> str:
     """One phrase, such as "the output of mid_block.attentions.0". Exact, because nothing random has state
-    and a refused update leaves the weights as they were."""
+    and a refused update leaves the weights as they were. Each process looks at its own share of the batch."""
+    told = stepper.crew.hear(_find_here(stepper, inputs, step))
+    rank = next((rank for rank, where in enumerate(told) if where != NOWHERE), 0)
+    return told[rank] + (f" on process {rank}" if len(told) > 1 and told[rank] != NOWHERE else "")
+
+
+def _find_here(stepper: Stepper, inputs: Sequence[Inputs], step: int) -> str:
     model = stepper.state.model
     for name, parameter in model.named_parameters():
         if not parameter.isfinite().all():
@@ -22,11 +33,19 @@ def find_first_nonfinite(stepper: Stepper, inputs: Sequence[Inputs], step: int) 
         found = _in_inputs(micro) or _in_pass(stepper, micro, step)
         if found:
             return found
-    return "nothing in the replay of the step: it did not happen again with the weights as they are now"
+    return NOWHERE
 
 
-def describe_inputs(inputs: Sequence[Inputs]) -> dict[str, object]:
-    """What went into the step, for the record."""
+def describe_inputs(inputs: Sequence[Inputs], crew: Crew) -> dict[str, object]:
+    """What went into the step on all processes, for the record."""
+    told = crew.hear(_describe_here(inputs))
+    joined: dict[str, object] = {name: [x for each in told for x in each[name]] for name in ("samples", "timesteps")}
+    for name, choose in (("min", min), ("max", max), ("mean", fmean), ("std", fmean)):  # shares are equally large
+        joined[f"image_{name}"] = choose([each[f"image_{name}"] for each in told])
+    return joined
+
+
+def _describe_here(inputs: Sequence[Inputs]) -> dict[str, Any]:
     images = torch.cat([micro.x0 for micro in inputs]).float()
     return {
         "samples": [int(i) for micro in inputs for i in micro.ids],

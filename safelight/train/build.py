@@ -29,12 +29,14 @@ from safelight.model.unet import (
 )
 from safelight.monitors.monitors import Monitors
 from safelight.train.clipping import Clipper
+from safelight.train.crew import Crew
 from safelight.train.ema import Averages
 from safelight.train.engine import Engine
 from safelight.train.feed import Feed
 from safelight.train.inheritance import check_inheritance
 from safelight.train.optimizer import make_optimizer
 from safelight.train.probe import Probe
+from safelight.train.reduction import make_reduction
 from safelight.train.scaling import LossScale
 from safelight.train.state import State
 from safelight.train.step import Stepper
@@ -96,16 +98,26 @@ def build_model(config: Config, architecture: dict[str, Any] | None = None) -> n
     return model
 
 
-def build(config: Config, images: Images, say: Callable[[str], None], model: nn.Module | None = None) -> Parts:
+def build(
+    config: Config,
+    images: Images,
+    say: Callable[[str], None],
+    model: nn.Module | None = None,
+    crew: Crew | None = None,
+) -> Parts:
     """Everything, ready for step 0 or for a checkpoint to be restored into."""
     if config.train.threads is not None:
         torch.set_num_threads(config.train.threads)
-    engine = Engine(config.train.device, config.train.precision)
+    engine = Engine(config.train.device, config.train.precision, crew)
+    check_shares(config, engine.processes)
     model = build_model(config) if model is None else model
     if any(p.device != engine.device for p in model.parameters()):  # tensors of a traced step cannot be moved
         model = cast(nn.Module, model.to(engine.device))
     if config.model.channels_last:
         model = cast(nn.Module, model.to(memory_format=torch.channels_last))  # pyright: ignore[reportCallIssue]
+    with torch.no_grad():  # a model of the user's own may have been drawn differently by every process
+        for tensor in (*model.parameters(), *model.buffers()):
+            engine.crew.spread(tensor)
     network = cast(nn.Module, torch.compile(model)) if config.model.compile else model
     model.train()
     with with_content():
@@ -123,7 +135,7 @@ def build(config: Config, images: Images, say: Callable[[str], None], model: nn.
     batches = make_batches(config, images)
     config = _with_micro_batches(config, engine, objective, state, network, batches, say)
     micro_batches = int(config.train.accumulate)
-    check_shares(config.train.batch_size, micro_batches, engine.processes)
+    check_micro_batches(config.train.batch_size, micro_batches, engine.processes)
     train_ids, held_ids = hold_out(images, config.data.held_out)
     probe = Probe(config, images, train_ids, objective, engine)
     held_probe = Probe(config, images, held_ids, objective, engine) if len(held_ids) else None
@@ -134,7 +146,9 @@ def build(config: Config, images: Images, say: Callable[[str], None], model: nn.
         rank=engine.rank,
         processes=engine.processes,
     )
-    stepper = Stepper(config, engine, objective, state, network, watched=True)
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    reduction = make_reduction(parameters, engine.crew, config.train.shards)
+    stepper = Stepper(config, engine, objective, state, network, watched=True, reduction=reduction)
     return Parts(config, engine, state, stepper, feed, probe, held_probe, batches, images)
 
 
@@ -157,7 +171,19 @@ def log_snr(schedule: NoiseSchedule) -> np.ndarray:
     return schedule.snr.double().clamp(min=1e-12, max=1e12).log().numpy()
 
 
-def check_shares(batch_size: int, micro_batches: int, processes: int) -> None:
+def check_shares(config: Config, processes: int) -> None:
+    train = config.train
+    if train.shards is None:
+        check_micro_batches(train.batch_size, 1, processes)
+    elif train.shards % processes:
+        fit = [n for n in range(1, train.shards + 1) if train.shards % n == 0]
+        raise UsageError(
+            f"train.shards is {train.shards}, which {processes} processes cannot share evenly. Launch one of "
+            f"{', '.join(map(str, fit))} processes, or start a run with another number of shards."
+        )
+
+
+def check_micro_batches(batch_size: int, micro_batches: int, processes: int) -> None:
     shares = micro_batches * processes
     if batch_size % shares:
         below = batch_size // shares * shares
@@ -179,21 +205,30 @@ def _with_micro_batches(
     """Resolves `accumulate: auto` by trying: forward and backward of one micro-batch, nothing updated."""
     if config.train.accumulate != "auto":
         return config
+    if config.train.shards is not None:
+        return replace(config, train=replace(config.train, accumulate=1))  # every shard is a micro-batch
     stepper = Stepper(config, engine, objective, state, network)
 
     def attempt(micro_batch: int) -> None:
         count = config.train.batch_size // micro_batch // engine.processes
-        feed = Feed(replace(config, data=replace(config.data, workers=0)), batches, micro_batches=count)
+        idle = replace(config, data=replace(config.data, workers=0))
+        feed = Feed(idle, batches, micro_batches=count, processes=engine.processes)
         try_pass(stepper, feed.prepare(0)[:1])
 
     share = config.train.batch_size // engine.processes
-    found = find_accumulation(attempt, share)
+    found = max(engine.crew.hear(find_accumulation(attempt, share)))  # what the smallest of the devices can hold
     if found > 1:
         say(f"A batch of {share} does not fit into memory; it is trained as {found} micro-batches of {share // found}.")
     return replace(config, train=replace(config.train, accumulate=found))
 
 
 def out_of_memory(config: Config) -> OutOfMemory:
+    if config.train.shards is not None:
+        return OutOfMemory(
+            f"Out of memory with shards of {config.train.batch_size // config.train.shards} images of "
+            f"{config.data.image_size} px. A run with more shards (train.shards, now {config.train.shards}) needs "
+            "less, and so does --set model.gradient_checkpointing=true."
+        )
     size = config.train.batch_size // int(config.train.accumulate if config.train.accumulate != "auto" else 1)
     return OutOfMemory(
         f"Out of memory with micro-batches of {size} images of {config.data.image_size} px. Try --accumulate auto "

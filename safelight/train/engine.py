@@ -1,4 +1,4 @@
-"""The one place that knows devices and processes: a thin shell around torch and accelerate."""
+"""The one place that knows devices and processes: a thin shell around torch."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from safelight.config.tree import Precision
 from safelight.errors import UsageError
+from safelight.train.crew import Crew
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -18,35 +19,30 @@ DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 class Engine:
     """A device, a place among the processes, and the arithmetic of the forward pass."""
 
-    def __init__(self, device: str, precision: Precision) -> None:
+    def __init__(self, device: str, precision: Precision, crew: Crew | None = None) -> None:
         self.precision: Precision = precision
-        self.rank, self.processes = 0, 1
+        self.crew = crew or Crew()
         self.device: torch.device = choose_device(device)
-        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-            self._join(device)
+        if self.device.type == "cuda" and self.processes > 1:
+            self.device = torch.device("cuda", torch.cuda.current_device())  # which joining chose
 
-    def _join(self, device: str) -> None:
-        from accelerate import PartialState
+    @property
+    def rank(self) -> int:
+        return self.crew.rank
 
-        state = PartialState(cpu=device == "cpu")
-        assert state.device is not None
-        self.rank, self.processes, self.device = state.process_index, state.num_processes, state.device
+    @property
+    def processes(self) -> int:
+        return self.crew.count
 
     @property
     def is_main(self) -> bool:
-        return self.rank == 0
+        return self.crew.is_main
 
     def autocast(self) -> AbstractContextManager[object]:
         """The precision of the forward pass; weights stay fp32."""
         if self.precision == "fp32":
             return nullcontext()
         return torch.autocast(self.device.type, dtype=DTYPES[self.precision])
-
-    def any(self, flag: Tensor) -> Tensor:
-        """1 on every process if it is 1 on one of them."""
-        if self.processes > 1:
-            torch.distributed.all_reduce(flag, op=torch.distributed.ReduceOp.MAX)
-        return flag
 
     def send(self, tensor: Tensor) -> Tensor:
         """To the device, without waiting for it."""

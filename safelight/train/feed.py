@@ -35,14 +35,16 @@ class Feed:
 
     def __init__(self, config: Config, batches: Batches, *, micro_batches: int, rank: int = 0, processes: int = 1):
         self.config, self.batches = config, batches
-        self._rank, self._share = rank, config.train.batch_size // processes
+        self._rank, self._processes, self._share = rank, processes, config.train.batch_size // processes
         self.split(micro_batches)
         self._workers = workers = config.data.workers or 0
         self._pool = ThreadPoolExecutor(workers, "safelight-feed") if workers else None
         self._ahead: dict[int, Future[list[Inputs]]] = {}
 
     def split(self, micro_batches: int) -> None:
-        """Cuts every batch into so many pieces."""
+        """Cuts every batch into so many pieces; in exact mode always into its shards."""
+        if self.config.train.shards is not None:
+            micro_batches = self.config.train.shards // self._processes
         size, start = self._share // micro_batches, self._rank * self._share
         self.spans = [(start + i * size, start + (i + 1) * size) for i in range(micro_batches)]
 

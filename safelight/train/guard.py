@@ -28,7 +28,8 @@ class Guard:
         overflow = self.overflowed = self._is_overflow(view)
         names = self._stepper.state.monitors.parts.nonfinite(view.norms)
         gradients = {"nonfinite_gradients": names[:NAMED], "nonfinite_count": len(names)}
-        self._record.event(view.step, "refused", overflow=overflow, **gradients, **describe_inputs(view.inputs))
+        inputs = describe_inputs(view.inputs, self._stepper.crew)
+        self._record.event(view.step, "refused", overflow=overflow, **gradients, **inputs)
         if overflow:
             return None
         counters.refused_in_row += 1

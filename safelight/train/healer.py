@@ -31,8 +31,8 @@ class Healer:
     def __init__(self, parts: Parts, tell: Callable[[Act], None]) -> None:
         self._parts, self._config, self._state, self._tell = parts, parts.config, parts.state, tell
         self.enabled = parts.config.heal.enabled
-        # A look before the update is free where nothing has to be waited for, and where no other process must agree.
-        self._looks = self.enabled and parts.engine.device.type == "cpu" and parts.engine.processes == 1
+        # A look before the update is free where nothing has to be waited for. All processes see the same.
+        self._looks = self.enabled and parts.engine.device.type == "cpu"
         self._in_train_mode = [module for module in parts.state.model.modules() if module.training]
         self._zero = parts.probe.zero_level() if self.enabled else math.nan
         self._replays = Replays()
@@ -141,7 +141,8 @@ class Healer:
     def _look_for_divergence(self, step: int, loss: float) -> None:
         if not self._state.watch.see(loss, self._zero):
             return
-        probe, lowest = self._parts.probe.losses(self._state)[0], self._state.counters.lowest_probe
+        crew, lowest = self._parts.engine.crew, self._state.counters.lowest_probe
+        probe = crew.tell(lambda: self._parts.probe.losses(self._state)[0])
         if is_lost(probe, lowest, self._zero):
             facts = {"probe": probe, "lowest_probe": lowest, "zero_level": self._zero}
             raise GoBack("lower-rate", step, f"diverged: the probe loss is {probe:.4g}, it was {lowest:.4g}", facts)
@@ -206,6 +207,8 @@ class Healer:
     def may_split(self, error: BaseException) -> bool:
         """Whether smaller micro-batches could help: a step that ran out of memory before its update began."""
         treatment = self._treatment
+        if self._parts.engine.processes > 1 or self._config.train.shards is not None:
+            return False  # the other processes are in the middle of the step; a shard cannot be cut
         if not self.enabled or self._touched or treatment is None or not is_out_of_memory(error):
             return False
         return next_micro_batches(self._share, treatment.micro_batches) is not None

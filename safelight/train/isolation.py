@@ -14,8 +14,9 @@ def find_bad_samples(stepper: Stepper, inputs: Sequence[Inputs], step: int) -> l
     """Dataset indices of the samples whose own loss or gradient is not finite; none where it is the weights that are
     sick, or where samples are bad only together. Leaves no gradient behind."""
     rows = [row for micro in inputs for row in _rows(micro)]
-    bad = [int(row.ids[0]) for row in rows if not _is_sound(stepper, row, step)]
-    return sorted(set(bad)) if len(bad) <= MOST * len(rows) else []
+    told = stepper.crew.hear([int(row.ids[0]) for row in rows if not _is_sound(stepper, row, step)])
+    bad = [sample for each in told for sample in each]
+    return sorted(set(bad)) if len(bad) <= MOST * len(rows) * stepper.crew.count else []
 
 
 def _rows(micro: Inputs) -> list[Inputs]:

@@ -24,7 +24,9 @@ from safelight.probes.sampler import look_at_guidance
 from safelight.probes.specimen import Declared
 from safelight.train.build import Parts, environment
 from safelight.train.checkpoint import Loaded
+from safelight.train.crew import Crew
 from safelight.train.ema import MAIN
+from safelight.train.reduction import Alone
 from safelight.vocabulary import CHECK, LEARNING_RATE
 
 STEPS = 3
@@ -85,7 +87,8 @@ def inspect(parts: Parts, say: Callable[[str], None], *, looked_before: bool = F
         scaled=state.scale.active,
     )
     declared = Declared(make_schedule(config.diffusion).alphas_cumprod, config.diffusion.prediction)
-    return Inspection(subject, declared, say, looked_before=looked_before)
+    alone = parts.stepper.crew.count == 1
+    return Inspection(subject, declared, say, looked_before=looked_before, alone=alone)
 
 
 def _images(parts: Parts) -> Tensor:
@@ -94,7 +97,19 @@ def _images(parts: Parts) -> Tensor:
 
 
 def preflight(parts: Parts, say: Callable[[str], None]) -> Preflight:
-    """State, gradients and randomness are those of before afterwards, to the last bit."""
+    """State, gradients and randomness are those of before afterwards, to the last bit. Among several processes it is
+    made by one alone, on its share of the batch."""
+    stepper = parts.stepper
+    together = stepper.crew, stepper.reduction
+    if stepper.crew.count > 1:
+        stepper.crew, stepper.reduction = Crew(), Alone()
+    try:
+        return _preflight(parts, say)
+    finally:
+        stepper.crew, stepper.reduction = together
+
+
+def _preflight(parts: Parts, say: Callable[[str], None]) -> Preflight:
     kept = _Kept(parts)
     gathered = Gathered()
     step = parts.state.counters.step

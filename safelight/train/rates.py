@@ -39,4 +39,4 @@ def _loss_after_updates(parts: Parts, first: int) -> float:
         view = parts.stepper.take([micro.moved(parts.engine.send) for micro in parts.feed.prepare(step)], step)
         if bool(view.refused) and not parts.state.scale.active:
             return math.inf
-    return parts.probe.losses(parts.state)[0]
+    return parts.engine.crew.tell(lambda: parts.probe.losses(parts.state)[0])

@@ -18,10 +18,12 @@ from safelight.monitors.pool import Piece
 from safelight.probes.inspection import Inspection
 from safelight.probes.specimen import Specimen
 from safelight.train.clipping import global_norm
+from safelight.train.crew import Crew
 from safelight.train.ema import MAIN
 from safelight.train.engine import Engine
 from safelight.train.feed import Inputs
 from safelight.train.optimizer import learning_rate, prepare_update
+from safelight.train.reduction import Alone, Reduction
 from safelight.train.state import State
 
 
@@ -30,14 +32,15 @@ class StepView:
     """What one step did, still on the device: monitors may look, not touch."""
 
     step: int  # index of the update, from 0
-    inputs: Sequence[Inputs]
-    loss: Tensor  # [batch] unweighted, of this process
+    inputs: Sequence[Inputs]  # of this process
+    loss: Tensor  # [batch] unweighted, of all processes
     norms: Tensor  # [parameters], before clipping
     norm: Tensor  # of all together
     scale: Tensor
     refused: Tensor  # 1 where the update was refused
     lr: float
     readings: Sequence[Piece]  # of the monitors
+    leaving: Tensor  # number of a signal that one of the processes received, or 0
 
 
 class Judge(Protocol):
@@ -60,6 +63,7 @@ class Stepper:
         network: nn.Module,
         *,
         watched: bool = False,
+        reduction: Reduction | None = None,
     ) -> None:
         self.config, self.engine, self.objective = config, engine, objective
         self.monitors = state.monitors if watched else None
@@ -69,23 +73,28 @@ class Stepper:
         self.judge: Judge | None = None
         self.inspection: Inspection | None = None
         self._specimens: list[Specimen] | None = None  # of the step that is being taken
+        self._buffers: list[tuple[Tensor, Tensor]] = []  # and before it
+        # Without a reduction it is a step of this process alone.
+        self.reduction, self.crew = (Alone(), Crew()) if reduction is None else (reduction, engine.crew)
 
-    def take(self, inputs: Sequence[Inputs], step: int) -> StepView:
+    def take(self, inputs: Sequence[Inputs], step: int, signal: int = 0) -> StepView:
+        """`signal`: the number of one that this process received, which all are told of."""
         self._specimens = None if self.inspection is None else []
-        first = self.accumulate(inputs[0], step)
-        small = self._small(inputs) if self.monitors is not None else None
-        loss = torch.cat([first, *(self.accumulate(micro, step) for micro in inputs[1:])])
+        if self.crew.count > 1 or self.config.train.shards is not None:
+            self._buffers = [(buffer, buffer.clone()) for buffer in self.state.model.buffers()]
+        loss, t, leaving, small = self._pass(inputs, step, signal)
         gradients = [p.grad if p.grad is not None else torch.zeros_like(p) for p in self._parameters]
         state = self.state
         state.scale.unscale(gradients)
         norms = torch.stack(torch._foreach_norm(gradients))
         norm = torch.linalg.vector_norm(norms)
 
-        # Refused on all processes together, before anything is touched: weights, moments, counters stay clean.
-        refused = self.engine.any(1 - (norm.isfinite() & loss.isfinite().all()).float())
+        # Refused on all processes together, before anything is touched: weights, moments, counters stay clean. All of
+        # them have the same gradients and losses here, so they agree without a word.
+        refused = 1 - (norm.isfinite() & loss.isfinite().all()).float()
         if self.judge is not None and (again := self.judge(step, inputs, loss, norm, refused)) is not None:
             state.optimizer.zero_grad(set_to_none=True)
-            return self.take(again, step)
+            return self.take(again, step, signal)
         limit = state.clipper.clip(gradients, norm)
         lr = learning_rate(self.optimizer_settings, step, self.config.train.steps)
         if self.monitors is not None:
@@ -103,7 +112,7 @@ class Stepper:
             readings = self.monitors.after_update(
                 step,
                 loss=loss,
-                t=torch.cat([micro.t for micro in inputs]),
+                t=t,
                 norms=norms,
                 norm=norm,
                 limit=limit,
@@ -115,14 +124,44 @@ class Stepper:
         specimens, self._specimens = self._specimens, None
         if self.inspection is not None and specimens is not None:
             readings = [*readings, *self.inspection.after_update(specimens)]
-        return StepView(step, inputs, loss, norms, norm, scale, refused, lr, readings)
+        return StepView(step, inputs, loss, norms, norm, scale, refused, lr, readings, leaving)
 
     @torch.no_grad()
-    def _small(self, inputs: Sequence[Inputs]) -> Small | None:
+    def put_back(self) -> None:
+        """The buffers of the model, as they were before the step: a pass that did not become an update moved them."""
+        for buffer, value in self._buffers:
+            buffer.copy_(value)
+
+    def _pass(self, inputs: Sequence[Inputs], step: int, signal: int) -> tuple[Tensor, Tensor, Tensor, Small | None]:
+        """Leaves the gradient of the whole batch; returns its losses and timesteps, whoever leaves, and one part."""
+        losses: list[Tensor] = []
+        small: Small | None = None
+        self.reduction.begin()
+        for place, micro in enumerate(inputs):
+            if place and self.config.train.shards is not None:
+                self.put_back()  # spectral norm moves with every pass, and nobody may see how many a process made
+            self.reduction.before(last=place == len(inputs) - 1)
+            losses.append(self.accumulate(micro, step))
+            if place == 0 and self.monitors is not None:
+                small = self._small(micro)
+            self.reduction.after()
+            self.crew.advance()
+        loss, t = torch.cat(losses), torch.cat([micro.t for micro in inputs])
+        leaving = torch.full((1,), float(signal), device=loss.device)
+        if self.crew.count == 1:
+            self.reduction.finish()
+            return loss, t, leaving, small
+        told = self.crew.start_gather(torch.cat([loss.float(), t.float(), leaving]))
+        self.reduction.finish()
+        rows, share = self.crew.finish(told), len(loss)
+        return rows[:, :share].flatten(), rows[:, share:-1].flatten().to(t.dtype), rows[:, -1].max(), small
+
+    @torch.no_grad()
+    def _small(self, micro: Inputs) -> Small | None:
         """The gradient after the first of several micro-batches, on the scale of a mean over it."""
-        if len(inputs) < 2:
+        batch, whole = len(micro.x0), self.config.train.batch_size
+        if batch == whole:
             return None
-        batch, whole = len(inputs[0].x0), self.config.train.batch_size
         gradients = [p.grad for p in self._parameters if p.grad is not None]
         return Small(global_norm(gradients) * (whole / batch) / self.state.scale.scale, batch, whole)
 

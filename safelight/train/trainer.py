@@ -6,13 +6,14 @@ import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from signal import Signals
 from typing import Any, NoReturn, Protocol
 
 from safelight.config import Config
 from safelight.config.resolve import to_dict
 from safelight.contact import contact_sheet
 from safelight.data.page import summary
-from safelight.errors import CheckpointError, Interrupted, Stopped
+from safelight.errors import CheckpointError, Interrupted, ProcessLost, Stopped
 from safelight.heal.alarms import is_good
 from safelight.model.memory import is_out_of_memory
 from safelight.monitors.histograms import weight_histograms
@@ -23,6 +24,7 @@ from safelight.record.sinks import Pump, open_sinks
 from safelight.record.store import Record
 from safelight.run import HEARTBEAT_SECONDS, RunFolder
 from safelight.train.build import Parts, environment, out_of_memory
+from safelight.train.bystander import NoRecord, NoWriter
 from safelight.train.casebook import Casebook
 from safelight.train.checkpoint import Writer, write
 from safelight.train.checkpoint import steps as steps_on_disk
@@ -31,15 +33,18 @@ from safelight.train.evaluation import evaluation_steps
 from safelight.train.examiner import Examiner
 from safelight.train.guard import Guard
 from safelight.train.healer import Healer
-from safelight.train.interrupts import Interrupts
+from safelight.train.interrupts import Interrupts, exit_code_of
 from safelight.train.orders import GoBack, Spent
 from safelight.train.outlet import Outlet
 from safelight.train.physician import Physician
 from safelight.train.profiles import snapshot_profiles
+from safelight.train.restarts import note_failure
 from safelight.train.retention import KEEP_ALL
 from safelight.train.rollback import find_good, give_up_future
 from safelight.train.speed import Speedometer
+from safelight.train.spreading import load_once
 from safelight.train.stages import BESIDE, Drawn, attempt, draw_stage, draw_timelapse, stage_steps
+from safelight.train.state import Counters
 from safelight.train.step import StepView
 from safelight.vocabulary import (
     DATA_WAIT,
@@ -92,11 +97,14 @@ class Trainer:
     def __init__(self, parts: Parts, folder: RunFolder, screen: Screen) -> None:
         self.parts, self.folder, self.screen = parts, folder, screen
         self.config, self.state = parts.config, parts.state
+        self.crew, self.is_main = parts.engine.crew, parts.engine.is_main
         keep = self.config.checkpoint
-        self.writer = Writer(folder.checkpoints, last=keep.keep_last, every=keep.keep_every, say=screen.say)
-        self.profile_writer = Writer(folder.snapshots, last=KEEP_ALL, every=0, say=screen.say)
+        self.writer = self.profile_writer = NoWriter()
+        if self.is_main:
+            self.writer = Writer(folder.checkpoints, last=keep.keep_last, every=keep.keep_every, say=screen.say)
+            self.profile_writer = Writer(folder.snapshots, last=KEEP_ALL, every=0, say=screen.say)
         self.record = Outlet(*self._open_record(self.state.counters.step))
-        if self.state.counters.step == 0:
+        if self.state.counters.step == 0 and self.is_main:
             found = summary(parts.images, self.config.data)
             self.record.event(0, "data", **found | {"rejected": found["rejected"][:TOLD_REJECTED]})
             attempt("The contact sheet", lambda: self._draw_contact_sheet(found), screen.say)
@@ -110,8 +118,10 @@ class Trainer:
         self._physician = Physician(folder, self.record, screen.say)
         self._speed = Speedometer()
         self._seconds_before = self.state.counters.seconds
-        self._pool = Pool(self.record)
+        self._pool = Pool(self.record, by_clock=self.crew.count == 1)
         self._window: list[StepView] = []
+        self._signal = 0  # of a process that was asked to stop
+        self._is_whole = True  # whether the state is that after a whole number of steps
         self._saved = 0  # the step that was handed to the writer last
         self._beat = 0.0
 
@@ -122,6 +132,8 @@ class Trainer:
 
     def _open_record(self, step: int) -> tuple[Record, Pump | None]:
         """From this step on; what was told of it and later ones before is forgotten."""
+        if not self.is_main:
+            return NoRecord(), None
         say = self.screen.say
         names = dict.fromkeys(self.config.log.to)
         settings = to_dict(self.config)
@@ -137,6 +149,9 @@ class Trainer:
                 self._train(interrupts)
         except Interrupted:
             interrupted = True
+            raise
+        except ProcessLost as lost:
+            self._save_alone(lost)
             raise
         except RuntimeError as error:
             if is_out_of_memory(error):
@@ -161,8 +176,9 @@ class Trainer:
                 pass
         except Spent as spent:
             self._stop(spent.reason, spent.stopped(self.config.heal.budget, self.state.journal.acts))
-        attempt("The final evaluation", self._rescore, self.screen.say)
-        self._physician.visit(self.state.counters.step, at_last=True)
+        if self.is_main:
+            attempt("The final evaluation", self._rescore, self.screen.say)
+            self._physician.visit(self.state.counters.step, at_last=True)
         self.folder.report(status="finished", step=self.state.counters.step)
 
     def _reaches_the_end(self, interrupts: Interrupts) -> bool:
@@ -177,31 +193,31 @@ class Trainer:
     def _advance(self, interrupts: Interrupts) -> None:
         counters = self.state.counters
         while counters.step < self.config.train.steps:
-            view = self._step(counters.step)
+            view = self._step(counters.step, interrupts)
             counters.step += 1
             self._look(view)
             self.writer.poll()
             self.profile_writer.poll()
-            evaluating = counters.step in self._evaluations and self._examiner.may_evaluate(*self._seconds())
+            evaluating = counters.step in self._evaluations and self._may_evaluate()
             if counters.step in self._stages or evaluating:
                 self._draw(evaluating)
             if counters.step in self._snapshots:
                 self._keep_profiles()
-            if interrupts.received:
-                self._leave(interrupts)
+            if number := interrupts.number if self.crew.count == 1 else self._signal:
+                self._leave(number)
             due = counters.step % checkpoint_interval(self.config) == 0 and self._saved != counters.step
             if due and counters.step < self.config.train.steps:
                 self._save(wait=False)
         self._finish()
 
-    def _step(self, step: int) -> StepView:
+    def _step(self, step: int, interrupts: Interrupts) -> StepView:
         while True:
             self._healer.prepare(step)
-            with self._speed.waiting():
+            with self.crew.watched(), self._speed.waiting():
                 inputs = [micro.moved(self.parts.engine.send) for micro in self.parts.feed.take(step)]
-            with self._speed.working():
+            with self.crew.watched(), self._speed.working():
                 try:
-                    return self.parts.stepper.take(inputs, step)
+                    return self.parts.stepper.take(inputs, step, interrupts.number)
                 except (RuntimeError, MemoryError) as error:
                     if not self._healer.may_split(error):
                         raise
@@ -214,6 +230,8 @@ class Trainer:
         self._pool.add(view.step, view.readings, {LEARNING_RATE.name: view.lr, EMA_DECAY.name: decay})
         ended = self.state.counters.step == self.config.train.steps
         on_host = view.refused.device.type == "cpu"  # can be read at no cost: a refusal is judged at once
+        if on_host:
+            self._signal = self._signal or int(view.leaving)
         if self._pool.is_due or ended or (on_host and bool(view.refused)):
             self._drain()
 
@@ -223,13 +241,15 @@ class Trainer:
         if not views:
             return
         readings = self._pool.flush()
+        self._signal = self._signal or max(int(view.leaving) for view in views)
         for seen, reading in zip(views, readings, strict=True):
             self._read(seen, refused=bool(reading[REFUSED.name]))
             self._heal(seen, reading)
             if seen.step % SYSTEM_EVERY == 0:
                 self._tell_system(seen.step)
         self._show(views[-1], readings[-1])
-        self._physician.visit(self.state.counters.step)
+        if self.is_main:
+            self._physician.visit(self.state.counters.step)
 
     def _read(self, view: StepView, *, refused: bool) -> None:
         where = self._guard.judge(view, refused=refused)
@@ -251,28 +271,33 @@ class Trainer:
 
     def _save_start(self) -> None:
         """What a run goes back to that falls ill before its first checkpoint."""
-        self.state.counters.lowest_probe = self.parts.probe.losses(self.state)[0]
+        self.state.counters.lowest_probe = self.crew.tell(lambda: self.parts.probe.losses(self.state)[0])
         self.state.counters.good_step = 0
-        attempt(
-            "The first checkpoint",
-            lambda: write(self.folder.checkpoints, self.state.snapshot(environment())),
-            self.screen.say,
-        )
+        if self.is_main:
+            attempt(
+                "The first checkpoint",
+                lambda: write(self.folder.checkpoints, self.state.snapshot(environment())),
+                self.screen.say,
+            )
 
     def _go_back(self, order: GoBack) -> None:
         """Nothing of the steps that are given up may be left: not in memory, on disk, or in the record."""
         self.writer.wait()
         self.profile_writer.wait()
-        loaded = find_good(self.folder.checkpoints, self.state.counters.good_step)
+        loaded = load_once(self.crew, lambda: find_good(self.folder.checkpoints, self.state.counters.good_step))
         if loaded is None:
             self._stop(order.reason, order.without_checkpoint(self.config.optimizer.lr))
+        self._is_whole = False  # rates are tried out on it
         act = self._healer.go_back(order, loaded)
-        give_up_future(self.folder.checkpoints, loaded.step)
-        give_up_future(self.folder.snapshots, loaded.step)
-        write(self.folder.checkpoints, self.state.snapshot(environment()))  # the same, with the act in its journal
+        self._is_whole = True
+        if self.is_main:
+            give_up_future(self.folder.checkpoints, loaded.step)
+            give_up_future(self.folder.snapshots, loaded.step)
+            write(self.folder.checkpoints, self.state.snapshot(environment()))  # the same, with the act in its journal
         self.record.close()
         self.record.replace(*self._open_record(loaded.step))
-        self._window, self._pool, self._saved = [], Pool(self.record), loaded.step
+        self._window, self._pool = [], Pool(self.record, by_clock=self.crew.count == 1)
+        self._saved = loaded.step
         self._examiner = Examiner(self.parts, self.record, self.screen.say, self.folder)  # forgets a best that is gone
         self._casebook.retell(loaded.step)
         if self.parts.stepper.inspection is not None:
@@ -309,13 +334,24 @@ class Trainer:
             self._beat = time.monotonic()
             self.folder.report(step=step)
 
+    def _may_evaluate(self) -> bool:
+        return self.crew.tell(lambda: self._examiner.may_evaluate(*self._seconds()))
+
     def _draw(self, evaluating: bool) -> None:
+        """By the first process; the others wait for its word."""
         drawn: list[Drawn] = []
-        attempt("The picture", lambda: drawn.append(self._draw_and_tell(evaluating)), self.screen.say)
-        if drawn and evaluating:
-            self._drain()  # a run that must stop stops here, and not inside what may fail
+
+        def draw() -> bool:
+            attempt("The picture", lambda: drawn.append(self._draw_and_tell(evaluating)), self.screen.say)
+            return bool(drawn)
+
+        def evaluate() -> None:
             trained = self._seconds()[0]
             attempt("The evaluation", lambda: self._examiner.evaluate(drawn[0], trained=trained), self.screen.say)
+
+        if self.crew.tell(draw) and evaluating:
+            self._drain()  # a run that must stop stops here, and not inside what may fail
+            self.crew.tell(evaluate)
             if self.state.counters.step < self.config.train.steps:  # the best may be this one: it must be on disk
                 self.writer.wait()
                 self._save(wait=False)
@@ -346,6 +382,8 @@ class Trainer:
         self.record.histograms(self.state.counters.step, {f"weight/{name}": each for name, each in found.items()})
 
     def _keep_profiles(self) -> None:
+        if not self.is_main:
+            return
         if self.state.counters.step in steps_on_disk(self.folder.snapshots):
             return  # written before a kill, with the same bytes
         self.profile_writer.wait()
@@ -357,9 +395,41 @@ class Trainer:
         self.record.flush()  # what lies before a checkpoint is never trained again, so it must not be lost
         if wait or self._healer.enabled:  # the checkpoint that a run goes back to must not depend on the disk's speed
             self.writer.wait()
-        elif self.writer.busy:
+        elif self.crew.tell(lambda: self.writer.busy):
             self.record.event(counters.step, "checkpoint_skipped", reason="the one before is still being written")
             return
+        known = self.crew.tell(self._weigh)
+        for name, value in known.items():
+            setattr(counters, name, value)
+        if self.is_main:
+            self._submit()
+        self._saved = counters.step
+        if wait:
+            self.writer.wait()
+
+    def _submit(self) -> None:
+        counters = self.state.counters
+        best = counters.best_step if self.config.checkpoint.keep_best else None
+        safe = counters.good_step if self._healer.enabled else None
+        self.writer.submit(self.state.snapshot(environment()), best, safe)
+
+    def _save_alone(self, lost: ProcessLost) -> None:
+        """Another process is gone. What this one has is the state after the last whole step, on which all agreed."""
+        refused = any(bool(reading[REFUSED.name]) for reading in self._pool.flush())  # not judged yet, so not counted
+        self.parts.stepper.put_back()
+        if self.is_main:
+            step = self.state.counters.step
+            if self._is_whole and not refused and step not in steps_on_disk(self.folder.checkpoints):
+                self.writer.wait()
+                self._weigh()
+                self._submit()
+                self.writer.wait()
+            self.folder.report(status="interrupted", step=step, error=str(lost))
+            note_failure(self.folder, step, str(lost))
+
+    def _weigh(self) -> dict[str, Any]:
+        """How good the weights are: asked of the first process only, and known to all by what it returns."""
+        counters = self.state.counters
         raw, averaged = self.parts.probe.losses(self.state)
         self._mark_good(raw)
         self.record.add(counters.step - 1, {PROBE_RAW.name: raw, PROBE_EMA.name: averaged})
@@ -370,12 +440,7 @@ class Trainer:
             counters.best_loss = averaged
             counters.best_step = counters.best_step if counters.best_evaluated else counters.step
         counters.seconds = self._seconds_before + self._speed.seconds
-        best = counters.best_step if self.config.checkpoint.keep_best else None
-        safe = counters.good_step if self._healer.enabled else None
-        self.writer.submit(self.state.snapshot(environment()), best, safe)
-        self._saved = counters.step
-        if wait:
-            self.writer.wait()
+        return {name: getattr(counters, name) for name in Counters.__slots__}
 
     def _mark_good(self, probe: float) -> None:
         """Only at steps that are planned: where a signal happened to save must not decide what a run goes back to."""
@@ -385,8 +450,10 @@ class Trainer:
             counters.good_step = counters.step
 
     def _finish(self) -> None:
-        if self.state.counters.step not in steps_on_disk(self.folder.checkpoints):
+        if self.crew.tell(lambda: self.state.counters.step not in steps_on_disk(self.folder.checkpoints)):
             self._save(wait=True)
+        if not self.is_main:
+            return
         attempt("The timelapse", self._draw_timelapse, self.screen.say)
         step = self.state.counters.step
         if step not in steps_on_disk(self.folder.checkpoints):
@@ -401,12 +468,12 @@ class Trainer:
         if path is not None:
             self.record.picture(self.state.counters.step, "timelapse", path)
 
-    def _leave(self, interrupts: Interrupts) -> None:
+    def _leave(self, number: int) -> None:
         self._finish()
         step = self.state.counters.step
         self.folder.report(status="interrupted", step=step)
         raise Interrupted(
-            f"Stopped by {interrupts.received} after step {step} of {self.config.train.steps}; everything is saved. "
+            f"Stopped by {Signals(number).name} after step {step} of {self.config.train.steps}; everything is saved. "
             f"Carry on with: safelight resume {self.folder.path}",
-            exit_code=interrupts.exit_code,
+            exit_code=exit_code_of(number),
         )

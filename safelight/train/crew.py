@@ -1,0 +1,211 @@
+"""The processes of one run: who is among them, what they say to each other, and that none is waited for in vain."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from safelight.config.tree import Train
+from safelight.errors import FollowedError, ProcessLost, SafelightError, UsageError
+from safelight.train.pulse import Pulse
+
+LONGEST_WAIT = timedelta(hours=2)  # for a process that lives and is busy on its own: an evaluation, a slow disk
+GLANCE = timedelta(seconds=1)  # between two looks at the others while waiting
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Pending:
+    """Something under way between the processes."""
+
+    result: Tensor
+    work: Any | None
+
+
+class Crew:
+    """One process among `count`; alone, everything is trivial. All processes call the same methods in the same order.
+
+    Only tensors and JSON travel: what one process sends, the others never unpickle."""
+
+    def __init__(self, rank: int = 0, count: int = 1, local_rank: int = 0, pulse: Pulse | None = None) -> None:
+        self.rank, self.count, self.local_rank, self._pulse = rank, count, local_rank, pulse
+        self.waited = 0.0  # seconds that this process spent waiting for others
+        self._turns = 0
+        self._home = torch.device("cpu")
+        if count > 1 and dist.get_backend() == "nccl":
+            self._home = torch.device("cuda", torch.cuda.current_device())
+
+    @property
+    def is_main(self) -> bool:
+        return self.rank == 0
+
+    # --- being one of them ----------------------------------------------------------------------------------------
+
+    def __enter__(self) -> Crew:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Leaves the last words of a process that fails, and goes the way of the one that failed first."""
+        if self._pulse is None:
+            return
+        first = None if error is None else self._pulse.leave_words(error)
+        if isinstance(error, SafelightError):
+            error.told = first is not None
+        self._pulse.part(lost=isinstance(error, ProcessLost))
+        if first is not None and isinstance(error, SafelightError | RuntimeError):
+            raise FollowedError(*first) from error
+
+    def advance(self) -> None:
+        """A sign of life of the thread that trains."""
+        if self._pulse is not None:
+            self._pulse.progress += 1
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """While the others may expect progress; elsewhere a process may take its time."""
+        if self._pulse is not None:
+            self._pulse.watched = True
+        try:
+            yield
+        finally:
+            if self._pulse is not None:
+                self._pulse.watched = False
+
+    def first_on_machine(self, act: Callable[[], T]) -> T:
+        """Done by one process of every machine, and then by the others, which find it done."""
+        if self._pulse is None:
+            return act()
+        self._turns += 1
+        turn = f"turn-{self._turns}-{os.environ.get('GROUP_RANK', '0')}"
+        while self.local_rank and not self._pulse.knows(turn):
+            self._refuse_lost()
+            time.sleep(0.02)
+        found = act()
+        if not self.local_rank:
+            self._pulse.note(turn)
+        return found
+
+    # --- between them ---------------------------------------------------------------------------------------------
+
+    def start_sum(self, tensor: Tensor) -> Pending:
+        """In place, over all processes."""
+        return self._start(tensor, lambda: dist.all_reduce(tensor, async_op=True))
+
+    def start_gather(self, tensor: Tensor) -> Pending:
+        """[count, …]: that of every process."""
+        tensor = tensor.contiguous()
+        if self.count == 1:
+            return Pending(tensor.unsqueeze(0), None)
+        found = tensor.new_empty((self.count, *tensor.shape))
+        return self._start(found, lambda: dist.all_gather(list(found.unbind(0)), tensor, async_op=True))
+
+    def start_exchange(self, sent: Tensor, sizes: list[int], got: Tensor, got_sizes: list[int]) -> Pending:
+        """The first `sizes[0]` numbers go to the first process, and so on; they come in the order of the processes."""
+        return self._start(got, lambda: dist.all_to_all_single(got, sent, got_sizes, sizes, async_op=True))
+
+    def finish(self, pending: Pending) -> Tensor:
+        """Waits for it, and no longer than the others live."""
+        if pending.work is not None:
+            begun, watched = time.perf_counter(), self._pulse is not None and self._pulse.watched
+            if self._pulse is not None:
+                self._pulse.watched = False
+            self._wait(pending.work)
+            self.waited += time.perf_counter() - begun
+            if self._pulse is not None:
+                self._pulse.watched = watched
+        return pending.result
+
+    def gather(self, tensor: Tensor) -> Tensor:
+        return self.finish(self.start_gather(tensor))
+
+    def spread(self, tensor: Tensor) -> Tensor:
+        """That of the first process, in place."""
+        if self.count > 1 and tensor.numel():
+            sent = tensor.to(self._home).contiguous()
+            self.finish(self._start(sent, lambda: dist.broadcast(sent, 0, async_op=True)))
+            tensor.copy_(sent)
+        return tensor
+
+    def tell(self, say: Callable[[], Any]) -> Any:
+        """What the first process says, to all; only it is asked."""
+        if self.count == 1:
+            return say()
+        words = json.dumps(say()).encode() if self.is_main else b""
+        size = self.spread(torch.tensor([len(words)]))
+        text = torch.frombuffer(bytearray(words or int(size)), dtype=torch.uint8)
+        return json.loads(bytes(self.spread(text).numpy()))
+
+    def hear(self, value: Any) -> list[Any]:
+        """What each process says."""
+        if self.count == 1:
+            return [value]
+        words = json.dumps(value).encode()
+        sizes = self.gather(torch.tensor([len(words)], device=self._home)).flatten().tolist()
+        text = torch.zeros(max(sizes), dtype=torch.uint8)
+        text[: len(words)] = torch.frombuffer(bytearray(words), dtype=torch.uint8)
+        rows = self.gather(text.to(self._home)).cpu().numpy()
+        return [json.loads(bytes(row[:size])) for row, size in zip(rows, sizes, strict=True)]
+
+    def _start(self, result: Tensor, launch: Callable[[], Any]) -> Pending:
+        if self.count == 1:
+            return Pending(result, None)
+        try:
+            return Pending(result, launch())
+        except RuntimeError as error:
+            raise self._lost(error) from error
+
+    def _wait(self, work: Any) -> None:
+        if self._home.type != "cpu":
+            work.wait()  # only the stream waits; should it wait in vain, the pulse ends the process
+            return
+        while True:
+            try:
+                work.wait(GLANCE)
+                return
+            except RuntimeError as error:
+                if work.is_completed():
+                    raise self._lost(error) from error
+                self._refuse_lost()
+
+    def _refuse_lost(self) -> None:
+        if self._pulse is not None and self._pulse.lost is not None:
+            raise self._lost(None)
+
+    def _lost(self, error: BaseException | None) -> ProcessLost:
+        assert self._pulse is not None
+        return ProcessLost(self._pulse.find_lost() or f"The connection between the processes broke: {error}.")
+
+
+def join(settings: Train) -> Crew:
+    """The crew that a launcher (torchrun, accelerate, or RANK and WORLD_SIZE by hand) has called together."""
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        return Crew()
+    from accelerate import PartialState
+
+    cpu = settings.device == "cpu" or not torch.cuda.is_available()
+    try:
+        state = PartialState(cpu=cpu, timeout=LONGEST_WAIT)
+    except (RuntimeError, ValueError) as error:  # an address that does not answer, a variable that is missing
+        raise UsageError(
+            f"The processes could not find each other: {str(error).splitlines()[0]} MASTER_ADDR, MASTER_PORT, RANK and "
+            "WORLD_SIZE must be set and true for every process; torchrun and accelerate launch do that."
+        ) from error
+    token = torch.tensor([secrets.randbits(62)], device=state.device)
+    dist.broadcast(token, 0)  # tells this crew from one before it on the same store
+    pulse = Pulse(state.process_index, state.num_processes, str(int(token)), patience=settings.timeout)
+    return Crew(state.process_index, state.num_processes, state.local_process_index, pulse)

@@ -1,0 +1,184 @@
+"""Signs of life between the processes of a run: who is gone, who hangs, and what the first one to fail said."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import threading
+import time
+from datetime import timedelta
+from typing import Any
+
+import torch.distributed as dist
+
+from safelight.errors import ProcessLost, SafelightError
+
+EVERY = 0.5  # seconds between two beats
+FIRST_STEPS, FIRST_PATIENCE = 3, 10  # kernels are tuned and compiled at first: so many times the patience
+GRACE = 5.0  # seconds that the thread that trains has to notice by itself
+SETTLING = 2.0  # seconds after a broken connection until it is plain who is gone
+LAST_WAIT = 60.0  # seconds that the first process has to save at the end
+
+
+class Pulse:
+    """A thread and a small store. The first process looks at all, all look at the first: the load grows with the
+    number of processes, not with its square."""
+
+    def __init__(self, rank: int, count: int, token: str, *, patience: float) -> None:
+        self.rank, self.count, self._patience = rank, count, patience
+        self.progress, self.watched = 0, False  # of the thread that trains: whether progress may be expected of it
+        self.lost: str | None = None
+        self.lost_rank: int | None = None
+        self._noticed = False
+        address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+        # A client of its own: that of the process group may be waiting for something.
+        client = dist.TCPStore(address, port, is_master=False, wait_for_workers=False, timeout=timedelta(seconds=30))
+        self._store = dist.PrefixStore(f"safelight/{token}", client)
+        self._lock = threading.Lock()
+        self._seen: dict[int, tuple[bytes, float, bytes, float]] = {}
+        self._ended = threading.Event()
+        self._store.set(f"beat/{rank}", "0 0 0")
+        if rank == 0:
+            self._store.set("lost", "")
+            self._store.set("words", "")
+        self.arrive("start")
+        while not self.have_arrived("start"):
+            time.sleep(0.01)
+        threading.Thread(target=self._run, name="safelight-pulse", daemon=True).start()
+
+    # --- words and meeting points ---------------------------------------------------------------------------------
+
+    def note(self, key: str) -> None:
+        with self._lock:
+            self._store.set(key, "1")
+
+    def knows(self, key: str) -> bool:
+        with self._lock:
+            return bool(self._store.check([key]))
+
+    def arrive(self, where: str) -> None:
+        with self._lock, contextlib.suppress(RuntimeError):
+            self._store.add(f"arrived/{where}", 1)
+
+    def have_arrived(self, where: str) -> bool:
+        """Whether all have; where the store is gone, whoever kept it is, and nobody need be waited for."""
+        try:
+            with self._lock:
+                return self._store.add(f"arrived/{where}", 0) >= self.count
+        except RuntimeError:
+            return True
+
+    def leave_words(self, error: BaseException) -> tuple[str, int] | None:
+        """Those of the process that failed first, with its exit code; None where that is this one."""
+        self._noticed = True
+        mine = {"rank": self.rank, "words": str(error) or type(error).__name__}
+        mine["code"] = error.exit_code if isinstance(error, SafelightError) else 1
+        try:
+            with self._lock:
+                first = json.loads(self._store.compare_set("words", "", json.dumps(mine)))
+        except (RuntimeError, ValueError):  # the store went with the process that kept it
+            return None if self.rank < 2 else (str(error), int(mine["code"]))
+        return None if first["rank"] == self.rank else (str(first["words"]), int(first["code"]))
+
+    def find_lost(self) -> str | None:
+        """In words, who is gone; a connection breaks before a heart is known to have stopped, so wait a little."""
+        self._noticed = True
+        until = time.monotonic() + SETTLING + 2 * EVERY
+        while self.lost is None and time.monotonic() < until:
+            try:
+                if (words := self._first_words()) is not None:
+                    return f"Process {words['rank']} ended: {words['words']}"
+                self._look_for_silence(SETTLING)
+            except RuntimeError:
+                self._lose(0, "its store of signs of life does not answer")
+            time.sleep(EVERY / 5)
+        return self.lost
+
+    def part(self, *, lost: bool) -> None:
+        """The others wait for the first process, which may be saving: a launcher ends all once one has left."""
+        self._noticed = True
+        self.arrive("end")
+        until = time.monotonic() + (0.0 if lost and self.rank == 0 else SETTLING if self.rank == 0 else LAST_WAIT)
+        while time.monotonic() < until and not self._may_leave():
+            time.sleep(0.02)
+        if self.rank == 0:
+            self.note("main-left")
+        self._ended.set()
+
+    def _may_leave(self) -> bool:
+        if self.rank == 0:
+            return self.have_arrived("end")
+        try:
+            return self.lost_rank == 0 or self.knows("main-left")
+        except RuntimeError:
+            return True  # the store went with the process that kept it
+
+    # --- the thread -----------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        beats = 0
+        while not self._ended.wait(EVERY):
+            beats += 1
+            try:
+                with self._lock:
+                    self._store.set(f"beat/{self.rank}", f"{beats} {self.progress} {int(self.watched)}")
+                self._look()
+            except RuntimeError:
+                if self._ended.is_set():
+                    return
+                self._lose(0, "its store of signs of life does not answer")
+            if self.lost is not None:
+                self._end_unless_noticed()
+                return
+
+    def _look(self) -> None:
+        if (words := self._first_words()) is not None and words["rank"] != self.rank:
+            self.lost, self.lost_rank = f"Process {words['rank']} ended: {words['words']}", words["rank"]
+            return
+        self._look_for_silence(self._patience)
+
+    def _first_words(self) -> dict[str, Any] | None:
+        with self._lock:
+            words = self._store.get("words")
+        return json.loads(words) if words else None
+
+    def _look_for_silence(self, patience: float) -> None:
+        """Of all, for the first process; of the first and what it found, for the others."""
+        others = [r for r in range(self.count) if r != self.rank] if self.rank == 0 else [0]
+        with self._lock:
+            found = self._store.get("lost")
+            beats = self._store.multi_get([f"beat/{r}" for r in others])
+        if found:
+            self.lost_rank, self.lost = json.loads(found)
+            return
+        now = time.monotonic()
+        for rank, beat in zip(others, beats, strict=True):
+            count, progress, watched = beat.split()
+            old = self._seen.get(rank, (b"", now, b"", now))
+            beaten = now if old[0] != count else old[1]
+            moved = now if old[2] != progress or watched == b"0" else old[3]
+            self._seen[rank] = (count, beaten, progress, moved)
+            allowed = self._patience * (FIRST_PATIENCE if int(progress) < FIRST_STEPS else 1)
+            if now - beaten > patience:
+                self._lose(rank, f"it gave no sign of life for {now - beaten:.0f} seconds")
+            elif now - moved > allowed:
+                self._lose(rank, f"it has been in the same step for {now - moved:.0f} seconds")
+
+    def _lose(self, rank: int, how: str) -> None:
+        if self.lost is None:
+            self.lost_rank, self.lost = rank, f"Process {rank} is gone: {how}."
+            if self.rank == 0:
+                with self._lock, contextlib.suppress(RuntimeError):
+                    self._store.set("lost", json.dumps([rank, self.lost]))
+
+    def _end_unless_noticed(self) -> None:
+        """The thread that trains may be waiting inside a library that nothing can wake."""
+        time.sleep(GRACE)
+        if self._noticed or self._ended.is_set():
+            return
+        error = ProcessLost(self.lost or "Another process is gone.")
+        if self.leave_words(error) is None:
+            print(f"Error: {error}", file=sys.stderr, flush=True)
+        os._exit(error.exit_code)  # every file on disk is whole at every moment

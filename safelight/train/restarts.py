@@ -1,0 +1,56 @@
+"""Restarts by a launcher: the same command again carries the run on, unless it would only fail again."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from safelight.errors import Stopped, UsageError
+from safelight.run import RunFolder
+
+MOST = 3  # failures at one step
+
+
+def is_restart(run: Path | None) -> bool:
+    """Whether a launcher started this command before, and it came as far as a run."""
+    if run is None and int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0")) > 0:
+        raise UsageError("A run that may be restarted needs a name to be found by. Add --run DIR.")
+    return _count() > 0 and run is not None and RunFolder(run).config.is_file()
+
+
+def _count() -> int:
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+
+
+def note_failure(folder: RunFolder, step: int, words: str) -> None:
+    """What ended the run, in run.json."""
+    folder.report(failures=[*_failures(folder), {"step": step, "words": words}][-MOST:])
+
+
+def refuse_hopeless(folder: RunFolder) -> None:
+    """Only where a launcher tries again by itself: a person may try as often as they like."""
+    if _count() == 0:
+        folder.report(failures=[])
+        return
+    status = folder.status()
+    if status.get("status") in ("stopped", "refused"):
+        raise Stopped(
+            f"{folder.path} was stopped by a diagnosis ({status.get('last_finding')}): to start it again would change "
+            f"nothing. `safelight doctor {folder.path}` has the evidence."
+        )
+    if status.get("status") == "training":  # killed before it could say anything
+        note_failure(folder, int(status.get("step", 0)), "it was killed without a word")
+    failures = _failures(folder)
+    steps = {failure["step"] for failure in failures}
+    if len(failures) == MOST and len(steps) == 1:
+        folder.report(status="stopped", last_finding=f"failed {MOST} times at step {steps.pop()}")
+        raise Stopped(
+            f"{folder.path} failed {MOST} times at step {failures[-1]['step']}; the last time: {failures[-1]['words']} "
+            f"It is not started again. Look for the cause with `safelight doctor {folder.path}`; then carry on by "
+            f"hand: safelight resume {folder.path}"
+        )
+
+
+def _failures(folder: RunFolder) -> list[dict[str, object]]:
+    found = folder.status().get("failures", [])
+    return found if isinstance(found, list) else []
