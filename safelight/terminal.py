@@ -124,7 +124,7 @@ class Terminal:
         self._table(
             f"safelight {__version__}",
             [
-                ("device", f"{parts.engine.describe()}, {config.train.precision}"),
+                ("device", f"{parts.engine.describe()}, {config.train.precision}{_crew_in_words(parts)}"),
                 ("data", f"{config.data.source}: {_images_in_words(parts)}"),
                 ("model", _model_in_words(parts)),
                 ("batch", _batch_in_words(parts)),
@@ -182,8 +182,15 @@ def _model_in_words(parts: Parts) -> str:
 
 
 def _batch_in_words(parts: Parts) -> str:
-    size, micro = parts.config.train.batch_size, int(parts.config.train.accumulate)
-    return f"{size}" if micro == 1 else f"{size} as {micro} micro-batches of {size // micro // parts.engine.processes}"
+    size, micro = parts.config.train.batch_size, len(parts.feed.spans)
+    each = " for each process" * (parts.engine.processes > 1)
+    part = size // micro // parts.engine.processes
+    return f"{size}" if micro == 1 else f"{size} as {micro} micro-batches of {part}{each}"
+
+
+def _crew_in_words(parts: Parts) -> str:
+    count = parts.engine.processes
+    return f", {count} processes" if count > 1 else ""
 
 
 def duration(seconds: float) -> str:

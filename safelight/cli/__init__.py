@@ -60,6 +60,8 @@ def usage() -> str:
 
 
 def _run(verb: str, rest: list[str]) -> int:
+    # Else torch prints the stacks of its C++ wherever a process of many ends, around the words that say why.
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     import tyro
 
     from safelight.errors import SafelightError

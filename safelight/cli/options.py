@@ -5,6 +5,7 @@ Imports what `--help` does not need only where it is used.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -62,3 +63,9 @@ def dashboard_unless(refused: bool) -> Callable[[Path, Callable[[str], None]], o
     from safelight.dashboard.launch import start_beside, wanted
 
     return start_beside if wanted() and not refused else None
+
+
+def print_once(what: object) -> None:
+    """By the first of the processes that a launcher started."""
+    if os.environ.get("RANK", "0") == "0":
+        print(what)

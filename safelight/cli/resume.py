@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from safelight.cli.options import Flag, Number, RunPath, Settings, Word, dashboard_unless, settings_from
+from safelight.cli.options import Flag, Number, RunPath, Settings, Word, dashboard_unless, print_once, settings_from
 from safelight.errors import UsageError
 
 
@@ -56,4 +56,4 @@ class Command:
         from safelight.session import resume
 
         beside = dashboard_unless(self.no_dashboard)
-        print(resume(self.run, settings=settings, force=self.force, undo=undo, beside=beside).path)
+        print_once(resume(self.run, settings=settings, force=self.force, undo=undo, beside=beside).path)

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from safelight.cli.options import File, Flag, Folder, Number, Settings, Source, Word, config_from, dashboard_unless
+from safelight.cli.options import (
+    File,
+    Flag,
+    Folder,
+    Number,
+    Settings,
+    Source,
+    Word,
+    config_from,
+    dashboard_unless,
+    print_once,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,4 +75,4 @@ class Command:
         check(config)  # before torch is imported: a wrong setting is told at once
         from safelight.session import train
 
-        print(train(config, run=self.run, beside=dashboard_unless(self.no_dashboard)).path)
+        print_once(train(config, run=self.run, beside=dashboard_unless(self.no_dashboard)).path)

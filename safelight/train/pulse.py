@@ -62,11 +62,11 @@ class Pulse:
         with self._lock, contextlib.suppress(RuntimeError):
             self._store.add(f"arrived/{where}", 1)
 
-    def have_arrived(self, where: str) -> bool:
-        """Whether all have; where the store is gone, whoever kept it is, and nobody need be waited for."""
+    def have_arrived(self, where: str, many: int | None = None) -> bool:
+        """Whether all or so many have; where the store is gone, whoever kept it is, and nobody need be waited for."""
         try:
             with self._lock:
-                return self._store.add(f"arrived/{where}", 0) >= self.count
+                return self._store.add(f"arrived/{where}", 0) >= (self.count if many is None else many)
         except RuntimeError:
             return True
 
@@ -103,9 +103,15 @@ class Pulse:
         until = time.monotonic() + (0.0 if lost and self.rank == 0 else SETTLING if self.rank == 0 else LAST_WAIT)
         while time.monotonic() < until and not self._may_leave():
             time.sleep(0.02)
-        if self.rank == 0:
-            self.note("main-left")
         self._ended.set()
+        if self.rank:
+            self.arrive("gone")
+            return
+        with contextlib.suppress(RuntimeError):
+            self.note("main-left")
+        until = time.monotonic() + SETTLING  # it may keep the store, which the others still ask
+        while time.monotonic() < until and not self.have_arrived("gone", self.count - 1):
+            time.sleep(0.02)
 
     def _may_leave(self) -> bool:
         if self.rank == 0:
