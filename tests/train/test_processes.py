@@ -1,0 +1,344 @@
+"""One run on several processes: the same updates, one voice, and no process that is waited for in vain."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from launch import Launch
+from test_step import parts_of
+from tiny import Quiet, fingerprints, tiny
+from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
+
+from safelight import session
+from safelight.data.prepare import open_images
+from safelight.errors import UsageError
+from safelight.record.store import read_signal
+from safelight.train import crew as crew_module
+from safelight.train.build import Parts, build, check_shares, fit_to_data
+from safelight.train.checkpoint import steps
+from safelight.train.crew import Crew, join
+from safelight.train.reduction import Alone
+from safelight.train.step import Stepper
+
+SIZE = {"train__batch_size": 24}
+EXACT = SIZE | {"train__shards": 12}
+VARIANTS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "micro-batches": {"train__accumulate": 2},
+    "exact": {"train__shards": 12},
+    "exact, other micro-batches": {"train__shards": 12, "train__accumulate": 2},
+    "exact, dropout, spectral norm": {"train__shards": 12, "model__dropout": 0.3, "model__spectral_norm": True},
+}
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "_write_report", lambda *_: None)  # two seconds that prove nothing here
+    open_images(tiny().data)  # imported and cached before the fork
+
+
+def build_with(crew: Crew, **settings: object) -> Parts:
+    config = tiny(**SIZE | settings)
+    images = open_images(config.data)
+    return build(fit_to_data(config, images), images, print, crew=crew)
+
+
+def taken(parts: Parts, count: int = 3) -> list[Tensor]:
+    """Weights and buffers after some updates."""
+    for step in range(count):
+        parts.stepper.take(parts.feed.take(step), step)
+    return [value.detach().clone() for value in parts.state.model.state_dict().values()]
+
+
+def digest(tensors: list[Tensor]) -> str:
+    return hashlib.sha256(b"".join(t.contiguous().numpy().tobytes() for t in tensors)).hexdigest()
+
+
+def keep(folder: Path, rank: int, **facts: object) -> None:
+    (folder / f"{rank}.json").write_text(json.dumps(facts))
+
+
+def kept(folder: Path, count: int) -> list[dict[str, Any]]:
+    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(count)]
+
+
+def launch(count: int, folder: Path, act: Callable[[int], object], **environment: str) -> Launch:
+    ended = Launch(count, act, folder, **environment)
+    codes = ended.codes()
+    assert codes == [0] * count, "\n".join(ended.said(rank) for rank in range(count))
+    return ended
+
+
+# --- the same updates ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def updates(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[int, list[dict[str, Any]]]]:
+    """By the number of processes, what each of them has after a few updates."""
+    found = {}
+    open_images(tiny().data)
+    for count in (1, 2, 3, 4):
+        folder = tmp_path_factory.mktemp(f"updates-{count}")
+
+        def act(rank: int, folder: Path = folder) -> None:
+            with join(tiny().train) as crew:
+                told: dict[str, Any] = {}
+                for name, settings in VARIANTS.items():
+                    values = taken(build_with(crew, **settings))
+                    told[name] = [digest(values), [float(v.double().norm()) for v in values]]
+                keep(folder, rank, **told)
+
+        launch(count, folder, act)
+        found[count] = kept(folder, count)
+    yield found
+
+
+@pytest.mark.parametrize("count", [2, 3, 4])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_every_number_of_processes_makes_the_same_updates(
+    variant: str, count: int, updates: dict[int, list[dict[str, Any]]]
+) -> None:
+    (whole, norms), others = updates[1][0][variant], [each[variant] for each in updates[count]]
+    assert len({digest for digest, _ in others}) == 1, "the processes of one run differ"
+    assert others[0][1] == pytest.approx(norms, rel=1e-4, abs=1e-6)
+    if "exact" in variant:
+        assert others[0][0] == whole
+
+
+def test_without_shards_the_bytes_differ(updates: dict[int, list[dict[str, Any]]]) -> None:
+    """The negative control: the bytes are compared, and not equal for want of looking."""
+    assert len({updates[count][0]["plain"][0] for count in updates}) == len(updates)
+
+
+def test_number_of_micro_batches_changes_no_byte(updates: dict[int, list[dict[str, Any]]]) -> None:
+    assert updates[1][0]["exact"][0] == updates[1][0]["exact, other micro-batches"][0]
+    assert updates[1][0]["plain"][0] != updates[1][0]["micro-batches"][0]
+
+
+def test_restarted_ddp_adds_otherwise_and_we_do_not(tmp_path: Path) -> None:
+    """DDP lays its buckets out anew after the first pass, so the first pass after a restart has other bytes than the
+    same pass without one. It takes three processes to see it: with two, a + b = b + a."""
+
+    def gradients(parts: Parts, network: torch.nn.Module) -> str:
+        parts.state.optimizer.zero_grad(set_to_none=True)
+        micro = parts.feed.prepare(0)[0]
+        noised = parts.stepper.objective.corrupt(micro.x0, micro.noise, micro.t)
+        answer = network(noised.x_t, noised.t, return_dict=False)[0]
+        parts.stepper.objective.loss(answer, noised)[1].sum().backward()
+        return digest([p.grad for p in parts.state.model.parameters() if p.grad is not None])
+
+    def ours(parts: Parts) -> str:
+        parts.state.optimizer.zero_grad(set_to_none=True)
+        parts.stepper._pass(parts.feed.prepare(0), 0, 0)
+        return digest([p.grad for p in parts.state.model.parameters() if p.grad is not None])
+
+    def act(rank: int) -> None:
+        with join(tiny().train) as crew:
+            parts, exact = build_with(crew, model__widths="16,16"), build_with(crew, train__shards=12)
+            torch.nn.init.ones_(parts.state.model.conv_out.weight)
+            wrapped = DistributedDataParallel(parts.state.model, bucket_cap_mb=0.05)
+            theirs = [gradients(parts, wrapped) for _ in range(3)]
+            plain = build_with(crew, model__widths="16,16")
+            keep(
+                tmp_path,
+                rank,
+                ddp=theirs,
+                plain=[ours(plain), ours(plain), ours(build_with(crew, model__widths="16,16"))],
+                exact=[ours(exact), ours(exact), ours(build_with(crew, train__shards=12))],
+            )
+
+    launch(3, tmp_path, act)
+    for told in kept(tmp_path, 3):
+        assert told["ddp"][1] == told["ddp"][2]
+        assert told["ddp"][0] != told["ddp"][1]
+        assert len(set(told["plain"])) == 1
+        assert len(set(told["exact"])) == 1
+
+
+@pytest.mark.parametrize(
+    ("shards", "processes", "words"),
+    [(None, 5, "cannot share evenly. Use 20 or 25"), (12, 5, "Launch one of 1, 2, 3, 4, 6, 12 processes")],
+)
+def test_uneven_shares_are_refused_in_words(shards: int | None, processes: int, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        check_shares(tiny(**SIZE | {"train__shards": shards}), processes)
+
+
+# --- non-finite values --------------------------------------------------------------------------------------------
+
+
+def test_non_finite_value_of_one_process_is_refused_on_all(tmp_path: Path) -> None:
+    def act(rank: int) -> None:
+        with join(tiny().train) as crew:
+            told: dict[str, Any] = {}
+            for name, settings in {"plain": {}, "exact": {"train__shards": 12}}.items():
+                parts = build_with(crew, **settings)
+                before = digest(taken(parts))
+                if rank == 1:
+                    parts.state.model.conv_in.weight.register_hook(lambda g: g * torch.nan)
+                view = parts.stepper.take(parts.feed.take(3), 3)
+                after = [value.detach() for value in parts.state.model.state_dict().values()]
+                told[name] = [float(view.refused), digest(after) == before]
+            parts = build_with(crew)  # the negative control: nobody asks the others
+            taken(parts)
+            parts.stepper.reduction, parts.stepper.crew = Alone(), Crew()
+            if rank == 1:
+                parts.state.model.conv_in.weight.register_hook(lambda g: g * torch.nan)
+            told["alone"] = float(parts.stepper.take(parts.feed.take(3), 3).refused)
+            keep(tmp_path, rank, **told)
+
+    launch(3, tmp_path, act)
+    told = kept(tmp_path, 3)
+    assert all(each["plain"] == each["exact"] == [1, True] for each in told)
+    assert [each["alone"] for each in told] == [0, 1, 0]
+
+
+# --- whole runs ---------------------------------------------------------------------------------------------------
+
+
+def at(step: int, who: int, do: Callable[[], object]) -> Callable[[int], None]:
+    """Lets something happen to one process in the middle of a step."""
+
+    def prepare(rank: int) -> None:
+        take = Stepper.take
+
+        def taking(self: Stepper, inputs: Any, number: int, signal: int = 0) -> Any:
+            if number == step and rank == who:
+                do()
+            return take(self, inputs, number, signal)
+
+        Stepper.take = taking  # only in the fork
+
+    return prepare
+
+
+def start(
+    count: int, run: Path, happening: Callable[[int], None] | None = None, *, resume: bool = False, **settings: Any
+) -> Launch:
+    def act(rank: int) -> None:
+        if happening is not None:
+            happening(rank)
+        if resume:
+            session.resume(run, terminal=Quiet())
+        else:
+            session.train(tiny(**EXACT | settings), run=run, terminal=Quiet())
+
+    return Launch(count, act, run.with_name(f"{run.name}-said"))
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = tmp_path_factory.mktemp("whole") / "run"
+    session.train(tiny(**EXACT), run=run, terminal=Quiet())
+    return run
+
+
+def test_killed_process_ends_all_and_another_number_carries_on_to_the_same_bytes(whole: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    first = start(3, run, at(6, 1, lambda: os.kill(os.getpid(), signal.SIGKILL)))
+    assert first.codes() == [75, -9, 75]
+    said = "".join(first.said(rank) for rank in range(3))
+    assert said.count("Process 1 is gone") == 1
+    assert "safelight resume" in said
+    assert max(steps(run / "checkpoints")) == 6  # nothing is lost: not even the steps since the last checkpoint
+    again = start(2, run, at(9, 0, lambda: os.kill(os.getpid(), signal.SIGKILL)), resume=True)
+    assert again.codes() == [-9, 75]
+    assert "Process 0 is gone" in again.said(1)
+    assert start(4, run, resume=True).codes() == [0, 0, 0, 0]
+    assert fingerprints(run) == fingerprints(whole)
+    for name in ("loss/mean", "loss/whitened", "gradient/norm"):
+        assert read_signal(run / "record.sqlite", name) == read_signal(whole / "record.sqlite", name)
+
+
+HANGS = {"stopped": lambda: os.kill(os.getpid(), signal.SIGSTOP), "asleep": lambda: time.sleep(1000)}
+
+
+@pytest.mark.parametrize(("how", "words"), [("stopped", "no sign of life"), ("asleep", "in the same step")])
+def test_process_that_hangs_is_given_up(how: str, words: str, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    started = start(2, run, at(6, 1, HANGS[how]), train__timeout=1.5)
+    while not (run / "run.json").is_file() or json.loads((run / "run.json").read_text()).get("status") != "interrupted":
+        time.sleep(0.02)
+        assert time.monotonic() - started.begun < 30
+    if how == "stopped":
+        started.kill(1)
+    codes = started.codes()
+    assert codes[0] == 75
+    assert words in started.said(0) + started.said(1)
+    assert max(steps(run / "checkpoints")) == 6
+
+
+def test_signal_to_one_process_stops_all_at_the_same_step(whole: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    started = start(3, run, at(5, 2, lambda: os.kill(os.getpid(), signal.SIGTERM)))
+    assert started.codes() == [75, 75, 75]
+    said = "".join(started.said(rank) for rank in range(3))
+    assert said.count("Stopped by SIGTERM after step 7 of 12; everything is saved") == 1
+    assert max(steps(run / "checkpoints")) == 7
+    assert start(1, run, resume=True).codes() == [0]
+    assert fingerprints(run) == fingerprints(whole)
+
+
+def test_first_process_fails_for_all_in_words_that_are_told_once(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "config.yaml").write_text("")
+    started = start(3, run)
+    assert started.codes() == [2, 2, 2]
+    assert "".join(started.said(rank) for rank in range(3)).count("already holds a run") == 1
+
+
+def test_restart_by_a_launcher_carries_on_until_it_is_hopeless(whole: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+
+    def attempt(count: int, restart: int, broken: bool) -> Launch:
+        def act(rank: int) -> None:
+            if broken:
+                at(6, 1, lambda: os.kill(os.getpid(), signal.SIGKILL))(rank)
+            session.train(tiny(**EXACT), run=run, terminal=Quiet())
+
+        restarts = {"TORCHELASTIC_RESTART_COUNT": str(restart), "TORCHELASTIC_MAX_RESTARTS": "9"}
+        return Launch(count, act, tmp_path / f"said-{restart}", **restarts)
+
+    for restart, count in enumerate((2, 3, 2)):
+        assert attempt(count, restart, broken=True).codes()[0] == 75
+    hopeless = attempt(2, 3, broken=True)
+    assert hopeless.codes() == [5, 5]
+    assert "failed 3 times at step 6" in hopeless.said(0) + hopeless.said(1)
+    assert start(2, run, resume=True).codes() == [0, 0]  # a person may try as often as they like
+    assert fingerprints(run) == fingerprints(whole)
+
+
+def test_what_is_said_between_processes_arrives(tmp_path: Path) -> None:
+    def act(rank: int) -> None:
+        with join(tiny().train) as crew:
+            order = crew.first_on_machine(lambda: time.time())
+            told = crew.tell(lambda: {"from": rank, "nan": float("nan")})
+            heard = crew.hear([rank] * rank)
+            flat = crew.spread(torch.full((3,), float(rank), dtype=torch.float64))
+            keep(tmp_path, rank, order=order, told=told["from"], heard=heard, flat=flat.tolist())
+
+    launch(3, tmp_path, act)
+    found = kept(tmp_path, 3)
+    assert min(each["order"] for each in found) == found[0]["order"]
+    assert all(each["told"] == 0 and each["heard"] == [[], [1], [2, 2]] and each["flat"] == [0] * 3 for each in found)
+
+
+def test_alone_nothing_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crew_module, "dist", None)
+    crew = Crew()
+    assert crew.tell(lambda: 5) == 5
+    assert crew.hear("a") == ["a"]
+    assert crew.gather(torch.ones(2)).shape == (1, 2)
+    parts = parts_of(**SIZE)
+    assert isinstance(parts.stepper.reduction, Alone)
