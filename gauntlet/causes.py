@@ -25,6 +25,7 @@ _WORDS = {
     "precision": "no-scaler scale-halving lost-updates overflow transient",
     "clipping": "before-unscale outlier-batches",
     "accumulation": "sum short-window",
+    "distributed": "drift same-noise overlap straggler",
     "checkpoint": "optimizer-lost average-lost not-exact",
     "sampler": "last-noise starts-late clipped other-schedule other-type wrong",
     "evaluation": "self-test",

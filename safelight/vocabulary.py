@@ -75,6 +75,12 @@ EVALUATION = Signal("speed/evaluation", "1", "Share of the time that evaluations
 SPEED = Signal("speed/images", "images/s", "Images trained on per second, pictures and checkpoints left out.")
 DATA_WAIT = Signal("speed/data_wait", "1", "Share of the step spent waiting for its batch.")
 TIME_LEFT = Signal("speed/left", "s", "Time left at the present speed, pictures left out.")
+DRIFT = Signal("distributed/drift", "1", "Processes whose weights are not those of the first one, bit for bit.")
+SAME_NOISE = Signal("distributed/same_noise", "1", "Processes that drew the same noise as another.")
+OVERLAP = Signal("distributed/overlap", "1", "Share of a step's samples whose image another process has in it too.")
+SLOWEST = Signal("distributed/slowest", "1", "Own work per step of the slowest process, over the median of all.")
+WAITING = Signal("distributed/waiting", "1", "Share of a step that processes wait for each other, the mean over them.")
+PROCESS_SECONDS = Signal("distributed/seconds", "s", "Own work per step of one process, without waiting.", True)
 MEMORY = Signal("system/memory", "bytes", "Memory of the device that is taken; on a CPU, of the process.")
 
 SIGNALS: tuple[Signal, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Signal))

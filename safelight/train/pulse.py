@@ -15,10 +15,10 @@ import torch.distributed as dist
 
 from safelight.errors import ProcessLost, SafelightError
 
-EVERY = 0.5  # seconds between two beats
+EVERY = 0.25  # seconds between two beats
 FIRST_STEPS, FIRST_PATIENCE = 3, 10  # kernels are tuned and compiled at first: so many times the patience
 GRACE = 5.0  # seconds that the thread that trains has to notice by itself
-SETTLING = 2.0  # seconds after a broken connection until it is plain who is gone
+SETTLING = 1.5  # seconds after a broken connection until it is plain who is gone
 LAST_WAIT = 60.0  # seconds that the first process has to save at the end
 
 
@@ -110,7 +110,8 @@ class Pulse:
         with contextlib.suppress(RuntimeError):
             self.note("main-left")
         until = time.monotonic() + SETTLING  # it may keep the store, which the others still ask
-        while time.monotonic() < until and not self.have_arrived("gone", self.count - 1):
+        others = self.count - (1 if self.lost_rank is None else 2)
+        while time.monotonic() < until and not self.have_arrived("gone", others):
             time.sleep(0.02)
 
     def _may_leave(self) -> bool:
@@ -160,6 +161,7 @@ class Pulse:
             self.lost_rank, self.lost = json.loads(found)
             return
         now = time.monotonic()
+        silent: list[tuple[float, int, str]] = []
         for rank, beat in zip(others, beats, strict=True):
             count, progress, watched = beat.split()
             old = self._seen.get(rank, (b"", now, b"", now))
@@ -168,9 +170,12 @@ class Pulse:
             self._seen[rank] = (count, beaten, progress, moved)
             allowed = self._patience * (FIRST_PATIENCE if int(progress) < FIRST_STEPS else 1)
             if now - beaten > patience:
-                self._lose(rank, f"it gave no sign of life for {now - beaten:.0f} seconds")
-            elif now - moved > allowed:
-                self._lose(rank, f"it has been in the same step for {now - moved:.0f} seconds")
+                silent.append((now - beaten, rank, "it gave no sign of life for {:.0f} seconds"))
+            elif now - moved > allowed and now - beaten < allowed / 2:  # else its heart stands still too
+                silent.append((now - moved, rank, "it has been in the same step for {:.0f} seconds"))
+        if silent:
+            seconds, rank, how = max(silent)
+            self._lose(rank, how.format(seconds))
 
     def _lose(self, rank: int, how: str) -> None:
         if self.lost is None:

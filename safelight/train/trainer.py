@@ -41,6 +41,7 @@ from safelight.train.profiles import snapshot_profiles
 from safelight.train.restarts import note_failure
 from safelight.train.retention import KEEP_ALL
 from safelight.train.rollback import find_good, give_up_future
+from safelight.train.rollcall import RollCall
 from safelight.train.speed import Speedometer
 from safelight.train.spreading import load_once
 from safelight.train.stages import BESIDE, Drawn, attempt, draw_stage, draw_timelapse, stage_steps
@@ -117,6 +118,7 @@ class Trainer:
         self._healer = Healer(parts, self._casebook.tell)
         self._physician = Physician(folder, self.record, screen.say)
         self._speed = Speedometer()
+        self._roll_call = RollCall(parts, self._speed)
         self._seconds_before = self.state.counters.seconds
         self._pool = Pool(self.record, by_clock=self.crew.count == 1)
         self._window: list[StepView] = []
@@ -227,7 +229,8 @@ class Trainer:
         """Reads the device once per window: a copy waits for all the work that is queued before it."""
         self._window.append(view)
         decay = self.state.averages.decay(MAIN, view.step + 1)
-        self._pool.add(view.step, view.readings, {LEARNING_RATE.name: view.lr, EMA_DECAY.name: decay})
+        known = {LEARNING_RATE.name: view.lr, EMA_DECAY.name: decay} | self._roll_call.look(view)
+        self._pool.add(view.step, view.readings, known)
         ended = self.state.counters.step == self.config.train.steps
         on_host = view.refused.device.type == "cpu"  # can be read at no cost: a refusal is judged at once
         if on_host:

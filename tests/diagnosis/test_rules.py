@@ -54,6 +54,14 @@ def row(name: str, causes: str = "", series: Series | None = None, **rest: Any) 
     return Row(name, tuple(causes.split()), series or {}, **rest)
 
 
+ROLLS = np.arange(0, 256, 64)
+
+
+def rolled(**numbers: float) -> Series:
+    """The same at every roll call."""
+    return measured(**{f"distributed__{name}": (ROLLS, np.full(4, number)) for name, number in numbers.items()})
+
+
 PARTS_STILL = measured(update__ratio__conv_in=([0, 64], [0, 0]), update__ratio__conv_out=([0, 64], [0, 0]))
 LONG = {"ema.kind": "exponential", "ema.warmup": False, "ema.decay": 0.9999}
 WAITS = np.arange(0, 128, 16)
@@ -454,6 +462,17 @@ ROWS: list[Row] = [
         checks(stream__different=([0, 16], [8, 8]), stream__drawn=([0, 16], [8, 128]))),
     row("classes never come", "generalisation.missing-modes", LABELS | checks(stream__shown_kinds=7)),
     row("classes have not come yet", "", LABELS | checks(stream__shown_kinds=7, stream__labels_drawn=400)),
+    # distributed
+    row("all processes agree", "", rolled(drift=0, same_noise=0, overlap=0)),
+    row("one process drifts", "distributed.drift", measured(distributed__drift=(ROLLS, [0, 0, 1, 1]))),
+    row("a drift that was mended", "distributed.drift", measured(distributed__drift=(ROLLS, [0, 2, 0, 0]))),
+    row("two processes with one seed", "distributed.same-noise", rolled(same_noise=1)),
+    row("all processes have the same rows", "distributed.overlap", rolled(overlap=1)),
+    row("a straggler", "distributed.straggler", rolled(slowest=2.4, waiting=0.4, seconds__00=0.1, seconds__01=0.3)),
+    row("slow for two looks", "",
+        rolled(waiting=0.4) | measured(distributed__slowest=(ROLLS, [2.4, 2.4, 1.1, 1.1]))),
+    row("slow, and nobody waits", "", rolled(slowest=2.4, waiting=0.05)),
+    row("a slow network", "", rolled(slowest=1.1, waiting=0.6)),
     # system
     row("starved", "system.starved-loader", measured(speed__data_wait=(WAITS,
         [0.01, 0.01, 0.6, 0.6, 0.6, 0.6, 0.6, 0.6]))),
@@ -511,6 +530,9 @@ def test_rows_have_names_of_their_own() -> None:
         ("one refused update", 40, 41, "warning"),
         ("stopped", 120, 122, "error"),
         ("starved", 32, None, "warning"),
+        ("one process drifts", 128, None, "error"),
+        ("a drift that was mended", 64, 128, "error"),
+        ("a straggler", 0, None, "warning"),
         ("copies", 127, None, "warning"),
         ("halved without end", 108, None, "error"),
         ("another table", 0, None, "error"),

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +22,20 @@ from torch.nn.parallel import DistributedDataParallel
 
 from safelight import session
 from safelight.data.prepare import open_images
-from safelight.errors import UsageError
+from safelight.errors import Stopped, UsageError
 from safelight.record.store import read_signal
+from safelight.run import RunFolder
 from safelight.train import crew as crew_module
 from safelight.train.build import Parts, build, check_shares, fit_to_data
 from safelight.train.checkpoint import steps
 from safelight.train.crew import Crew, join
+from safelight.train.feed import Feed
 from safelight.train.reduction import Alone
+from safelight.train.restarts import is_restart, note_failure, refuse_hopeless
+from safelight.train.rollcall import RollCall
+from safelight.train.speed import Speedometer
 from safelight.train.step import Stepper
+from safelight.vocabulary import DRIFT, OVERLAP, SAME_NOISE
 
 SIZE = {"train__batch_size": 24}
 EXACT = SIZE | {"train__shards": 12}
@@ -41,10 +48,16 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.fixture(scope="module", autouse=True)
+def warm() -> None:
+    """All that is imported late is imported before the fork, once and not by every process."""
+    importlib.import_module("accelerate")
+    taken(parts_of(), 1)
+
+
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "_write_report", lambda *_: None)  # two seconds that prove nothing here
-    open_images(tiny().data)  # imported and cached before the fork
 
 
 def build_with(crew: Crew, **settings: object) -> Parts:
@@ -53,7 +66,7 @@ def build_with(crew: Crew, **settings: object) -> Parts:
     return build(fit_to_data(config, images), images, print, crew=crew)
 
 
-def taken(parts: Parts, count: int = 3) -> list[Tensor]:
+def taken(parts: Parts, count: int = 2) -> list[Tensor]:
     """Weights and buffers after some updates."""
     for step in range(count):
         parts.stepper.take(parts.feed.take(step), step)
@@ -83,10 +96,9 @@ def launch(count: int, folder: Path, act: Callable[[int], object], **environment
 
 
 @pytest.fixture(scope="module")
-def updates(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[int, list[dict[str, Any]]]]:
+def updates(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[dict[str, Any]]]:
     """By the number of processes, what each of them has after a few updates."""
     found = {}
-    open_images(tiny().data)
     for count in (1, 2, 3, 4):
         folder = tmp_path_factory.mktemp(f"updates-{count}")
 
@@ -100,7 +112,7 @@ def updates(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[int, list
 
         launch(count, folder, act)
         found[count] = kept(folder, count)
-    yield found
+    return found
 
 
 @pytest.mark.parametrize("count", [2, 3, 4])
@@ -186,7 +198,7 @@ def test_non_finite_value_of_one_process_is_refused_on_all(tmp_path: Path) -> No
                 before = digest(taken(parts))
                 if rank == 1:
                     parts.state.model.conv_in.weight.register_hook(lambda g: g * torch.nan)
-                view = parts.stepper.take(parts.feed.take(3), 3)
+                view = parts.stepper.take(parts.feed.take(2), 2)
                 after = [value.detach() for value in parts.state.model.state_dict().values()]
                 told[name] = [float(view.refused), digest(after) == before]
             parts = build_with(crew)  # the negative control: nobody asks the others
@@ -194,13 +206,35 @@ def test_non_finite_value_of_one_process_is_refused_on_all(tmp_path: Path) -> No
             parts.stepper.reduction, parts.stepper.crew = Alone(), Crew()
             if rank == 1:
                 parts.state.model.conv_in.weight.register_hook(lambda g: g * torch.nan)
-            told["alone"] = float(parts.stepper.take(parts.feed.take(3), 3).refused)
+            told["alone"] = float(parts.stepper.take(parts.feed.take(2), 2).refused)
             keep(tmp_path, rank, **told)
 
     launch(3, tmp_path, act)
     told = kept(tmp_path, 3)
     assert all(each["plain"] == each["exact"] == [1, True] for each in told)
     assert [each["alone"] for each in told] == [0, 1, 0]
+
+
+def test_roll_call_tells_processes_that_are_no_longer_one_run(tmp_path: Path) -> None:
+    def act(rank: int) -> None:
+        with join(tiny().train) as crew:
+            told: dict[str, Any] = {}
+            for name in ("sound", "drifted", "doubled"):
+                parts = build_with(crew)
+                roll, place = RollCall(parts, Speedometer()), 0 if name == "doubled" and rank == 1 else rank
+                if name == "drifted" and rank == 1:
+                    parts.state.model.conv_in.weight.data.view(-1)[7].mul_(1 + 1e-6)
+                feed = Feed(parts.config, parts.batches, micro_batches=1, rank=place, processes=3)
+                view = parts.stepper.take(feed.take(0), 0)
+                told[name] = roll.look(view)
+            keep(tmp_path, rank, **told)
+
+    launch(3, tmp_path, act)
+    healthy = {DRIFT.name: 0.0, SAME_NOISE.name: 0.0, OVERLAP.name: 0.0}
+    for told in kept(tmp_path, 3):
+        assert told["sound"] == healthy
+        assert told["drifted"] == healthy | {DRIFT.name: 1.0}
+        assert told["doubled"] == healthy | {SAME_NOISE.name: 1.0, OVERLAP.name: pytest.approx(2 / 3)}
 
 
 # --- whole runs ---------------------------------------------------------------------------------------------------
@@ -266,7 +300,7 @@ HANGS = {"stopped": lambda: os.kill(os.getpid(), signal.SIGSTOP), "asleep": lamb
 @pytest.mark.parametrize(("how", "words"), [("stopped", "no sign of life"), ("asleep", "in the same step")])
 def test_process_that_hangs_is_given_up(how: str, words: str, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    started = start(2, run, at(6, 1, HANGS[how]), train__timeout=1.5)
+    started = start(2, run, at(6, 1, HANGS[how]), train__timeout=3)
     while not (run / "run.json").is_file() or json.loads((run / "run.json").read_text()).get("status") != "interrupted":
         time.sleep(0.02)
         assert time.monotonic() - started.begun < 30
@@ -298,25 +332,56 @@ def test_first_process_fails_for_all_in_words_that_are_told_once(tmp_path: Path)
     assert "".join(started.said(rank) for rank in range(3)).count("already holds a run") == 1
 
 
-def test_restart_by_a_launcher_carries_on_until_it_is_hopeless(whole: Path, tmp_path: Path) -> None:
+def test_restart_by_a_launcher_carries_on(whole: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
 
-    def attempt(count: int, restart: int, broken: bool) -> Launch:
+    def attempt(count: int, restart: int) -> Launch:
         def act(rank: int) -> None:
-            if broken:
+            if restart == 0:
                 at(6, 1, lambda: os.kill(os.getpid(), signal.SIGKILL))(rank)
             session.train(tiny(**EXACT), run=run, terminal=Quiet())
 
         restarts = {"TORCHELASTIC_RESTART_COUNT": str(restart), "TORCHELASTIC_MAX_RESTARTS": "9"}
         return Launch(count, act, tmp_path / f"said-{restart}", **restarts)
 
-    for restart, count in enumerate((2, 3, 2)):
-        assert attempt(count, restart, broken=True).codes()[0] == 75
-    hopeless = attempt(2, 3, broken=True)
-    assert hopeless.codes() == [5, 5]
-    assert "failed 3 times at step 6" in hopeless.said(0) + hopeless.said(1)
-    assert start(2, run, resume=True).codes() == [0, 0]  # a person may try as often as they like
+    assert attempt(2, 0).codes() == [75, -9]
+    assert attempt(3, 1).codes() == [0, 0, 0]
     assert fingerprints(run) == fingerprints(whole)
+
+
+FAILURES = {
+    "three times at one step": ([6, 6, 6], "crashed", "failed 3 times at step 6; the last time: broke"),
+    "killed without a word": ([6, 6], "training", "the last time: it was killed without a word"),
+    "at different steps": ([6, 7, 6], "crashed", None),
+    "twice": ([6, 6], "crashed", None),
+    "stopped by a diagnosis": ([], "stopped", "would change nothing"),
+}
+
+
+@pytest.mark.parametrize(("failed", "status", "words"), FAILURES.values(), ids=FAILURES.keys())
+def test_restarts_end_where_they_are_hopeless(
+    failed: list[int], status: str, words: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = RunFolder(tmp_path)
+    for step in failed:
+        note_failure(folder, step, "broke")
+    folder.report(status=status, step=6)
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "3")
+    if words is None:
+        refuse_hopeless(folder)
+        return
+    for expected in (words, ""):  # nor is it the next time
+        with pytest.raises(Stopped, match=expected):
+            refuse_hopeless(folder)
+    monkeypatch.delenv("TORCHELASTIC_RESTART_COUNT")
+    refuse_hopeless(folder)  # a person may try as often as they like
+    assert folder.status()["failures"] == []
+
+
+def test_run_that_may_be_restarted_needs_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", "2")
+    with pytest.raises(UsageError, match="Add --run DIR"):
+        is_restart(None)
 
 
 def test_what_is_said_between_processes_arrives(tmp_path: Path) -> None:
