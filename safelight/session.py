@@ -184,7 +184,7 @@ def _carry_on(
             terminal.say(f"{path} has no checkpoint yet: it starts again from step 0, which gives the same run.")
         else:
             parts.state.restore(loaded)
-            _check_environment(loaded, terminal)
+            _check_environment(loaded, config, terminal)
             terminal.say(f"Resumed from {loaded.path} at step {loaded.step} of {config.train.steps}.")
         _undo(parts, folder, undo, terminal)
         if crew.is_main and difference(old, parts.config):
@@ -407,8 +407,10 @@ def check_data(folder: RunFolder, images: Images, force: bool) -> None:
         )
 
 
-def _check_environment(loaded: Loaded, terminal: Terminal) -> None:
+def _check_environment(loaded: Loaded, config: Config, terminal: Terminal) -> None:
     now, then = environment(), loaded.manifest.get("environment", {})
+    if config.train.shards is not None:
+        now.pop("processes")  # any number of them gives the same bytes
     other = [f"{name} was {then[name]}, is {now[name]}" for name in now if name in then and then[name] != now[name]]
     if other:
         terminal.say(f"Other surroundings than at the checkpoint ({'; '.join(other)}): the bytes may differ.")

@@ -247,4 +247,5 @@ def environment() -> dict[str, Any]:
         "cpu": torch.backends.cpu.get_cpu_capability(),
         "threads": torch.get_num_threads(),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        "processes": torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1,
     }
