@@ -39,14 +39,16 @@ def generate(
     *,
     weights: Mapping[str, Tensor] | None = None,
     on_step: Callable[[int, Tensor], None] | None = None,
+    rows: tuple[int, int] | None = None,
 ) -> Tensor:
     """[count, channels, side, side] in [-1, 1], on the host. `weights` stand in for the model's own parameters
-    during the call only; `on_step` is shown every batch at every timestep."""
+    during the call only; `on_step` is shown every batch at every timestep. `rows`: only these of the images."""
     device = next(model.parameters()).device
     done = []
+    first, last = rows or (0, request.count)
     with evaluation_mode(model):
-        for start in range(0, request.count, LARGEST_BATCH):
-            stop = min(start + LARGEST_BATCH, request.count)
+        for start in range(first, last, LARGEST_BATCH):
+            stop = min(start + LARGEST_BATCH, last)
             generators = sample_generators(request.seed, start, stop)
             shape = (config.data.channels or 3, config.data.image_size, config.data.image_size)
             noise = torch.stack([torch.randn(shape, generator=g) for g in generators]).to(device)

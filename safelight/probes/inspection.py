@@ -172,6 +172,10 @@ class Inspection:
         """Gradients that came since the last update and were cleared without another."""
         return self._hearing.cleared
 
+    def begin_again(self) -> None:
+        """The step is made once more: backward passes so far do not count."""
+        self._hearing.take_backwards()
+
     def close(self) -> None:
         self._hearing.close()
 

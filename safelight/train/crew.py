@@ -133,6 +133,10 @@ class Crew:
     def gather(self, tensor: Tensor) -> Tensor:
         return self.finish(self.start_gather(tensor))
 
+    def gather_host(self, tensor: Tensor) -> Tensor:
+        """Of tensors on the host, wherever the processes meet."""
+        return self.gather(tensor.to(self._home)).cpu()
+
     def spread(self, tensor: Tensor) -> Tensor:
         """That of the first process, in place."""
         if self.count > 1 and tensor.numel():

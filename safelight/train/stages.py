@@ -12,11 +12,13 @@ import torch
 from torch import Tensor
 
 from safelight.config import Config
+from safelight.errors import ProcessLost
 from safelight.generate import Request, columns_for, generate
 from safelight.pictures.grid import grid, save_png, side_by_side, to_uint8
 from safelight.pictures.strip import strip
 from safelight.pictures.timelapse import timelapse
 from safelight.run import RunFolder
+from safelight.train.crew import Crew
 from safelight.train.state import State
 
 STAGES = 20  # pictures of a run that does not say how many
@@ -45,16 +47,23 @@ class Drawn:
     seconds_beyond: float
 
 
-def draw_stage(state: State, config: Config, folder: RunFolder, *, samples: int = 0) -> Drawn:
+def draw_stage(state: State, config: Config, folder: RunFolder, crew: Crew, *, samples: int = 0) -> Drawn:
     """The grid of this step from the averaged weights, the denoising strip, and raw against averaged weights.
-    Where more `samples` are wanted than the grid shows, it shows the first of them."""
+    Where more `samples` are wanted than the grid shows, it shows the first of them. Every process draws its share of
+    them, and the first one makes the pictures."""
     step, averaged = state.counters.step, state.averages.tensors()
     columns, count = _Columns(config), config.sample.count
+    request = preview_request(config, max(count, samples))
     begun = time.perf_counter()
-    drawn = generate(
-        state.model, config, preview_request(config, max(count, samples)), weights=averaged, on_step=columns.see
-    )
+
+    def draw(start: int, stop: int) -> Tensor:
+        see = columns.see if crew.is_main else None
+        return generate(state.model, config, request, weights=averaged, on_step=see, rows=(start, stop))
+
+    drawn = draw_together(crew, request.count, draw)
     seconds = (time.perf_counter() - begun) * (1 - count / len(drawn))
+    if not crew.is_main:
+        return Drawn(drawn, seconds)
     images = drawn[:count]
     raw = generate(state.model, config, preview_request(config, min(COMPARED, count)))
     save_png(grid(to_uint8(images), columns=columns_for(config)), folder.picture(step))
@@ -65,6 +74,28 @@ def draw_stage(state: State, config: Config, folder: RunFolder, *, samples: int 
     frames, captions = columns.finish(images)
     save_png(strip(frames, captions=captions), folder.picture(step, "denoising"))
     return Drawn(drawn, seconds)
+
+
+def draw_together(crew: Crew, count: int, draw: Callable[[int, int], Tensor]) -> Tensor:
+    """Images `start` to `stop` by each process, and all of them on every one; where one process fails, all do."""
+    if crew.count == 1:
+        return draw(0, count)
+    share = -(-count // crew.count)
+    start, stop = min(count, crew.rank * share), min(count, (crew.rank + 1) * share)
+    mine: Tensor | None = None
+    failed = None
+    try:
+        mine = draw(start, stop) if stop > start else None
+    except Exception as error:  # whatever it is: the others must not wait for images that will not come
+        failed = f"{type(error).__name__}: {error}"
+    told = crew.hear([failed, None if mine is None else list(mine.shape[1:])])
+    for rank, (reason, _) in enumerate(told):
+        if reason is not None:
+            raise RuntimeError(f"process {rank}: {reason}")
+    padded = torch.zeros(share, *told[0][1])
+    if mine is not None:
+        padded[: len(mine)] = mine
+    return crew.gather_host(padded).flatten(0, 1)[:count]
 
 
 class _Columns:
@@ -105,6 +136,8 @@ def attempt(what: str, draw: Callable[[], object], say: Callable[[str], None]) -
     """A picture or an evaluation that fails costs itself, never the training."""
     try:
         draw()
+    except ProcessLost:
+        raise
     except Exception as error:  # whatever it is, and of whichever library
         say(f"{what} could not be made ({type(error).__name__}: {error}); training goes on.")
         if torch.cuda.is_available():

@@ -94,6 +94,8 @@ class Stepper:
         refused = 1 - (norm.isfinite() & loss.isfinite().all()).float()
         if self.judge is not None and (again := self.judge(step, inputs, loss, norm, refused)) is not None:
             state.optimizer.zero_grad(set_to_none=True)
+            if self.inspection is not None:
+                self.inspection.begin_again()
             return self.take(again, step, signal)
         limit = state.clipper.clip(gradients, norm)
         lr = learning_rate(self.optimizer_settings, step, self.config.train.steps)

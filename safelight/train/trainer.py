@@ -341,18 +341,15 @@ class Trainer:
         return self.crew.tell(lambda: self._examiner.may_evaluate(*self._seconds()))
 
     def _draw(self, evaluating: bool) -> None:
-        """By the first process; the others wait for its word."""
+        """Samples by all processes, pictures and evaluation by the first; the others wait for its word."""
         drawn: list[Drawn] = []
-
-        def draw() -> bool:
-            attempt("The picture", lambda: drawn.append(self._draw_and_tell(evaluating)), self.screen.say)
-            return bool(drawn)
+        attempt("The picture", lambda: drawn.append(self._draw_and_tell(evaluating)), self.screen.say)
 
         def evaluate() -> None:
             trained = self._seconds()[0]
             attempt("The evaluation", lambda: self._examiner.evaluate(drawn[0], trained=trained), self.screen.say)
 
-        if self.crew.tell(draw) and evaluating:
+        if self.crew.tell(lambda: bool(drawn)) and evaluating:
             self._drain()  # a run that must stop stops here, and not inside what may fail
             self.crew.tell(evaluate)
             if self.state.counters.step < self.config.train.steps:  # the best may be this one: it must be on disk
@@ -371,7 +368,10 @@ class Trainer:
 
     def _draw_and_tell(self, evaluating: bool) -> Drawn:
         step, config = self.state.counters.step, self.config
-        drawn = draw_stage(self.state, config, self.folder, samples=config.evaluate.samples if evaluating else 0)
+        samples = config.evaluate.samples if evaluating else 0
+        drawn = draw_stage(self.state, config, self.folder, self.crew, samples=samples)
+        if not self.is_main:
+            return drawn
         self.record.picture(step, "samples", self.folder.picture(step))
         for kind in BESIDE:
             self.record.picture(step, kind, self.folder.picture(step, kind))

@@ -14,7 +14,7 @@ from pathlib import Path
 from safelight.cli import main
 from safelight.errors import SafelightError
 
-LIMIT = 40.0  # seconds after which a test is taken to hang
+LIMIT = 120.0  # seconds after which a test is taken to hang
 
 
 def free_port() -> int:
