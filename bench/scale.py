@@ -188,9 +188,9 @@ NOTES = [
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--case", nargs="+", choices=CASES, default=[*CASES], help="which models to measure")
+    parser.add_argument("--case", nargs="+", choices=CASES, default=["digits"], help="which models to measure")
     parser.add_argument("--rounds", type=int, default=7, help="blocks of each contender")
-    parser.add_argument("--block", type=int, default=4, help="steps per block")
+    parser.add_argument("--block", type=int, default=2, help="steps per block")
     parser.add_argument("--seconds", type=float, default=3.0, help="length of a block that a checkpoint falls into")
     options = parser.parse_args()
     torch.set_num_threads(1)

@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from safelight.config.tree import Train
-from safelight.errors import FollowedError, ProcessLost, SafelightError, UsageError
+from safelight.errors import FollowedError, Interrupted, ProcessLost, SafelightError, Stopped, UsageError
 from safelight.train.pulse import Pulse
 
 LONGEST_WAIT = timedelta(hours=2)  # for a process that lives and is busy on its own: an evaluation, a slow disk
@@ -47,6 +47,8 @@ class Crew:
         self._home = torch.device("cpu")
         if count > 1 and dist.get_backend() == "nccl":
             self._home = torch.device("cuda", torch.cuda.current_device())
+        if pulse is not None:
+            pulse.on_device = self._home.type != "cpu"
 
     @property
     def is_main(self) -> bool:
@@ -63,10 +65,12 @@ class Crew:
         """Leaves the last words of a process that fails, and goes the way of the one that failed first."""
         if self._pulse is None:
             return
+        if isinstance(error, Interrupted | Stopped):
+            self._pulse.await_words()
         first = None if error is None else self._pulse.leave_words(error)
         if isinstance(error, SafelightError):
             error.told = first is not None
-        self._pulse.part(lost=isinstance(error, ProcessLost))
+        self._pulse.part(failed=error is not None, lost=isinstance(error, ProcessLost))
         if first is not None and isinstance(error, SafelightError | RuntimeError):
             raise FollowedError(*first) from error
 

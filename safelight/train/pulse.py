@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import sys
 import threading
@@ -17,9 +18,9 @@ from safelight.errors import ProcessLost, SafelightError
 
 EVERY = 0.25  # seconds between two beats
 FIRST_STEPS, FIRST_PATIENCE = 3, 10  # kernels are tuned and compiled at first: so many times the patience
-GRACE = 5.0  # seconds that the thread that trains has to notice by itself
+GRACE, DEVICE_GRACE, LONGEST_GRACE = 5.0, 30.0, 600.0  # seconds that the thread that trains has to notice by itself
 SETTLING = 1.5  # seconds after a broken connection until it is plain who is gone
-LAST_WAIT = 60.0  # seconds that the first process has to save at the end
+LAST_WAIT = 60.0  # seconds that the first process has to save after a failure
 
 
 class Pulse:
@@ -31,14 +32,14 @@ class Pulse:
         self.progress, self.watched = 0, False  # of the thread that trains: whether progress may be expected of it
         self.lost: str | None = None
         self.lost_rank: int | None = None
-        self._noticed = False
+        self._noticed, self.on_device = False, False
         address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
         # A client of its own: that of the process group may be waiting for something.
         client = dist.TCPStore(address, port, is_master=False, wait_for_workers=False, timeout=timedelta(seconds=30))
         self._store = dist.PrefixStore(f"safelight/{token}", client)
         self._lock = threading.Lock()
         self._seen: dict[int, tuple[bytes, float, bytes, float]] = {}
-        self._ended = threading.Event()
+        self._ended, self._beats = threading.Event(), 0
         self._store.set(f"beat/{rank}", "0 0 0")
         if rank == 0:
             self._store.set("lost", "")
@@ -96,11 +97,20 @@ class Pulse:
             time.sleep(EVERY / 5)
         return self.lost
 
-    def part(self, *, lost: bool) -> None:
+    def await_words(self) -> None:
+        """Of an end that all come to: the first process tells it, when it has saved."""
+        self._noticed = True
+        while self.rank and self.lost is None and self._first_words() is None:
+            time.sleep(0.02)
+
+    def part(self, *, failed: bool, lost: bool) -> None:
         """The others wait for the first process, which may be saving: a launcher ends all once one has left."""
         self._noticed = True
         self.arrive("end")
-        until = time.monotonic() + (0.0 if lost and self.rank == 0 else SETTLING if self.rank == 0 else LAST_WAIT)
+        patience = LAST_WAIT if failed else math.inf
+        if self.rank == 0:
+            patience = 0.0 if lost else SETTLING
+        until = time.monotonic() + patience
         while time.monotonic() < until and not self._may_leave():
             time.sleep(0.02)
         self._ended.set()
@@ -125,12 +135,9 @@ class Pulse:
     # --- the thread -----------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        beats = 0
         while not self._ended.wait(EVERY):
-            beats += 1
             try:
-                with self._lock:
-                    self._store.set(f"beat/{self.rank}", f"{beats} {self.progress} {int(self.watched)}")
+                self._beat()
                 self._look()
             except RuntimeError:
                 if self._ended.is_set():
@@ -139,6 +146,11 @@ class Pulse:
             if self.lost is not None:
                 self._end_unless_noticed()
                 return
+
+    def _beat(self) -> None:
+        self._beats += 1
+        with self._lock, contextlib.suppress(RuntimeError):
+            self._store.set(f"beat/{self.rank}", f"{self._beats} {self.progress} {int(self.watched)}")
 
     def _look(self) -> None:
         if (words := self._first_words()) is not None and words["rank"] != self.rank:
@@ -186,9 +198,12 @@ class Pulse:
 
     def _end_unless_noticed(self) -> None:
         """The thread that trains may be waiting inside a library that nothing can wake."""
-        time.sleep(GRACE)
-        if self._noticed or self._ended.is_set():
-            return
+        mine = self.lost_rank == self.rank
+        until = time.monotonic() + (GRACE if mine else DEVICE_GRACE if self.on_device else LONGEST_GRACE)
+        while time.monotonic() < until:
+            if self._noticed or self._ended.wait(EVERY):
+                return
+            self._beat()  # it may still save
         error = ProcessLost(self.lost or "Another process is gone.")
         if self.leave_words(error) is None:
             print(f"Error: {error}", file=sys.stderr, flush=True)

@@ -148,12 +148,13 @@ class Trainer:
         interrupted = False
         try:
             with Interrupts() as interrupts:
-                self._train(interrupts)
+                try:
+                    self._train(interrupts)
+                except ProcessLost as lost:  # inside: a launcher now asks all to go, and this one has to save first
+                    self._save_alone(lost)
+                    raise
         except Interrupted:
             interrupted = True
-            raise
-        except ProcessLost as lost:
-            self._save_alone(lost)
             raise
         except RuntimeError as error:
             if is_out_of_memory(error):
