@@ -33,6 +33,7 @@ CASES: dict[str, dict[str, Any]] = {
 }
 ONE, TWO, DDP = "one process", "two processes", "two processes, DDP's reduction"
 ONE_EXACT, TWO_EXACT, SAME_PIECES = "one process, 8 shards", "two processes, 8 shards", "two processes, 2 shards"
+APART = "two processes that exchange nothing"  # all that the machine can give
 SHARDS = {ONE_EXACT: 8, TWO_EXACT: 8, SAME_PIECES: 2}
 ALONE = (ONE, ONE_EXACT)
 
@@ -65,12 +66,14 @@ def make(case: str, name: str, crew: Crew) -> Contender:
     if name == DDP:
         # It takes the mean where a sum is wanted, which costs the same.
         parts.stepper.network, parts.stepper.reduction = DistributedDataParallel(parts.state.model), Alone()
+    if name == APART:
+        parts.stepper.reduction, parts.stepper.crew = Alone(), Crew()
     return Contender(parts)
 
 
 def race(case: str, crew: Crew, block: int, rounds: int) -> tuple[dict[str, list[float]], list[float]]:
     """Seconds of every block by contender, and the work of the slower of two equal processes over that of the other."""
-    field_of = {name: make(case, name, crew) for name in (ONE, TWO, DDP, ONE_EXACT, TWO_EXACT, SAME_PIECES)}
+    field_of = {name: make(case, name, crew) for name in (ONE, APART, TWO, DDP, ONE_EXACT, TWO_EXACT, SAME_PIECES)}
     for name, contender in field_of.items():
         if name not in ALONE or crew.is_main:
             contender.train(2)
@@ -149,16 +152,22 @@ def run(rank: int, port: int, options: argparse.Namespace) -> int:
     rows: list[list[str]] = []
     pairs: list[float] = []
     efficiency: list[float] = []
+    reached: list[Spread] = []
     with join(configure("digits").train) as crew:
         for case in options.case:
             seconds, pair = race(case, crew, options.block, options.rounds)
             rows += rows_of(case, seconds, options.block)
             pairs += pair
             efficiency.append(ratios(seconds[TWO], seconds[ONE]).median / PROCESSES)
+            reached.append(ratios(seconds[TWO], seconds[APART]))
     if rank:
         return 0
     notes = [*NOTES, f"Of two equal processes, the slower one worked {spread(pairs).show('.3f')} times as long as the "
              f"other, at most {max(pairs):.3f} times."]  # fmt: skip
+    notes += [f"Two processes reach {each.show('.3f')} of two that exchange nothing." for each in reached]
+    notes.append(
+        f"Load of the machine at the end: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores; 2 would be ours."
+    )
     shares: list[float] = []
     for case in options.case:
         saves = measure_saves(case, options.rounds, options.seconds)
