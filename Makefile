@@ -5,13 +5,14 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install -q -c constraints.txt
 RUN    ?= runs/demo
 
-.PHONY: demo browser test check format bench gauntlet clean help
+.PHONY: demo browser test check format bench gauntlet torture clean help
 
 help:
 	@echo "make demo    install, train on handwritten digits, leave pictures and a model (about 5 minutes)"
 	@echo "make test    install, run all tests"
 	@echo "make check   format, lint and types"
 	@echo "make gauntlet  every fault and every healthy recipe on all bases; hours; the tables land in gauntlet/results"
+	@echo "make torture  kills, full disks, power losses, bit rot, NaN storms, hostile files; under an hour on two cores"
 	@echo "make bench   all benchmarks; the tables land in bench/results"
 
 # torch first and pinned: an open range would pull gigabytes of CUDA packages onto a CPU machine.
@@ -59,13 +60,15 @@ bench: $(VENV)/ready-dev
 	$(BIN)/python -m bench.variance
 	$(BIN)/python -m bench.evaluate
 	$(BIN)/python -m bench.calibration
-	$(BIN)/python -m bench.kills
 	$(BIN)/python -m bench.scale
 	$(BIN)/python -m bench.peers
 
 gauntlet: $(VENV)/ready-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m gauntlet --seeds 2 --healthy 3 --jobs 2 --loud -o gauntlet/results
 	OMP_NUM_THREADS=1 $(BIN)/python -m gauntlet.ward --jobs 2
+
+torture: $(VENV)/ready-dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m torture --jobs 2 -o torture/results
 
 check: $(VENV)/ready-dev
 	$(BIN)/ruff format --check .

@@ -8,17 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from faulty_disk import (
-    FAULTS,
-    Died,
-    FaultyDisk,
-    RecordingDisk,
-    flushed_after_sync,
-    places,
-    power_losses,
-    without_directory_syncs,
-    without_file_syncs,
-)
 
 from safelight.errors import CheckpointError, RunBusy
 from safelight.files import (
@@ -30,6 +19,14 @@ from safelight.files import (
     read_plain,
     remove_tree,
     write_atomically,
+)
+from torture.disks import FAULTS, Died, FaultyDisk, places
+from torture.operations import (
+    RecordingDisk,
+    flushed_after_sync,
+    power_losses,
+    without_directory_syncs,
+    without_file_syncs,
 )
 
 OLD, NEW = b"the old words", b"new words, and more of them"

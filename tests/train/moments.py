@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from faulty_disk import QuickDisk
 from torch import Tensor
 
 from safelight.train.checkpoint import Loaded, Snapshot, load_newest, write
+from torture.disks import QuickDisk
 
 QUICK = QuickDisk()
 NAN = float("nan")

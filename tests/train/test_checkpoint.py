@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from faulty_disk import QuickDisk
 from moments import NAN, QUICK, assert_equal, newest, poisoned, save, snapshot
 
 from safelight.errors import CheckpointError
 from safelight.files import Unreadable
 from safelight.train.checkpoint import Snapshot, clean, load, load_newest, retain, steps, write
+from torture.disks import QuickDisk
 
 # Saving and loading
 

@@ -13,7 +13,6 @@ from typing import Any
 import psutil
 import pytest
 import torch
-from faulty_disk import QuickDisk
 from moments import NAN, QUICK, assert_equal, save, snapshot
 from test_tensorfile import ATTACKS
 
@@ -21,6 +20,7 @@ from safelight.errors import CheckpointError
 from safelight.files import Unreadable
 from safelight.train import checkpoint, manifest, tensorfile
 from safelight.train.checkpoint import load, load_newest, steps, write
+from torture.disks import QuickDisk
 
 
 def reseal(path: Path, file: str, /, **change: Any) -> None:

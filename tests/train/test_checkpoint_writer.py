@@ -7,11 +7,11 @@ import threading
 from pathlib import Path
 
 import pytest
-from faulty_disk import FaultyDisk, QuickDisk
 from moments import NAN, QUICK, assert_equal, newest, poisoned, save, snapshot
 
 from safelight.files import Disk
 from safelight.train.checkpoint import KEEP_ALL, Writer, steps
+from torture.disks import FaultyDisk, QuickDisk
 
 
 class Gate(QuickDisk):

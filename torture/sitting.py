@@ -5,17 +5,20 @@ from __future__ import annotations
 import functools
 import mmap
 import os
+import signal
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
+import diffusers.models.unets.unet_2d
+import diffusers.schedulers.scheduling_ddim
+import diffusers.schedulers.scheduling_ddpm  # noqa: F401  4 s that no child has to pay again
 import torch
-from diffusers.models.unets.unet_2d import UNet2DModel  # noqa: F401  4 s that no child has to pay again
 from rich.console import Console
 from torch import Tensor, nn
 from torch.nn import functional
@@ -23,12 +26,17 @@ from torch.nn import functional
 from safelight import session
 from safelight.config import Config
 from safelight.config.resolve import resolve
+from safelight.data.sources import archive, arrow, digits, idx, shapes  # noqa: F401  as above
+from safelight.errors import SafelightError
 from safelight.terminal import Terminal
-from safelight.train import checkpoint, feed, state
-from safelight.train.ema import Averages
+from safelight.train import checkpoint
+from safelight.train.feed import Inputs
+from safelight.train.step import Stepper, StepView
 from safelight.train.trainer import Trainer
 
 torch.set_num_threads(1)  # before any operation: OpenMP's threads do not survive a fork
+REFUSED = 9  # exit code of a sitting that ended in words of ours
+LONGEST = 180.0  # seconds that a sitting may take before it counts as hung
 
 
 class Phase(IntEnum):
@@ -42,44 +50,67 @@ class Phase(IntEnum):
 
 
 class Marks:
-    """Three bytes that parent and child share, and that stay as they were when the child dies."""
+    """Numbers that parent and child share, and that stay as they were when the child dies."""
 
     def __init__(self) -> None:
-        self._bytes = mmap.mmap(-1, 3)
+        self._numbers = memoryview(mmap.mmap(-1, 64)).cast("i")
         self._lock = threading.Lock()  # checkpoints and EMA snapshots are saved by two threads
 
     def clear(self) -> None:
-        self._bytes[:] = bytes(3)
+        for place in range(len(self._numbers)):
+            self._numbers[place] = 0
 
     @property
     def phase(self) -> Phase:
-        return Phase(self._bytes[0])
+        return Phase(self._numbers[0])
 
     @property
     def saves_begun(self) -> int:
-        return self._bytes[1]
+        return self._numbers[1]
 
     @property
     def saving(self) -> bool:
-        return self._bytes[1] > self._bytes[2]
+        return self._numbers[1] > self._numbers[2]
+
+    @property
+    def step(self) -> int:
+        """The last that was begun."""
+        return self._numbers[3]
+
+    @step.setter
+    def step(self, step: int) -> None:
+        self._numbers[3] = step
+
+    @property
+    def saves_failed(self) -> int:
+        return self._numbers[4]
+
+    @property
+    def saves_done(self) -> int:
+        return self._numbers[2] - self._numbers[4]
 
     @contextmanager
     def during(self, phase: Phase) -> Iterator[None]:
-        self._bytes[0] = phase
+        self._numbers[0] = phase
         try:
             yield
         finally:
-            self._bytes[0] = Phase.CLOSING if phase == Phase.TRAINING else Phase.STARTING
+            self._numbers[0] = Phase.CLOSING if phase == Phase.TRAINING else Phase.STARTING
 
     @contextmanager
     def during_save(self) -> Iterator[None]:
-        with self._lock:
-            self._bytes[1] += 1
+        self._add(1)
         try:
             yield
+        except BaseException:
+            self._add(4)
+            raise
         finally:
-            with self._lock:
-                self._bytes[2] += 1
+            self._add(2)
+
+    def _add(self, place: int) -> None:
+        with self._lock:
+            self._numbers[place] += 1
 
 
 def within(work: Callable[..., Any], context: Callable[[], Any]) -> Callable[..., Any]:
@@ -97,25 +128,13 @@ def put_up_marks(marks: Marks) -> None:
     session.build = within(session.build, lambda: marks.during(Phase.BUILDING))
     Trainer._train = within(Trainer._train, lambda: marks.during(Phase.TRAINING))
     checkpoint.commit = within(checkpoint.commit, marks.during_save)
+    take = Stepper.take
 
+    def marked(self: Stepper, inputs: Sequence[Inputs], step: int) -> StepView:
+        marks.step = step
+        return take(self, inputs, step)
 
-def break_seed() -> None:
-    """Noise from a generator that begins anew with every process, as in most trainers."""
-    generator = torch.Generator().manual_seed(0)
-    feed.draw_noise = lambda seed, step, start, stop, shape: torch.randn(stop - start, *shape, generator=generator)
-
-
-def break_optimizer() -> None:
-    """The moments are not restored."""
-    state.load_optimizer = lambda *_: None
-
-
-def break_ema() -> None:
-    """The averages begin anew."""
-    Averages.load = lambda *_: None
-
-
-BREAKS: dict[str, Callable[[], None]] = {"seed": break_seed, "optimizer": break_optimizer, "ema": break_ema}
+    Stepper.take = marked
 
 
 class FewLayers(nn.Module):
@@ -133,20 +152,17 @@ class FewLayers(nn.Module):
         return self.out(self.dropout(functional.silu(self.norm(self.into(x) + known[:, :, None, None]))))
 
 
-NETWORKS: dict[str, Callable[[], nn.Module | None]] = {"unet": lambda: None, "few-layers": FewLayers}
-
-
 def start(
     run: Path,
     config: Config,
-    model: Callable[[], nn.Module | None],
     *,
-    workers: int,
     marks: Marks,
-    broken: str | None,
     log: Path,
+    workers: int = 0,
+    change: Callable[[], object] | None = None,
 ) -> int:
-    """Forks a child that trains `run`, or resumes it where there is one; returns its process id."""
+    """Forks a child that trains `run`, or resumes it where there is one, after a `change` to its own code; returns its
+    process id."""
     marks.clear()
     child = os.fork()
     if child:
@@ -156,10 +172,13 @@ def start(
         with log.open("a") as words:
             try:
                 put_up_marks(marks)
-                if broken is not None:
-                    BREAKS[broken]()
-                sit(run, config, model(), workers, Terminal(Console(file=words, width=200)))
+                if change is not None:
+                    change()
+                sit(run, config, FewLayers(), workers, Terminal(Console(file=words, width=200)))
                 code = 0
+            except SafelightError as error:
+                words.write(f"{type(error).__name__}: {error}\n")
+                code = REFUSED
             except BaseException:
                 traceback.print_exc(file=words)
     finally:
@@ -186,3 +205,13 @@ def ended(child: int, seconds: float) -> int | None:
         if left <= 0:
             return None
         time.sleep(min(left, 0.001))
+
+
+def finish(child: int, seconds: float = LONGEST) -> int | None:
+    """The exit code of a child that is left alone; None if it had to be ended."""
+    status = ended(child, seconds)
+    if status is None:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        return None
+    return os.waitstatus_to_exitcode(status)

@@ -1,0 +1,160 @@
+"""SIGKILL at random moments: a run that is killed and resumed again and again must end with the same bytes."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from safelight.train import feed, state
+from safelight.train.checkpoint import steps as steps_on_disk
+from safelight.train.ema import Averages
+from torture.patient import (
+    check_end,
+    configure,
+    differing,
+    digest,
+    fingerprint,
+    log_of,
+    make_images,
+    train_alone,
+)
+from torture.scenario import Outcome, Scenario, Trial
+from torture.sitting import LONGEST, Marks, Phase, ended, finish, start
+
+MOST_KILLS = 10  # of one run; then it is left alone to finish
+WORKERS = (0, 4)  # loader threads, drawn for every sitting
+OTHER_BYTES = "other bytes in"
+SAVE, LOAD = "inside a save", "while loading a checkpoint"
+
+Change = Callable[[], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Aim:
+    """When to strike."""
+
+    kind: str  # anywhere, load or save
+    save: int  # which save of the sitting
+    delay: float  # seconds after the start, the load or the save began
+
+    def reached(self, marks: Marks) -> bool:
+        if self.kind == "load":
+            return marks.phase == Phase.LOADING
+        return self.kind == "anywhere" or marks.saves_begun >= self.save
+
+
+def draw_aim(draw: random.Random, run: Path, seconds: float) -> Aim:
+    """Half of the blows fall anywhere, rather early; the others are aimed at the short moments that matter most."""
+    kinds = ["anywhere"] * 5 + ["save"] * 3 + ["load"] * 2
+    kind, save, share = draw.choice(kinds), draw.randint(1, 3), draw.random()
+    if kind == "anywhere" or (kind == "load" and not steps_on_disk(run / "checkpoints")):
+        return Aim("anywhere", save, share**2 * seconds)  # early ones leave more of the run to be killed again
+    return Aim(kind, save, 10 ** (-4 + 2.3 * share))  # 0.1 to 20 ms
+
+
+def kill_and_resume(trial: Trial, *, broken: Change | None = None) -> Outcome:
+    """A case is a run that is killed up to ten times, and compared with one that was left alone."""
+    images, outcome, marks = trial.folder / "images", Outcome(), Marks()
+    make_images(images)
+    config, whole = configure(images), trial.folder / "reference"
+    began = time.perf_counter()
+    train_alone(whole, config, change=broken)
+    seconds, reference = time.perf_counter() - began, fingerprint(whole)
+    outcome.finals = digest(reference)
+    for case in trial.cases:
+        run, draw, before = trial.folder / f"run-{case}", trial.draw(case), outcome.count
+        # A broken seed draws from one generator: two loader threads would draw in any order.
+        workers = (0,) if broken else WORKERS
+        try:
+            for _ in range(MOST_KILLS):
+                # A broken build is sick only where it resumes, and averages soon forget: not in the first saves.
+                aim = Aim("save", 7, draw.random() * 0.01) if broken else draw_aim(draw, run, seconds)
+                child = start(run, config, marks=marks, log=log_of(run), workers=draw.choice(workers), change=broken)
+                if not _strike(child, aim, marks, run):
+                    break
+                outcome.count += 1
+                outcome.tally[_describe(marks, run)] += 1
+                if broken:
+                    break
+            else:
+                check_end(run, finish(start(run, config, marks=marks, log=log_of(run), change=broken)))
+            if broken and outcome.count > before:
+                check_end(run, finish(start(run, config, marks=marks, log=log_of(run), change=broken)))
+            if other := differing(reference, fingerprint(run)):
+                outcome.lost.append((case, f"{OTHER_BYTES} {other}"))
+                continue
+        except AssertionError as error:
+            outcome.lost.append((case, str(error)))
+            continue
+        outcome.tally["runs with the same bytes"] += outcome.count > before
+        shutil.rmtree(run)
+    return outcome
+
+
+def _strike(child: int, aim: Aim, marks: Marks, run: Path) -> bool:
+    """Ends a sitting with a SIGKILL; False if it came to its end first."""
+    status, limit = None, time.perf_counter() + LONGEST
+    while status is None and not aim.reached(marks):
+        status = ended(child, 0.0002)
+        if time.perf_counter() > limit:
+            check_end(run, finish(child, 0))
+    status = ended(child, aim.delay) if status is None else status
+    if status is None:
+        os.kill(child, signal.SIGKILL)
+        _, status = os.waitpid(child, 0)
+    if os.WIFSIGNALED(status):
+        return True
+    check_end(run, os.waitstatus_to_exitcode(status))
+    return False
+
+
+def _describe(marks: Marks, run: Path) -> str:
+    """Where the blow fell. After the death: the marks stand still."""
+    if marks.saving:
+        return SAVE
+    if marks.phase == Phase.LOADING:
+        return LOAD
+    if marks.phase == Phase.CLOSING:
+        return "closing, after the last step"
+    where = "training" if marks.phase == Phase.TRAINING else "starting"
+    return where if steps_on_disk(run / "checkpoints") else f"{where}, before the first checkpoint"
+
+
+def break_seed() -> None:
+    """Noise from a generator that begins anew with every process, as in most trainers."""
+    generator = torch.Generator().manual_seed(0)
+    feed.draw_noise = lambda seed, step, start, stop, shape: torch.randn(stop - start, *shape, generator=generator)
+
+
+def break_optimizer() -> None:
+    """The moments are not restored."""
+    state.load_optimizer = lambda *_: None
+
+
+def break_averages() -> None:
+    """The averages begin anew."""
+    Averages.load = lambda *_: None
+
+
+def _control(name: str, deed: str, broken: Change) -> Scenario:
+    act = lambda trial: kill_and_resume(trial, broken=broken)  # noqa: E731
+    return Scenario(name, deed, "kills", 3, 3, 1, 3, act, symptom=OTHER_BYTES)
+
+
+KILLS = Scenario(
+    "kills",
+    "SIGKILL at random moments of a real run of 40 steps with a checkpoint every 4, resumed each time with 0 or 4 "
+    "loader threads; all that it ends with must be the bytes of a run that was left alone.",
+    "kills", 2000, 520, 2, 20, kill_and_resume, least={SAVE: 100, LOAD: 100},
+)  # fmt: skip
+SEED = _control("seed broken", "Noise comes from a generator that begins anew with each process.", break_seed)
+MOMENTS = _control("optimizer forgotten", "Resume does not restore the optimizer's moments.", break_optimizer)
+AVERAGES = _control("averages forgotten", "Resume does not restore the averaged weights.", break_averages)
