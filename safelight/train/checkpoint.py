@@ -140,7 +140,7 @@ def load_newest(folder: Path, say: Callable[[str], None], *, disk: Disk = DISK) 
     refused: list[str] = []
     for path in retention.candidates(folder):
         try:
-            return load(path, disk=disk)
+            return _load_patiently(path, disk)
         except Unreadable:
             raise
         except CheckpointError as error:
@@ -155,6 +155,16 @@ def load_newest(folder: Path, say: Callable[[str], None], *, disk: Disk = DISK) 
         f"No checkpoint in {folder} can be loaded; {count} are damaged. {' '.join(refused[:3])} "
         f"Restore one from a backup, or move {folder} away to start again from step 0."
     )
+
+
+def _load_patiently(path: Path, disk: Disk) -> Loaded:
+    """A second time where the disk failed: an error that does not come again says nothing about the content."""
+    try:
+        return load(path, disk=disk)
+    except CheckpointError as error:
+        if not isinstance(error.__cause__, OSError):
+            raise
+    return load(path, disk=disk)
 
 
 class Writer:
