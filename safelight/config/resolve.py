@@ -227,7 +227,9 @@ def read_yaml(file: Path) -> Mapping[str, Any]:
         tree = _UniqueKeys(content.decode("utf-8-sig")).get_single_data()
     except OSError as error:
         raise UsageError(f"The config {file} cannot be read: {error.strerror}.") from error
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
+    except UsageError:
+        raise
+    except Exception as error:  # by phase: PyYAML fails at `!!bool 7` with a KeyError, at others with nearly anything
         detail = str(error).replace("\n", " ")[:300]
         raise UsageError(f"{file} is not valid YAML: {detail}") from error
     if tree is None:

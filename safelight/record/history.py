@@ -137,6 +137,8 @@ class History:
         if None in rows:
             return None
         (lowest, _), (_, highest) = rows
+        if not (isinstance(lowest, int) and isinstance(highest, int)):  # a flipped bit made it NULL
+            raise ValueError(f"a row of {signal} does not say of which steps it is")
         return lowest if first is None else max(first, lowest), highest if last is None else min(last, highest)
 
     def _spans(self, signal: str, first: int, last: int, level: int) -> list[tuple]:
@@ -205,7 +207,7 @@ def open_history(path: Path, *, seconds: float | None = None) -> History:
     try:
         database = open_reader(path)
         version = read_version(database)
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:  # what SQLite quotes of a damaged file need not be text
         raise RecordError(f"The record {path} cannot be read: {error}.") from error
     if 0 < version <= VERSION:
         return _checked(History(path, database, version), seconds)

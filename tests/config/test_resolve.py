@@ -265,6 +265,8 @@ ATTACKS = [
     ("!!python/object/apply:os.system ['touch pwned']", "not valid YAML"),
     ("train: {steps: !!python/object/apply:os.system ['touch pwned']}", "not valid YAML"),
     ("train: !!python/name:os.system", "not valid YAML"),
+    ("train: {steps: !!bool 7}", "not valid YAML"),
+    ("train: {steps: !!timestamp 1}", "not valid YAML"),
     ("train: {steps: 5, steps: 6}", "'steps' stands twice"),
     ("train: {steps: 5}\ntrain: {seed: 6}", "'train' stands twice"),
     ("train: {steps: 5}\ntrain.steps: 6\n\0", "not valid YAML"),

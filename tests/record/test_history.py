@@ -289,17 +289,41 @@ def _damaged_row(path: Path) -> None:
     database.close()
 
 
+def _damaged_schema(path: Path) -> None:
+    write(path, [(np.arange(3), np.zeros(3))])
+    path.write_bytes(path.read_bytes().replace(b"level INTEGER NOT", b"level INTEGER N\xcfT"))
+
+
+def _without_steps(path: Path) -> None:
+    """As a flipped bit leaves it: the table forbids what the row holds."""
+    write(path, [(np.arange(3), np.zeros(3))])
+    database = sqlite3.connect(path)
+    database.executescript(
+        "PRAGMA writable_schema = ON;"
+        "UPDATE sqlite_schema SET sql = replace(sql, 'last INTEGER NOT NULL', 'last INTEGER');"
+    )
+    database.close()
+    database = sqlite3.connect(path)
+    database.executescript(
+        "UPDATE reading SET last = NULL; PRAGMA writable_schema = ON;"
+        "UPDATE sqlite_schema SET sql = replace(sql, 'last INTEGER', 'last INTEGER NOT NULL');"
+    )
+    database.close()
+
+
 @pytest.mark.parametrize(
     ("spoil", "words"),
     [
         (lambda path: None, "There is no record"),
+        (_damaged_schema, "cannot be read"),
+        (_without_steps, "does not say of which steps it is"),
         (_newer, f"has version {VERSION + 1}, but this safelight knows versions up to {VERSION}"),
         (_empty, "holds no record"),
         (_garbage, "cannot be read: file is not a database"),
         (_cut_short, "cannot be read"),
         (_damaged_row, "has 3 steps and 1 numbers"),
     ],
-    ids=["missing", "newer", "empty", "garbage", "cut short", "damaged row"],
+    ids=["missing", "schema", "without steps", "newer", "empty", "garbage", "cut short", "damaged row"],
 )
 def test_what_cannot_be_read_is_told_in_words(tmp_path: Path, spoil, words: str) -> None:
     path = tmp_path / "record.sqlite"
