@@ -67,12 +67,19 @@ class Journal:
         return [asdict(act) for act in self.acts]
 
 
+def _is_plain(act: Act) -> bool:
+    steps = [act.number, act.step, act.since, 0 if act.undone is None else act.undone]
+    return all(type(step) is int for step in steps) and isinstance(act.reason, str) and isinstance(act.facts, dict)
+
+
 def read_journal(found: object) -> Journal:
     """Of a checkpoint; one of before there was a journal has none."""
     if not isinstance(found, list | None):
         raise CheckpointError(f"The journal of the checkpoint should be a list, and is a {type(found).__name__}.")
     try:
         acts = [Act(**each) for each in found or ()]
+        if not all(_is_plain(act) for act in acts):
+            raise TypeError("a step is no number, a reason no text, or facts are no object")
     except TypeError as error:
         raise CheckpointError(f"The journal of the checkpoint cannot be read: {error}.") from error
     for place, act in enumerate(acts, 1):

@@ -15,6 +15,7 @@ from safelight.monitors.monitors import Monitors
 from safelight.train.checkpoint import Loaded, Snapshot
 from safelight.train.clipping import Clipper
 from safelight.train.ema import MAIN, Averages
+from safelight.train.fitness import check_moments, check_numbers, check_scalars, check_tensors
 from safelight.train.optimizer import load_optimizer, optimizer_tensors
 from safelight.train.scaling import LossScale
 
@@ -57,13 +58,7 @@ class State:
             "optimizer": optimizer_tensors(self.optimizer, self.model),
             "monitors": self.monitors.state(),
         }
-        profiles = {
-            f"{track}/{name}": value
-            for track in self.averages.shadows
-            if track != MAIN
-            for name, value in self.averages.tensors(track).items()
-        }
-        if profiles:
+        if profiles := self._profiles():
             tensors["profiles"] = profiles
         scalars = {
             "clip_running": float(self.clipper.running),
@@ -78,10 +73,32 @@ class State:
             environment=environment,
         )
 
+    def _profiles(self) -> dict[str, Tensor]:
+        return {
+            f"{track}/{name}": value
+            for track in self.averages.shadows
+            if track != MAIN
+            for name, value in self.averages.tensors(track).items()
+        }
+
+    def check(self, loaded: Loaded) -> None:
+        """Refuses a checkpoint that does not fit, before anything is touched: half a restore is worse than none."""
+        check_tensors("model", self.model.state_dict(), loaded)
+        check_tensors("ema", self.averages.tensors(), loaded)
+        check_moments(self.model, loaded)
+        if profiles := self._profiles():
+            check_tensors("profiles", profiles, loaded)
+        if "monitors" in loaded.tensors:  # runs of before there were any have none
+            check_tensors("monitors", self.monitors.state(), loaded)
+        check_numbers(Counters, loaded.state, f"The state of {loaded.path}")
+        check_numbers(Watch, loaded.state.get("watch", {}), f"The watch of {loaded.path}")
+        check_scalars(("clip_running", "loss_scale", "good_steps"), loaded)
+        read_journal(loaded.state.get("journal"))
+
     @torch.no_grad()
     def restore(self, loaded: Loaded) -> None:
         """The exact inverse of `snapshot`."""
-        check_shapes(self.model.state_dict(), loaded)
+        self.check(loaded)
         self.model.load_state_dict(loaded.tensors["model"])
         self.averages.load(MAIN, loaded.tensors["ema"])
         for track in self.averages.shadows:
@@ -97,7 +114,10 @@ class State:
             self.scale.good_steps.fill_(loaded.state["good_steps"])
         known = {name: loaded.state[name] for name in Counters.__slots__ if name in loaded.state}
         self.counters = Counters(**known)  # runs of before there were evaluations know nothing of them
-        self.journal, self.watch = read_journal(loaded.state.get("journal")), Watch(**loaded.state.get("watch", {}))
+        self.journal, self.watch = (
+            read_journal(loaded.state.get("journal")),
+            Watch(**{name: value for name, value in loaded.state.get("watch", {}).items() if name in Watch.__slots__}),
+        )
 
 
 def _cloned(group: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -105,7 +125,7 @@ def _cloned(group: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def check_shapes(expected: dict[str, Tensor], loaded: Loaded) -> None:
-    found = loaded.tensors["model"]
+    found = loaded.tensors.get("model", {})
     missing, surplus = expected.keys() - found.keys(), found.keys() - expected.keys()
     wrong = [n for n in expected.keys() & found.keys() if expected[n].shape != found[n].shape]
     if missing or surplus or wrong:
