@@ -6,7 +6,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -40,7 +40,12 @@ class Terminal:
         self._printed = time.monotonic()
 
     def say(self, text: str) -> None:
-        self.console.print(Text(text))
+        self._print(Text(text))
+
+    def _print(self, text: Text, *, soft_wrap: bool | None = None) -> None:
+        """A log on a disk that is full costs its lines, never the run."""
+        with suppress(OSError):
+            self.console.print(text, soft_wrap=soft_wrap)
 
     def show(self, progress: Progress) -> None:
         self._latest = progress
@@ -50,7 +55,7 @@ class Terminal:
         ended = progress.step == progress.steps
         if not self._live and (ended or time.monotonic() - self._printed >= PLAIN_SECONDS):
             self._printed = time.monotonic()
-            self.console.print(Text(self._line(progress)), soft_wrap=True)
+            self._print(Text(self._line(progress)), soft_wrap=True)
 
     def _line(self, progress: Progress) -> str:
         return (
@@ -154,9 +159,9 @@ class Terminal:
         )
 
     def _table(self, title: str, rows: list[tuple[str, str]]) -> None:
-        self.console.print(Text(title, style=f"bold {ACCENT}"))
+        self._print(Text(title, style=f"bold {ACCENT}"))
         for name, value in rows:
-            self.console.print(Text.assemble((f"  {name:<11}", "dim"), value), soft_wrap=True)
+            self._print(Text.assemble((f"  {name:<11}", "dim"), value), soft_wrap=True)
 
 
 def _next_commands(folder: RunFolder) -> list[tuple[str, str]]:

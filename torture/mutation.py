@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import random
 import struct
@@ -59,17 +60,22 @@ def _change(content: bytearray, corpus: Sequence[bytes], draw: random.Random) ->
         content[place : place + length] = bytes([draw.choice([0, 255, 65])]) * length
 
 
+def hostile(draw: random.Random) -> Any:
+    """A value of one's own: one that was changed must not be drawn again."""
+    return copy.deepcopy(draw.choice(VALUES))
+
+
 def spoil(tree: Any, draw: random.Random) -> Any:
     """A copy of plain data with one to four places changed, left out, added or exchanged."""
-    copy = json.loads(json.dumps(tree))
+    spoilt = copy.deepcopy(tree)
     for _ in range(1 + min(int(draw.expovariate(0.8)), 3)):
-        copy = _spoil_once(copy, draw)
-    return copy
+        spoilt = _spoil_once(spoilt, draw)
+    return spoilt
 
 
 def _spoil_once(tree: Any, draw: random.Random) -> Any:
     if draw.random() < 0.02 or not isinstance(tree, dict | list) or not tree:
-        return draw.choice(VALUES)
+        return hostile(draw)
     here = tree
     while True:
         keys = list(here) if isinstance(here, dict) else list(range(len(here)))
@@ -83,13 +89,13 @@ def _spoil_once(tree: Any, draw: random.Random) -> Any:
     if deed == 0:
         del here[key]
     elif deed == 1 and isinstance(here, dict):
-        here[draw.choice(["", "a", "step ", "__class__", "\0", "x" * 300])] = draw.choice(VALUES)
+        here[draw.choice(["", "a", "step ", "__class__", "\0", "x" * 300])] = hostile(draw)
     elif deed == 2:
-        here[key] = here[draw.choice(keys)]
+        here[key] = copy.deepcopy(here[draw.choice(keys)])
     elif deed == 3 and isinstance(inner, int) and not isinstance(inner, bool):
         here[key] = draw.choice([inner + 1, -inner, inner * 2**40, str(inner), bool(inner)])
     else:
-        here[key] = draw.choice(VALUES)
+        here[key] = hostile(draw)
     return tree
 
 

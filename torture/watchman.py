@@ -112,7 +112,7 @@ def _read_all(trial: Trial, cases: range, open_reader: Callable[[Trial], Reader]
         with open(notes, "a") as file:
             for case in cases:
                 board.case = case
-                content = reader.make(trial.draw(case))
+                content = reader.make(trial.draw(case))  # one that fails is a crash: the suite itself must be sound
                 began = time.process_time()
                 wrong = _read(reader, content, board)
                 board.slowest = max(board.slowest, time.process_time() - began)

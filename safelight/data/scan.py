@@ -30,6 +30,7 @@ AHEAD = 2  # tasks a process has before it: one in work, one waiting
 DEATHS = 2  # of the process at one file before the file is given up
 STARTS = 3  # processes that may die before they answer at all
 START_SECONDS = 120.0  # to import what decoding needs, on a machine that is very busy
+LAST_WORDS = 4096  # bytes
 PIPE = 1 << 20  # bytes on their way: long names must not fill the pipe to a process that waits to be read
 
 
@@ -94,13 +95,13 @@ class _Worker:
             env=environment,
         )
         self.output = cast(BinaryIO, self.process.stdout)
-        for stream in (self.process.stdin, self.process.stdout):
+        for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
             with suppress(OSError, AttributeError):  # not on macOS, and not beyond a user's share
                 fcntl.fcntl(cast(BinaryIO, stream), fcntl.F_SETPIPE_SZ, PIPE)
         os.set_blocking(self.output.fileno(), False)
         os.set_blocking(cast(BinaryIO, self.process.stderr).fileno(), False)
         self.tasks: deque[_Task] = deque()
-        self.buffer = bytearray()
+        self.buffer, self._words = bytearray(), b""
         self.ready = False
         self.since = time.monotonic()
         self._send(asdict(data))
@@ -131,12 +132,16 @@ class _Worker:
             yield kind, body
         del self.buffer[:start]
 
+    def listen(self) -> None:
+        """Takes what it complains of: libtiff has a line for every bad row of a fax, and a full pipe would stop it."""
+        self._words = (self._words + (cast(BinaryIO, self.process.stderr).read() or b""))[-LAST_WORDS:]
+
     def stop(self) -> str:
         """Ends it at once; the last words it had."""
         self.process.kill()
         self.process.wait()
-        assert self.process.stderr is not None
-        words = (self.process.stderr.read() or b"").decode(errors="replace").strip()
+        self.listen()
+        words = self._words.decode(errors="replace").strip()
         for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
             with suppress(BrokenPipeError):
                 cast(BinaryIO, stream).close()
@@ -198,6 +203,7 @@ class _Pool:
             if worker.process.poll() is not None:
                 self._replace(worker, None)
         for worker in list(self._workers):
+            worker.listen()
             seconds = self._data.max_seconds if worker.ready else START_SECONDS
             if worker.tasks and time.monotonic() - worker.since > seconds:
                 self._replace(worker, f"decoding it takes longer than data.max_seconds allows ({seconds:g} s)")

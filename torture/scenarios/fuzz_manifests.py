@@ -17,9 +17,10 @@ from safelight.config.resolve import resolve
 from safelight.data.prepare import open_images
 from safelight.train import manifest, tensorfile
 from safelight.train.build import build, fit_to_data
-from safelight.train.checkpoint import load
+from safelight.train.checkpoint import load, write
+from torture.moments import QUICK, moment
 from torture.mutation import PICKLE, mutate, spell, spoil
-from torture.patient import configure, make_images, train_alone
+from torture.patient import CLOCK, configure, make_images, train_alone
 from torture.scenario import Outcome, Scenario, Trial
 from torture.sitting import FewLayers
 from torture.watchman import Reader, watch
@@ -44,7 +45,7 @@ def make_manifest(draw: random.Random, sound: bytes) -> bytes:
 
 
 def open_manifests(trial: Trial, run: Path) -> Reader:
-    path = _copy(trial, run)
+    path = write(trial.folder / f"child-{os.getpid()}", moment(STEP), disk=QUICK)  # the same bytes in every child
     sound = (path / manifest.NAME).read_bytes()
 
     def read(content: bytes) -> None:
@@ -109,6 +110,7 @@ def open_checkpoints(trial: Trial, run: Path) -> Reader:
     """Everything that a resume does with a checkpoint, to the live objects."""
     path = _copy(trial, run)
     sound = {file.name: file.read_bytes() for file in sorted(path.iterdir()) if file.name != manifest.NAME}
+    sound[manifest.STATE] = json.dumps(json.loads(sound[manifest.STATE]) | dict.fromkeys(CLOCK, 1)).encode()
     body = json.loads((path / manifest.NAME).read_bytes())
     config = resolve(file=run / "config.yaml")
     images = open_images(config.data)

@@ -20,7 +20,7 @@ from safelight.board.series import series
 from safelight.record.history import open_history
 from safelight.record.store import Record
 from safelight.run import RunFolder
-from torture.mutation import VALUES, mutate
+from torture.mutation import hostile, mutate
 from torture.scenario import Scenario, Trial
 from torture.watchman import Reader, watch
 
@@ -50,9 +50,7 @@ def make_record(path: Path) -> bytes:
 def hostile_row(draw: random.Random, table: str) -> tuple[str, tuple[Any, ...]]:
     """A statement that a stranger could have made: types as the tables want them, and values as nobody expects."""
     number, other = draw.choice(NUMBERS), draw.choice(NUMBERS)
-    facts = draw.choice(
-        [json.dumps(draw.choice(VALUES)), "", "{", "[" * 3000, "NaN", '{"a":' * 900, '"x"', "null", "7"]
-    )
+    facts = draw.choice([json.dumps(hostile(draw)), "", "{", "[" * 3000, "NaN", '{"a":' * 900, '"x"', "null", "7"])
     facts = facts.encode("utf-8", "replace").decode()
     name = draw.choice(["loss/mean", "", "../../etc/passwd", "<script>", "x" * 5000, "\0", "held"])
     blob = draw.randbytes(draw.choice([0, 1, 3, 4, 8, 256, 257]))

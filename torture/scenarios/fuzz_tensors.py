@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from safelight.train import tensorfile
-from torture.mutation import PICKLE, VALUES, mutate, spell, spoil
+from torture.mutation import PICKLE, hostile, mutate, spell, spoil
 from torture.scenario import Scenario, Trial
 from torture.watchman import Reader, watch
 
@@ -38,7 +38,7 @@ def grow(draw: random.Random) -> bytes:
             "data_offsets": draw.choice([[start, start + 24], [start, start], [24, 0], [start], [0, 2**63], "0", None]),
         }
         name = draw.choice([f"t{number}", "../x", "", "__class__", "\0", "t0", "x" * 1000])
-        header[name] = entry if draw.random() < 0.9 else draw.choice(VALUES)
+        header[name] = entry if draw.random() < 0.9 else hostile(draw)
     if draw.random() < 0.3:
         header["__metadata__"] = draw.choice([{"format": "pt"}, {"a": 1}, None, [], {"a": {"b": "c"}}])
     text = spell(header, draw)
