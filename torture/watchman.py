@@ -54,7 +54,7 @@ class _Board:
     slowest = property(lambda self: self._fraction[0], lambda self, value: self._fraction.__setitem__(0, value))
 
 
-def watch(trial: Trial, open_reader: Callable[[Trial], Reader]) -> Outcome:
+def watch(trial: Trial, open_reader: Callable[[Trial], Reader], *, longest: float = LONGEST) -> Outcome:
     """Feeds every case to a reader; after a crash or a hang a new child goes on with the next one."""
     board, outcome = _Board(), Outcome()
     notes, position = trial.folder / "lost.jsonl", trial.cases.start
@@ -64,7 +64,7 @@ def watch(trial: Trial, open_reader: Callable[[Trial], Reader]) -> Outcome:
         child = os.fork()
         if not child:
             _read_all(trial, range(position, trial.cases.stop), open_reader, board, notes)
-        ended = _stand_by(child, board)
+        ended = _stand_by(child, board, longest)
         if ended is None:
             break
         outcome.lost.append((board.case, ended))
@@ -80,7 +80,7 @@ def watch(trial: Trial, open_reader: Callable[[Trial], Reader]) -> Outcome:
     return outcome
 
 
-def _stand_by(child: int, board: _Board) -> str | None:
+def _stand_by(child: int, board: _Board, longest: float) -> str | None:
     """Until the child ends; what was wrong with the case it was at, or None."""
     case, since = -1, time.monotonic()
     while True:
@@ -92,10 +92,10 @@ def _stand_by(child: int, board: _Board) -> str | None:
             return None if code == 0 else f"{CRASH}: {signal.Signals(-code).name if code < 0 else f'exit code {code}'}"
         if board.case != case:
             case, since = board.case, time.monotonic()
-        elif time.monotonic() - since > LONGEST:
+        elif time.monotonic() - since > longest:
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
-            return f"{HANG}: not read after {LONGEST:.0f} s"
+            return f"{HANG}: not read after {longest:.0f} s"
         time.sleep(0.01)
 
 

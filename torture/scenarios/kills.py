@@ -7,12 +7,14 @@ import random
 import shutil
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
+from safelight import session
 from safelight.train import feed, state
 from safelight.train.checkpoint import steps as steps_on_disk
 from safelight.train.ema import Averages
@@ -144,6 +146,16 @@ def break_averages() -> None:
     Averages.load = lambda *_: None
 
 
+def change_threads() -> None:
+    """Resumes with two threads what was trained with one: sums are added in another order."""
+    resume = session.resume
+
+    def resumed(path: Path, *, settings: Mapping[str, Any], **named: Any) -> object:
+        return resume(path, settings={**settings, "train.threads": 2}, **named)
+
+    session.resume = resumed  # type: ignore[assignment]
+
+
 def _control(name: str, deed: str, broken: Change) -> Scenario:
     act = lambda trial: kill_and_resume(trial, broken=broken)  # noqa: E731
     return Scenario(name, deed, "kills", 3, 3, 1, 3, act, symptom=OTHER_BYTES)
@@ -157,4 +169,5 @@ KILLS = Scenario(
 )  # fmt: skip
 SEED = _control("seed broken", "Noise comes from a generator that begins anew with each process.", break_seed)
 MOMENTS = _control("optimizer forgotten", "Resume does not restore the optimizer's moments.", break_optimizer)
+THREADS = _control("thread count changed", "Resume uses two threads instead of one.", change_threads)
 AVERAGES = _control("averages forgotten", "Resume does not restore the averaged weights.", break_averages)
