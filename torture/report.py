@@ -21,12 +21,14 @@ PACKAGES = ("safelight", "torch", "pillow", "safetensors", "accelerate")
 Found = dict[str, dict[str, Outcome]]  # scenario -> its cases as "0:100" -> what came of them
 
 
-def read_pieces(folder: Path) -> Found:
+def read_pieces(folder: Path, command: str) -> Found:
+    """What was kept of this command; another seed begins anew."""
     try:
         kept = json.loads((folder / PIECES).read_text())
     except FileNotFoundError:
         return {}
-    return {name: {cases: Outcome.from_json(each) for cases, each in pieces.items()} for name, pieces in kept.items()}
+    pieces = kept["pieces"] if kept["command"] == command else {}
+    return {name: {cases: Outcome.from_json(each) for cases, each in found.items()} for name, found in pieces.items()}
 
 
 def add(folder: Path, name: str, cases: str, outcome: Outcome, scenarios: Mapping[str, Scenario], command: str) -> None:
@@ -34,9 +36,10 @@ def add(folder: Path, name: str, cases: str, outcome: Outcome, scenarios: Mappin
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / f".{PIECES}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        found = read_pieces(folder)
+        found = read_pieces(folder, command)
         found.setdefault(name, {})[cases] = outcome
-        kept = {name: {cases: each.to_json() for cases, each in pieces.items()} for name, pieces in found.items()}
+        pieces = {name: {cases: each.to_json() for cases, each in pieces.items()} for name, pieces in found.items()}
+        kept = {"command": command, "pieces": pieces}
         write_atomically(folder / PIECES, (json.dumps(kept, indent=1) + "\n").encode())
         write_atomically(folder / TABLE, render(found, scenarios, command).encode())
 

@@ -8,7 +8,6 @@ import json
 import os
 import random
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +43,7 @@ def make_manifest(draw: random.Random, sound: bytes) -> bytes:
         return spell(spoilt, draw)
 
 
-def open_manifests(trial: Trial, run: Path) -> Reader:
+def open_manifests(trial: Trial) -> Reader:
     path = write(trial.folder / f"child-{os.getpid()}", moment(STEP), disk=QUICK)  # the same bytes in every child
     sound = (path / manifest.NAME).read_bytes()
 
@@ -134,22 +133,22 @@ def open_checkpoints(trial: Trial, run: Path) -> Reader:
     return Reader(functools.partial(make_checkpoint, sound=sound), read)
 
 
-def fuzz(trial: Trial, opened: Callable[[Trial, Path], Reader]) -> Outcome:
+def fuzz_checkpoints(trial: Trial) -> Outcome:
     """On the checkpoint of a real run."""
     make_images(trial.folder / "images")
     run = trial.folder / "run"
     train_alone(run, configure(trial.folder / "images", train__steps=STEP))
-    return watch(trial, functools.partial(opened, run=run))
+    return watch(trial, functools.partial(open_checkpoints, run=run))
 
 
 FUZZ_MANIFESTS = Scenario(
     "fuzz: manifests",
     "Malformed manifests of a checkpoint, half of them sealed again with the right sha256.",
-    "inputs", 25_000, 25_000, 500, 12_500, functools.partial(fuzz, opened=open_manifests),
+    "inputs", 25_000, 25_000, 500, 12_500, lambda trial: watch(trial, open_manifests),
 )  # fmt: skip
 FUZZ_CHECKPOINTS = Scenario(
     "fuzz: checkpoints",
     "Forged checkpoints: other counters and journals in state.json, other tensors, every sha256 right; loaded and "
     "restored into the objects of a run.",
-    "inputs", 10_000, 10_000, 200, 5_000, functools.partial(fuzz, opened=open_checkpoints),
+    "inputs", 10_000, 10_000, 200, 5_000, fuzz_checkpoints,
 )  # fmt: skip

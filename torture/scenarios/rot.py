@@ -101,10 +101,10 @@ ROT = Scenario(
     "bit rot",
     "Bits flipped, files cut, lengthened, blanked and mixed up, in every file of the newest checkpoint of a real run, "
     "the manifest too: all of it is found out, told, and the checkpoint before is loaded with every tensor as it was.",
-    "changes", 10_000, 10_600, 300, 2650, rot,
+    "changes", 10_000, 10_600, 200, 2650, rot,
 )  # fmt: skip
 NO_CHECKSUM = Scenario(
     "checksum off",
     "The sha256 of files is not looked at.",
-    "changes", 100, 300, 300, 300, lambda trial: rot(trial, broken=True), symptom=SILENT,
+    "changes", 100, 300, 100, 300, lambda trial: rot(trial, broken=True), symptom=SILENT,
 )  # fmt: skip
