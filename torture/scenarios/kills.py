@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from safelight import session
+from safelight.config import Config
 from safelight.train import feed, state
 from safelight.train.checkpoint import steps as steps_on_disk
 from safelight.train.ema import Averages
@@ -64,7 +65,7 @@ def draw_aim(draw: random.Random, run: Path, seconds: float) -> Aim:
 
 def kill_and_resume(trial: Trial, *, broken: Change | None = None) -> Outcome:
     """A case is a run that is killed up to ten times, and compared with one that was left alone."""
-    images, outcome, marks = trial.folder / "images", Outcome(), Marks()
+    images, outcome = trial.folder / "images", Outcome()
     make_images(images)
     config, whole = configure(images), trial.folder / "reference"
     began = time.perf_counter()
@@ -72,33 +73,35 @@ def kill_and_resume(trial: Trial, *, broken: Change | None = None) -> Outcome:
     seconds, reference = time.perf_counter() - began, fingerprint(whole)
     outcome.finals = digest(reference)
     for case in trial.cases:
-        run, draw, before = trial.folder / f"run-{case}", trial.draw(case), outcome.count
-        # A broken seed draws from one generator: two loader threads would draw in any order.
-        workers = (0,) if broken else WORKERS
+        run, before = trial.folder / f"run-{case}", outcome.count
         try:
-            for _ in range(MOST_KILLS):
-                # A broken build is sick only where it resumes, and averages soon forget: not in the first saves.
-                aim = Aim("save", 7, draw.random() * 0.01) if broken else draw_aim(draw, run, seconds)
-                child = start(run, config, marks=marks, log=log_of(run), workers=draw.choice(workers), change=broken)
-                if not _strike(child, aim, marks, run):
-                    break
-                outcome.count += 1
-                outcome.tally[_describe(marks, run)] += 1
-                if broken:
-                    break
-            else:
-                check_end(run, finish(start(run, config, marks=marks, log=log_of(run), change=broken)))
-            if broken and outcome.count > before:
-                check_end(run, finish(start(run, config, marks=marks, log=log_of(run), change=broken)))
+            _torment(run, config, trial.draw(case), seconds, outcome, broken)
             if other := differing(reference, fingerprint(run)):
-                outcome.lost.append((case, f"{OTHER_BYTES} {other}"))
-                continue
+                raise AssertionError(f"{OTHER_BYTES} {other}")
         except AssertionError as error:
             outcome.lost.append((case, str(error)))
             continue
         outcome.tally["runs with the same bytes"] += outcome.count > before
         shutil.rmtree(run)
     return outcome
+
+
+def _torment(
+    run: Path, config: Config, draw: random.Random, seconds: float, outcome: Outcome, broken: Change | None
+) -> None:
+    """Kills and resumes one run, and lets it finish."""
+    marks = Marks()
+    for _ in range(1 if broken else MOST_KILLS):
+        # A broken build is sick only where it resumes, and averages soon forget: not in the first saves. A broken seed
+        # draws from one generator: two loader threads would draw in any order.
+        aim = Aim("save", 7, draw.random() * 0.01) if broken else draw_aim(draw, run, seconds)
+        workers = 0 if broken else draw.choice(WORKERS)
+        child = start(run, config, marks=marks, log=log_of(run), workers=workers, change=broken)
+        if not _strike(child, aim, marks, run):
+            return
+        outcome.count += 1
+        outcome.tally[_describe(marks, run)] += 1
+    check_end(run, finish(start(run, config, marks=marks, log=log_of(run), change=broken)))
 
 
 def _strike(child: int, aim: Aim, marks: Marks, run: Path) -> bool:
