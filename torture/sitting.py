@@ -36,7 +36,7 @@ from safelight.train.trainer import Trainer
 
 torch.set_num_threads(1)  # before any operation: OpenMP's threads do not survive a fork
 REFUSED = 9  # exit code of a sitting that ended in words of ours
-LONGEST = 180.0  # seconds that a sitting may take before it counts as hung
+LONGEST = 600.0  # seconds that a sitting may take before it counts as hung: the machine may be busy
 
 
 class Phase(IntEnum):

@@ -149,7 +149,7 @@ DIRT = Scenario(
     "300 files of which 30 cannot be read, scanned by 1 to 3 processes that are killed at random; at one file libtiff "
     "complains 6,000 times. The list of what was left out, with its reasons, and the weights trained on the rest are "
     "those of an undisturbed scan.",
-    "kills", 60, 24, 1, 12, scan_and_train,
+    "kills", 30, 12, 1, 6, scan_and_train,
 )  # fmt: skip
 BLAMED = Scenario(
     "one death blames a file",

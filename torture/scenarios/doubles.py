@@ -91,7 +91,7 @@ DOUBLES = Scenario(
     "two on one folder",
     "While a run trains, or at its very start, others try to train or resume in the same folder: each is refused in "
     "words, and the first ends with the bytes of a run that was left alone.",
-    "intruders", 60, 24, 4, 12, intrude,
+    "intruders", 30, 12, 4, 6, intrude,
 )  # fmt: skip
 NO_LOCK = Scenario(
     "lock removed",

@@ -26,7 +26,7 @@ from torture.patient import check_end, configure, differing, digest, finals, log
 from torture.scenario import Outcome, Scenario, Trial
 from torture.sitting import Marks, ended, finish, start
 
-STEPS, FILLS, LOOKS = 900, 10, 3
+STEPS, FILLS, LOOKS = 480, 10, 3
 ROOM = 64 << 20  # bytes; the trainer leaves 32 MB of it alone
 BALLAST = "ballast"
 LONGEST = 60.0  # seconds to wait for a save to fail, or to work again
@@ -101,7 +101,7 @@ def fill_and_free(trial: Trial) -> Outcome:
     """A case is a run whose disk fills ten times."""
     make_images(trial.folder / "images")
     config = configure(
-        trial.folder / "images", train__steps=STEPS, checkpoint__every=8, sample__every=450, ema__snapshots=2
+        trial.folder / "images", train__steps=STEPS, checkpoint__every=8, sample__every=240, ema__snapshots=2
     )
     train_alone(trial.folder / "reference", config)
     whole, outcome = finals(trial.folder / "reference", STEPS), Outcome()
@@ -127,7 +127,7 @@ def _torture(
     try:
         _wait(child, lambda: marks.saves_done > 0, run)
         for _ in range(FILLS):
-            until = marks.step + draw.randint(3, 20)
+            until = marks.step + draw.randint(2, 10)
             _wait(child, lambda until=until: marks.step >= until, run)
             step, failed = marks.step, marks.saves_failed
             fill(disk, mounted=mounted)
@@ -172,8 +172,8 @@ def _check_record(run: Path) -> None:
 
 FULL = Scenario(
     "full disk",
-    "A tmpfs of 64 MB under a real training of 900 steps fills to the last byte ten times a run, and is freed when a "
+    "A tmpfs of 64 MB under a real training of 480 steps fills to the last byte ten times a run, and is freed when a "
     "save has failed: the training goes on, a whole checkpoint is there at every instant that was looked at (with the "
     "training halted), the record has every step, and the finals are those of a run with room.",
-    "fills", 50, 5, 1, 5, fill_and_free,
+    "fills", 50, 5, 1, 1, fill_and_free,
 )  # fmt: skip

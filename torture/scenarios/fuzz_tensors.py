@@ -74,5 +74,5 @@ def open_reader(trial: Trial) -> Reader:
 FUZZ_TENSORS = Scenario(
     "fuzz: tensors",
     "Malformed safetensors, by the reader of checkpoints.",
-    "inputs", 50_000, 50_000, 1000, 25_000, lambda trial: watch(trial, open_reader),
+    "inputs", 80_000, 80_000, 1000, 20_000, lambda trial: watch(trial, open_reader),
 )  # fmt: skip

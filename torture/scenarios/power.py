@@ -200,7 +200,7 @@ POWER = Scenario(
     "Every prefix of the filesystem operations of real saves, with the operations that no fsync had made durable kept, "
     "lost or torn in every subset; each such disk is put together and resumed from: nothing that was reported as saved "
     "is missing or damaged.",
-    "disks", 2000, 14, 3, 2, enumerate_losses,
+    "disks", 2000, 6, 3, 1, enumerate_losses,
 )  # fmt: skip
 NO_FSYNC = _control("fsync removed", "Files are not flushed before the rename.", simply, without_file_syncs, DAMAGED)
 NO_FOLDER_FSYNC = _control(

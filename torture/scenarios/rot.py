@@ -101,7 +101,7 @@ ROT = Scenario(
     "bit rot",
     "Bits flipped, files cut, lengthened, blanked and mixed up, in every file of the newest checkpoint of a real run, "
     "the manifest too: all of it is found out, told, and the checkpoint before is loaded with every tensor as it was.",
-    "changes", 10_000, 10_600, 200, 2650, rot,
+    "changes", 10_000, 10_600, 200, 1325, rot,
 )  # fmt: skip
 NO_CHECKSUM = Scenario(
     "checksum off",
