@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from torture.mortality import die_with
 from torture.scenario import Outcome, Scenario, Trial
 
 LONGEST = 1500.0  # seconds that a piece may take before it counts as hung
@@ -71,10 +72,11 @@ def carry_out(pieces: Sequence[Piece], *, jobs: int) -> Iterator[tuple[Piece, Ou
 
 
 def _start(piece: Piece, folder: Path, answer: Path) -> int:
-    child = os.fork()
+    parent, child = os.getpid(), os.fork()
     if child:
         return child
     try:
+        die_with(parent)
         os.environ["SAFELIGHT_CACHE"] = str(folder / "cache")
         found = piece.scenario.act(Trial(piece.seed, piece.cases, folder))
         answer.write_text(json.dumps(found.to_json()))

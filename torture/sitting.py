@@ -33,6 +33,7 @@ from safelight.train import checkpoint
 from safelight.train.feed import Inputs
 from safelight.train.step import Stepper, StepView
 from safelight.train.trainer import Trainer
+from torture.mortality import die_with
 
 torch.set_num_threads(1)  # before any operation: OpenMP's threads do not survive a fork
 REFUSED = 9  # exit code of a sitting that ended in words of ours
@@ -164,11 +165,12 @@ def start(
     """Forks a child that trains `run`, or resumes it where there is one, after a `change` to its own code; returns its
     process id."""
     marks.clear()
-    child = os.fork()
+    parent, child = os.getpid(), os.fork()
     if child:
         return child
     code = 1
     try:
+        die_with(parent)
         with log.open("a") as words:
             try:
                 put_up_marks(marks)

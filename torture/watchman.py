@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from safelight.errors import SafelightError
+from torture.mortality import die_with
 from torture.scenario import Outcome, Trial
 
 LONGEST = 30.0  # seconds of the wall clock for one input; the machine may be busy, and none needs one of its own
@@ -61,8 +62,9 @@ def watch(trial: Trial, open_reader: Callable[[Trial], Reader], *, longest: floa
     notes.touch()
     while position < trial.cases.stop:
         board.case = position
-        child = os.fork()
+        parent, child = os.getpid(), os.fork()
         if not child:
+            die_with(parent)
             _read_all(trial, range(position, trial.cases.stop), open_reader, board, notes)
         ended = _stand_by(child, board, longest)
         if ended is None:

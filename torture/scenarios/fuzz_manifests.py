@@ -144,7 +144,7 @@ def fuzz_checkpoints(trial: Trial) -> Outcome:
 FUZZ_MANIFESTS = Scenario(
     "fuzz: manifests",
     "Malformed manifests of a checkpoint, half of them sealed again with the right sha256.",
-    "inputs", 12_500, 12_500, 500, 6_250, lambda trial: watch(trial, open_manifests),
+    "inputs", 25_000, 25_000, 500, 12_500, lambda trial: watch(trial, open_manifests),
 )  # fmt: skip
 FUZZ_CHECKPOINTS = Scenario(
     "fuzz: checkpoints",
