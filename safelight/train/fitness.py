@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import functools
+import math
 import types
 from collections.abc import Mapping, Sequence
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
+import torch
 from torch import Tensor, nn
 
 from safelight.errors import CheckpointError
 from safelight.train.checkpoint import Loaded
 
+LARGEST = torch.finfo(torch.float32).max
 MOMENTS = {"step", "exp_avg", "exp_avg_sq"}
 
 
@@ -57,8 +60,9 @@ def _hints(kind: type) -> dict[str, Any]:
 
 def check_scalars(names: Sequence[str], loaded: Loaded) -> None:
     for name in names:
-        if not _is_of(loaded.state.get(name), float):
-            raise CheckpointError(f"{loaded.path}: {name} is {loaded.state.get(name)!r:.40}; a number was expected.")
+        value = loaded.state.get(name)
+        if not _is_of(value, float) or LARGEST < abs(value) < math.inf:
+            raise CheckpointError(f"{loaded.path}: {name} is {value!r:.40}; a number of 32 bits was expected.")
 
 
 def _is_of(value: Any, hint: Any) -> bool:

@@ -21,7 +21,7 @@ from safelight.record.database import SIGNALS
 from safelight.record.history import open_history
 from safelight.record.schema import VERSION
 from safelight.record.store import Record
-from safelight.record.zoom import choose_width
+from safelight.record.zoom import choose_width, from_rows, sum_up
 
 SICK = [np.nan, np.inf, -np.inf, 1e6, -1e6]
 
@@ -330,3 +330,10 @@ def test_what_cannot_be_read_is_told_in_words(tmp_path: Path, spoil, words: str)
     spoil(path)
     with pytest.raises(RecordError, match=words), open_history(path) as history:
         history.raw("a")
+
+
+def test_a_row_with_a_mean_of_nothing_is_left_out_of_a_total() -> None:
+    """As only a stranger would write it."""
+    found = sum_up(from_rows([(0, 2, 0, 0, 1.0, 1.0, 7.0, 1.0)]))
+    assert found is not None
+    assert np.isnan(found.mean)

@@ -51,7 +51,8 @@ MISFITS: dict[str, tuple[Change, str]] = {
     "monitors": (lambda t, s: t["monitors"].clear(), "in monitors"),
     "step in words": (lambda t, s: s.update(step="7"), "step is '7', which cannot be"),
     "step and a half": (lambda t, s: s.update(step=1.5), "step is 1.5"),
-    "no clipping": (lambda t, s: s.pop("clip_running"), "clip_running is None; a number was expected"),
+    "no clipping": (lambda t, s: s.pop("clip_running"), "clip_running is None; a number of 32 bits was"),
+    "too large a number": (lambda t, s: s.update(loss_scale=1e308), "loss_scale is 1e\\+308"),
     "a watch that is none": (lambda t, s: s.update(watch=[1]), "should be an object, and is a list"),
     "a watch in words": (lambda t, s: s.update(watch={"risen": "x"}), "risen is 'x'"),
     "an act without steps": (
