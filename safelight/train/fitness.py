@@ -60,7 +60,7 @@ def _hints(kind: type) -> dict[str, Any]:
 
 def check_scalars(names: Sequence[str], loaded: Loaded) -> None:
     for name in names:
-        value = loaded.state.get(name)
+        value: Any = loaded.state.get(name)
         if not _is_of(value, float) or LARGEST < abs(value) < math.inf:
             raise CheckpointError(f"{loaded.path}: {name} is {value!r:.40}; a number of 32 bits was expected.")
 
