@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import selectors
+import signal
 import subprocess
 import sys
 import time
@@ -28,6 +29,7 @@ from safelight.errors import DataError
 TASK = 16  # names a process is sent at a time
 AHEAD = 2  # tasks a process has before it: one in work, one waiting
 DEATHS = 2  # of the process at one file before the file is given up
+KILLS = 6  # where it was killed from outside, as by a system short of memory: seldom the fault of the file
 STARTS = 3  # processes that may die before they answer at all
 START_SECONDS = 120.0  # to import what decoding needs, on a machine that is very busy
 LAST_WORDS = 4096  # bytes
@@ -232,20 +234,21 @@ class _Pool:
         self._selector.unregister(worker.output)
         for kind, body in worker.frames():  # what it said before it died
             self._take(worker, kind, body)
+        killed = reason is None and worker.process.returncode == -signal.SIGKILL
         tasks, words = list(worker.tasks), worker.stop()
         if not worker.ready:
             self._stillborn += 1
             if self._stillborn >= STARTS:
                 raise DataError(f"The processes that decode images die as soon as they start: {words}")
         elif tasks:
-            self._blame(tasks[0], reason or f"the decoder crashed at it ({words})")
+            self._blame(tasks[0], reason or f"the decoder crashed at it ({words})", KILLS if killed else DEATHS)
         successor = self._start()
         for task in tasks:
             if not task.done:
                 successor.give(task)
 
-    def _blame(self, task: _Task, reason: str) -> None:
+    def _blame(self, task: _Task, reason: str, most: int) -> None:
         task.deaths += 1
-        if task.deaths >= DEATHS:
+        if task.deaths >= most:
             task.results.append(Scanned(task.current, reason=reason, hope="larger limits"))
             task.deaths = 0

@@ -97,12 +97,15 @@ def test_a_file_that_kills_or_stops_its_decoder_is_left_out(tmp_path: Path, monk
     (tmp_path / "11.png").write_bytes(b"HANG")
     site = tmp_path / "site"
     site.mkdir()
-    # Imported by every Python that starts: a decoder that two files bring down.
+    # Imported by every Python that starts: a decoder that two files bring down, and that somebody kills three times.
     (site / "sitecustomize.py").write_text(
         "import os, sys, time\n"
         "def look(event, arguments):\n"
         "    if event == 'open' and isinstance(arguments[0], str) and arguments[0].endswith('.png'):\n"
-        "        if arguments[0].endswith('05.png'): os.kill(os.getpid(), 9)\n"
+        "        if arguments[0].endswith('05.png'): os.kill(os.getpid(), 11)\n"
+        "        if arguments[0].endswith('07.png'):\n"
+        f"            with open({str(site / 'deaths')!r}, 'a+') as file: file.write('x'), file.seek(0)\n"
+        f"            if os.path.getsize({str(site / 'deaths')!r}) <= 3: os.kill(os.getpid(), 9)\n"
         "        if arguments[0].endswith('11.png'): time.sleep(60)\n"
         "if 'safelight.data.worker' in ' '.join(sys.orig_argv): sys.addaudithook(look)\n"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from torture.pieces import carry_out, cut
 from torture.report import Found, add, read_pieces, render
 from torture.scenario import Outcome, Scenario, Trial, is_as_wanted, merge, shortfall
+from torture.scenarios import all_scenarios
 
 ROOT = Path(__file__).parents[2]
 PROPERTIES = {"kills": 3, "fuzz: images": 1000, "fuzz: tensors": 1000, "fuzz: manifests": 500, "fuzz: checkpoints": 200,
@@ -38,6 +40,18 @@ def test_a_little_of_everything(tmp_path: Path) -> None:
     assert found["kills"].finals
     table = (tmp_path / "torture.md").read_text()
     assert table.count("red, as it must") == len(CONTROLS)
+
+
+def test_the_page_quotes_the_table_and_the_table_is_as_wanted() -> None:
+    table, page = (ROOT / "torture/results/torture.md").read_text(), (ROOT / "docs/torture.md").read_text()
+    (faults,) = re.findall(r"^\*\*([\d,]+ faults, \d+ lost)\*\*", table, re.M)
+    (kills,) = re.findall(r"^\| kills \| ([\d,]+) kills", table, re.M)
+    assert f"**{faults}**" in page
+    assert f"SIGKILL at {kills} random moments" in page
+    assert "**red**" not in table
+    assert "short:" not in table
+    assert "**green:" not in table
+    assert [name for name in all_scenarios() if f"\n| {name} |" not in table] == []
 
 
 # The machinery

@@ -122,7 +122,7 @@ def _kill_decoders(run: Path, config: Config, draw: random.Random, broken: bool)
     def change() -> None:
         count_results(marks)
         if broken:
-            scan.DEATHS = 1
+            scan.KILLS = 1
 
     child = start(run, config, marks=marks, log=log_of(run), change=change)
     status, pause = None, draw.uniform(0.0, 0.5)
@@ -152,7 +152,7 @@ DIRT = Scenario(
     "kills", 30, 12, 1, 6, scan_and_train,
 )  # fmt: skip
 BLAMED = Scenario(
-    "one death blames a file",
-    "A file is left out when the process that decodes it dies once.",
+    "one kill blames a file",
+    "A file is left out when the process that decodes it is killed once.",
     "kills", 1, 4, 2, 4, lambda trial: scan_and_train(trial, broken=True), symptom=OTHER,
 )  # fmt: skip
