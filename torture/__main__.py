@@ -36,7 +36,8 @@ def main() -> int:
         if given.out is not None:
             add(given.out, name, cases, outcome, scenarios, remembered(given))
     print(render(found, scenarios, remembered(given)))
-    return 0 if all(is_as_wanted(chosen[name], merge(list(pieces.values()))) for name, pieces in found.items()) else 1
+    whole = {name: merge(list(pieces.values()), alike=chosen[name].alike) for name, pieces in found.items()}
+    return 0 if all(is_as_wanted(chosen[name], each) for name, each in whole.items()) else 1
 
 
 def arguments() -> argparse.Namespace:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import platform
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib import metadata
@@ -45,7 +46,9 @@ def add(folder: Path, name: str, cases: str, outcome: Outcome, scenarios: Mappin
 
 
 def render(found: Found, scenarios: Mapping[str, Scenario], command: str) -> str:
-    whole = {name: merge(list(found[name].values())) for name in scenarios if name in found}
+    whole = {
+        name: merge(list(found[name].values()), alike=scenarios[name].alike) for name in scenarios if name in found
+    }
     properties = {name: each for name, each in whole.items() if not scenarios[name].is_control}
     controls = {name: each for name, each in whole.items() if scenarios[name].is_control}
     lines = ["# Torture", "", f"    {command}", "", surroundings(), "", headline(properties), ""]
@@ -93,5 +96,5 @@ def _control_row(scenario: Scenario, found: Outcome) -> str:
     seen = [words for _, words in found.lost if scenario.symptom in words]
     first = seen[0] if seen else (found.lost[0][1] if found.lost else "nothing")
     state = "red, as it must" if seen else "**green: the suite cannot see this**"
-    words = " ".join(first.split()).replace("|", "/")[:160]
+    words = re.sub(r"\S*/safelight-torture-\w+/", "", " ".join(first.split())).replace("|", "/")[:160]
     return f"| {scenario.name} | {found.count:,} {scenario.unit} | {len(seen):,} | {words} | {state} |"

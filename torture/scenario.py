@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+SLOWEST = "slowest, in milliseconds of one core"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,22 +61,27 @@ class Scenario:
     act: Act
     least: Mapping[str, int] = field(default_factory=dict)  # of the tally
     symptom: str = ""
+    alike: bool = True  # whether all its runs end with the same bytes
 
     @property
     def is_control(self) -> bool:
         return bool(self.symptom)
 
 
-def merge(outcomes: list[Outcome]) -> Outcome:
-    """Pieces of one scenario as one; finals that differ between them are a loss."""
+def merge(outcomes: list[Outcome], *, alike: bool = True) -> Outcome:
+    """Pieces of one scenario as one; finals that differ between them are a loss where they should be `alike`."""
     finals = sorted({each.finals for each in outcomes} - {""})
-    whole = Outcome(finals=finals[0] if finals else "")
+    whole = Outcome(finals=finals[0] if len(finals) == 1 else hashlib.sha256(" ".join(finals).encode()).hexdigest())
+    whole.finals = whole.finals if finals else ""
+    slowest = max((each.tally[SLOWEST] for each in outcomes), default=0)
     for each in outcomes:
         whole.count += each.count
         whole.lost += each.lost
         whole.tally += each.tally
         whole.seconds += each.seconds
-    if len(finals) > 1:
+    if slowest:
+        whole.tally[SLOWEST] = slowest
+    if alike and len(finals) > 1:
         whole.lost.append((-1, f"{len(finals)} kinds of final bytes where there must be one: {', '.join(finals)}"))
     return whole
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from safelight.errors import SafelightError
 from torture.mortality import die_with
-from torture.scenario import Outcome, Trial
+from torture.scenario import SLOWEST, Outcome, Trial
 
 LONGEST = 30.0  # seconds of the wall clock for one input; the machine may be busy, and none needs one of its own
 MEMORY = 2 << 30  # bytes that an input may take on top of what the child has
@@ -78,7 +78,7 @@ def watch(trial: Trial, open_reader: Callable[[Trial], Reader], *, longest: floa
         outcome.lost.append((-1, f"{CODE}: the canary was made"))
     outcome.count = board.accepted + board.refused
     outcome.tally.update({"refused in words": board.refused, "found harmless": board.accepted})
-    outcome.tally["slowest, in milliseconds of one core"] = round(board.slowest * 1000)
+    outcome.tally[SLOWEST] = round(board.slowest * 1000)
     return outcome
 
 

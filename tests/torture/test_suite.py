@@ -113,6 +113,7 @@ def test_verdicts(symptom: str, lost: list[tuple[int, str]], count: int, wanted:
 def test_what_is_short_is_told_and_other_finals_are_a_loss() -> None:
     assert shortfall(scenario(least={"even": 9}), Outcome(10)) == ["0 even, 9 wanted"]
     assert merge([Outcome(1, finals="a"), Outcome(2, finals="a")]).lost == []
+    assert merge([Outcome(1, finals="a"), Outcome(2, finals="b")], alike=False).lost == []
     assert "2 kinds of final bytes" in merge([Outcome(1, finals="a"), Outcome(2, finals="b")]).lost[0][1]
 
 

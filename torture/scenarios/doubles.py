@@ -49,9 +49,9 @@ def intrude(trial: Trial, *, broken: bool = False) -> Outcome:
                 for number in range(INTRUDERS):
                     time.sleep(draw.uniform(0, 0.15))
                     code, said = _second(run, config, trial.folder / f"second-{case}-{number}.log", change)
+                    outcome.count += 1
                     assert code == REFUSED, f"the second process was not refused but ended with {code}: {said[-200:]}"
                     assert any(words in said for words in WORDS), f"the second process said {said[-300:]}"
-                    outcome.count += 1
                     outcome.tally["while it trained"] += 1
                 check_end(run, finish(first))
             other = differing(reference, fingerprint(run, STEPS))

@@ -129,7 +129,7 @@ STORMS = Scenario(
     "NaN or Inf in the noise, the images or the gradients at 1 % of 2,000 steps: each is refused, counted and "
     "recorded, all tensors end finite, and the same run killed three times ends with the same bytes and the same "
     "refusals.",
-    "storms of a step", 40, 2, 1, 1, ride_out,
+    "storms of a step", 40, 2, 1, 1, ride_out, alike=False,
 )  # fmt: skip
 REFUSALS = Scenario(
     "refusals ignored",
