@@ -16,8 +16,8 @@ from torture.scenario import Outcome, Scenario, Trial, is_as_wanted, merge, shor
 from torture.scenarios import all_scenarios
 
 ROOT = Path(__file__).parents[2]
-PROPERTIES = {"kills": 3, "fuzz: images": 1000, "fuzz: tensors": 1000, "fuzz: manifests": 500, "fuzz: checkpoints": 200,
-              "fuzz: configs": 400, "fuzz: records": 100}  # fmt: skip
+PROPERTIES = {"kills": 1, "fuzz: images": 1000, "fuzz: tensors": 1000, "fuzz: manifests": 300, "fuzz: checkpoints": 100,
+              "fuzz: configs": 200, "fuzz: records": 60}  # fmt: skip
 CONTROLS = ("seed broken", "fuzz: unsafe YAML", "fuzz: a reader that crashes", "fuzz: a traceback", "fsync removed")
 
 

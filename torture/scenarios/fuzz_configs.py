@@ -83,5 +83,5 @@ def open_reader(trial: Trial) -> Reader:
 FUZZ_CONFIGS = Scenario(
     "fuzz: configs",
     "Malformed YAML: tags, anchors, merges, duplicates, depth, other encodings, hostile values for every setting.",
-    "inputs", 6_000, 6_000, 400, 1_500, lambda trial: watch(trial, open_reader),
+    "inputs", 6_000, 6_000, 200, 1_500, lambda trial: watch(trial, open_reader),
 )  # fmt: skip

@@ -144,11 +144,11 @@ def fuzz_checkpoints(trial: Trial) -> Outcome:
 FUZZ_MANIFESTS = Scenario(
     "fuzz: manifests",
     "Malformed manifests of a checkpoint, half of them sealed again with the right sha256.",
-    "inputs", 25_000, 25_000, 500, 12_500, lambda trial: watch(trial, open_manifests),
+    "inputs", 25_000, 25_000, 300, 12_500, lambda trial: watch(trial, open_manifests),
 )  # fmt: skip
 FUZZ_CHECKPOINTS = Scenario(
     "fuzz: checkpoints",
     "Forged checkpoints: other counters and journals in state.json, other tensors, every sha256 right; loaded and "
     "restored into the objects of a run.",
-    "inputs", 4_000, 4_000, 200, 2_000, fuzz_checkpoints,
+    "inputs", 4_000, 4_000, 100, 2_000, fuzz_checkpoints,
 )  # fmt: skip

@@ -129,5 +129,5 @@ FUZZ_RECORDS = Scenario(
     "fuzz: records",
     "SQLite files with flipped bytes and with rows, tables and versions that a stranger made, read as history and by "
     "the pages of the dashboard.",
-    "inputs", 1_500, 1_500, 100, 500, lambda trial: watch(trial, open_reader),
+    "inputs", 1_500, 1_500, 60, 500, lambda trial: watch(trial, open_reader),
 )  # fmt: skip
