@@ -30,7 +30,8 @@ def note_failure(folder: RunFolder, step: int, words: str) -> None:
 def refuse_hopeless(folder: RunFolder) -> None:
     """Only where a launcher tries again by itself: a person may try as often as they like."""
     if _count() == 0:
-        folder.report(failures=[])
+        if _failures(folder):
+            folder.report(failures=[])
         return
     status = folder.status()
     if status.get("status") in ("stopped", "refused"):
