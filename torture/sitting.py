@@ -131,9 +131,9 @@ def put_up_marks(marks: Marks) -> None:
     checkpoint.commit = within(checkpoint.commit, marks.during_save)
     take = Stepper.take
 
-    def marked(self: Stepper, inputs: Sequence[Inputs], step: int) -> StepView:
+    def marked(self: Stepper, inputs: Sequence[Inputs], step: int, signal: int = 0) -> StepView:
         marks.step = step
-        return take(self, inputs, step)
+        return take(self, inputs, step, signal)
 
     Stepper.take = marked
 

@@ -14,6 +14,7 @@ from safelight.board.pictures import Located, find_pictures, look_again
 from safelight.board.runs import Found, find_runs
 
 LOOK_SECONDS, KEPT_SECONDS = 2.0, 1.0
+NEW_SECONDS = 0.1  # after a look, that a run which is not known yet is not looked for: anybody may ask for any
 MOST_BYTES, MOST_ALBUMS = 64 << 20, 32
 
 Signature = tuple[tuple[int, int] | None, ...]
@@ -31,9 +32,10 @@ class Shelf:
         self._bytes = 0
         self._pictures: dict[str, dict[str, Located]] = {}  # of each run, by id
 
-    def runs(self) -> list[Found]:
+    def runs(self, patience: float = LOOK_SECONDS) -> list[Found]:
+        """As they were found at most so many seconds ago."""
         with self._lock:
-            if time.monotonic() - self._looked >= LOOK_SECONDS:
+            if time.monotonic() - self._looked >= patience:
                 self._runs = {run.id: run for run in find_runs(self._roots)}
                 self._looked = time.monotonic()
             return list(self._runs.values())
@@ -41,7 +43,7 @@ class Shelf:
     def run(self, run_id: str) -> Found | None:
         """By its id; one that is not known yet may be new."""
         if run_id not in self._runs:
-            self.runs()
+            self.runs(NEW_SECONDS)
         return self._runs.get(run_id)
 
     def picture(self, run: Found, picture: str) -> Path | None:

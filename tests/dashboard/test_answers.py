@@ -290,3 +290,13 @@ def test_the_rules_are_asked_of_a_run_that_ended_and_no_page_waits_for_them(tmp_
         assert [card["code"] for card in later["findings"]] == ["NEW001"]
         lines = {run["name"]: run["finding"]["code"] for run in get(port, "/api/runs").json()["runs"]}
         assert lines == {"ended": "NEW001", "training": "LRA001"}
+
+
+def test_a_run_that_began_a_moment_ago_is_found(tmp_path: Path) -> None:
+    """The list of runs is kept for two seconds; whoever asks for a run by its id does not wait for that."""
+    make_run(tmp_path / "old")
+    with served([tmp_path]) as port:
+        assert get(port, "/api/runs").code == 200
+        make_run(tmp_path / "new")
+        time.sleep(shelf.NEW_SECONDS)
+        assert get(port, f"/api/runs/{describe(tmp_path / 'new').id}").code == 200
