@@ -57,6 +57,15 @@ def painted(page: Any, title: str) -> int:
     return chart.locator(".plot canvas").first.evaluate(PAINTED)
 
 
+def at_rest(page: Any, place: Any) -> str:
+    """The words there, once the answers that may change them have come."""
+    before, now = "", place.inner_text()
+    while now != before:
+        page.wait_for_timeout(600)
+        before, now = now, place.inner_text()
+    return now
+
+
 def wait_until(page: Any, holds: Callable[[], bool], seconds: float = 30) -> None:
     for _ in range(int(seconds * 5)):
         if holds():
@@ -144,11 +153,11 @@ def test_zoom_and_cursor_are_linked_by_mouse_and_by_keyboard(runs: Path, address
     for key in ("Home", *["ArrowRight"] * 30):
         page.keyboard.press(key)
     value = page.locator("figure.chart .legend b").first
-    smoothed = value.inner_text()
+    smoothed = at_rest(page, value)
     for key in ("+", "+"):
         page.keyboard.press(key)
-    wait_until(page, lambda: 0 < last_step(page, "Loss") < 299, 5)
-    assert value.inner_text() == smoothed  # no zoom changes it
+    wait_until(page, lambda: 0 < last_step(page, "Loss") < 299, 10)
+    assert at_rest(page, value) == smoothed  # no zoom changes it
     page.keyboard.press("Shift+ArrowRight")
     assert shown.inner_text().startswith("Steps")
     page.keyboard.press("Escape")

@@ -382,7 +382,7 @@ def test_restarts_end_where_they_are_hopeless(
             refuse_hopeless(folder)
     monkeypatch.delenv("TORCHELASTIC_RESTART_COUNT")
     refuse_hopeless(folder)  # a person may try as often as they like
-    assert folder.status()["failures"] == []
+    assert not folder.status().get("failures")
 
 
 def test_run_that_may_be_restarted_needs_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
