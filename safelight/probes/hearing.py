@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from safelight.probes.replay import dense
-from safelight.probes.specimen import Call, call_of
+from safelight.probes.specimen import Call, answer_of, call_of
 
 
 class Hearing:
@@ -57,7 +57,7 @@ class Hearing:
 
         def after(network: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any], output: Any) -> None:
             if self._is_heard():
-                half = _half(inputs)
+                half = _half(answer_of(output))
                 wanted = self._is_wanted()
                 self._call = call_of(network, inputs, named, output, half, self._random) if wanted else None
                 on_call(network.training, half)
@@ -118,9 +118,9 @@ class Hearing:
             self._came = norm if self._came is None else torch.maximum(self._came, norm.to(self._came.device))
 
 
-def _half(inputs: tuple[Any, ...]) -> torch.dtype | None:
-    """Of autocast, where it is on."""
-    kind = inputs[0].device.type if inputs and isinstance(inputs[0], Tensor) else "cpu"
+def _half(answer: Tensor | None) -> torch.dtype | None:
+    """Of autocast on the device of the answer, where it is on: inputs may all be named, or lie elsewhere."""
+    kind = "cpu" if answer is None else answer.device.type
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
 
 
