@@ -39,12 +39,12 @@ from safelight.train.bystander import BystanderFolder
 from safelight.train.checkpoint import Loaded, clean, load, load_newest, steps, write
 from safelight.train.crew import Crew, join
 from safelight.train.engine import busy_machine, choose_device
+from safelight.train.fitness import check_tensors
 from safelight.train.healer import undo as undo_act
 from safelight.train.preflight import Preflight, inspect, preflight
 from safelight.train.profiles import rebuild
 from safelight.train.restarts import is_restart, note_failure, refuse_hopeless
 from safelight.train.spreading import load_once
-from safelight.train.state import check_shapes
 from safelight.train.trainer import Trainer
 from safelight.train.trial import seconds_per_step
 
@@ -441,7 +441,7 @@ def load_model(
     if model is None:
         _refuse_foreign(folder)
         model = build_model(config, folder.architecture())
-    check_shapes(model.state_dict(), loaded)
+    check_tensors("model", model.state_dict(), loaded)
     model.load_state_dict(loaded.tensors["model"])
     if not raw:
         weights = (

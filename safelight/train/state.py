@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from safelight.errors import CheckpointError
 from safelight.heal.alarms import Watch
 from safelight.heal.journal import Journal, read_journal
 from safelight.monitors.monitors import Monitors
@@ -122,15 +121,3 @@ class State:
 
 def _cloned(group: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: value.detach().to("cpu", copy=True).contiguous() for name, value in group.items()}
-
-
-def check_shapes(expected: dict[str, Tensor], loaded: Loaded) -> None:
-    found = loaded.tensors.get("model", {})
-    missing, surplus = expected.keys() - found.keys(), found.keys() - expected.keys()
-    wrong = [n for n in expected.keys() & found.keys() if expected[n].shape != found[n].shape]
-    if missing or surplus or wrong:
-        example = sorted(missing | surplus | set(wrong))[0]
-        raise CheckpointError(
-            f"{loaded.path} is not of this model: {len(missing)} tensors are missing, {len(surplus)} are unknown, "
-            f"{len(wrong)} have another shape (for example {example}). Resume with the config of that run."
-        )

@@ -11,7 +11,6 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from safelight import session
 from safelight.config.resolve import resolve
 from safelight.data.prepare import open_images
 from safelight.train import manifest, tensorfile
@@ -127,7 +126,6 @@ def open_checkpoints(trial: Trial, run: Path) -> Reader:
         loaded = load(path)
         parts.state.restore(loaded)
         parts.state.snapshot({})
-        session.check_shapes(parts.state.model.state_dict(), loaded)
 
     read(sound)
     return Reader(functools.partial(make_checkpoint, sound=sound), read)
