@@ -16,14 +16,13 @@ import os
 import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from bench.measure import write_table
+from bench.measure import timed, write_table
 from safelight.config.resolve import resolve
 from safelight.estimate import empty_inputs, parts_for
 from safelight.model.memory import traced
@@ -156,7 +155,6 @@ def count(preset: str, settings: dict[str, object], name: str | None = None) -> 
 
 def worker() -> None:
     """One of the processes that are timed: its share of the work alone, the sum alone, and whole steps."""
-    from safelight.config.resolve import resolve as resolved
     from safelight.data.prepare import open_images
     from safelight.train.build import build, fit_to_data
     from safelight.train.crew import join
@@ -164,7 +162,7 @@ def worker() -> None:
     torch.set_num_threads(1)
     processes = int(os.environ["WORLD_SIZE"])
     settings = CHECK | {"train.batch_size": CHECK["train.batch_size"] * processes, "train.device": "cpu"}
-    config = resolved(preset="digits", settings=settings)
+    config = resolve(preset="digits", settings=settings)
     with join(config.train) as crew:
         images = crew.first_on_machine(lambda: open_images(config.data))
         parts = build(fit_to_data(config, images), images, lambda _: None, crew=crew)
@@ -172,17 +170,10 @@ def worker() -> None:
         flat = torch.zeros(sum(parameter.numel() for parameter in parts.state.model.parameters()))
         for step in range(3):
             parts.stepper.take(inputs, step)
-        sums = [clocked(lambda: crew.finish(crew.start_sum(flat))) for _ in range(20)]
-        steps = [clocked(lambda step=step: parts.stepper.take(inputs, step)) for step in range(3, 33)]
+        sums = [timed(lambda: crew.finish(crew.start_sum(flat))) for _ in range(20)]
+        steps = [timed(lambda step=step: parts.stepper.take(inputs, step)) for step in range(3, 33)]
         if crew.is_main:
             print(json.dumps({"sum": statistics.median(sums), "step": statistics.median(steps)}), flush=True)
-
-
-def clocked(act: object) -> float:
-    assert callable(act)
-    begun = time.perf_counter()
-    act()
-    return time.perf_counter() - begun
 
 
 def check() -> list[Sequence[object]]:

@@ -27,7 +27,7 @@ RESULTS = Path(__file__).parent / "results"
 HOST = "safelight"
 PACKAGES = ("safelight", "torch", "diffusers", "accelerate")
 
-Block = Callable[[], None]  # trains for one block of steps
+Block = Callable[[], object]  # trains for one block of steps
 
 
 class Enough(SafelightError):
