@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 import torch
 from torch import Tensor, nn
@@ -43,7 +44,7 @@ Step = Callable[[int], object]  # told: whether a window was brought to the host
 RECORD_THREAD = "safelight-record"
 ASKED = "replayed or searched"
 WANTED = {"short": 1.03, "long": 1.01}
-PAIRS = {"short": 1500, "long": 300}
+PAIRS = {"short": 3000, "long": 1000}
 SIZES: dict[str, dict[str, Any]] = {
     "short": {"model.widths": (8,), "model.norm_groups": 8, "model.attention": (), "train.batch_size": 8},
     "long": {"train.batch_size": 48},
@@ -82,13 +83,13 @@ def main() -> None:
                 rows.append((size, contender.name, f"{own} ms", factor.show(".3f") if factor else ""))
             for name, each in closely.items():
                 shown = f"{1000 * each.alone:.2f} ms without"
-                rows.append((size, f"{name}, step by step", shown, f"{each.factor:.3f}"))
+                rows.append((size, f"{name}, step by step", shown, f"{each.factor:.4f} ± {each.error:.4f}"))
                 asked = (
                     f" A step that is replayed or searched takes {each.asked:.1f} steps more." if each.asked > 1 else ""
                 )
                 notes.append(
                     f"Wanted for the {size} step: at most {WANTED[size]}. Found for {name}, step by step: "
-                    f"{each.factor:.3f}, of which the record's thread is {each.writing:.4f}.{asked}"
+                    f"{each.factor:.4f}, of which the record's thread is {each.writing:.4f}.{asked}"
                 )
     write_table(
         "watch",
@@ -261,6 +262,8 @@ class Closely:
     alone: float
     """Seconds of a step without."""
     factor: float
+    error: float
+    """Standard error of the factor, by drawing the pairs again."""
     writing: float
     """Share of the time that the record's thread computes; the factor has it already."""
     asked: float
@@ -287,9 +290,16 @@ def measure_closely(alone: Contender, seen: Contender, pairs: int) -> Closely:
     # The record stores by the clock, not by the step: what counts is its share of the time.
     share = (thread_seconds(RECORD_THREAD) - before) / (time.perf_counter() - started)
     deep = statistics.median(kinds.pop(ASKED, [1.0]))
-    count = sum(map(len, kinds.values()))
-    factor = sum(len(each) * statistics.median(each) for each in kinds.values()) / count
-    return Closely(statistics.median(usual), factor + share, share, deep - 1)
+    found = [np.array(each) for each in kinds.values()]
+    generator = np.random.default_rng(0)
+    drawn = [in_proportion([generator.choice(each, len(each)) for each in found]) for _ in range(200)]
+    factor = in_proportion(found) + share
+    return Closely(statistics.median(usual), factor, float(np.std(drawn)), share, deep - 1)
+
+
+def in_proportion(kinds: Sequence[np.ndarray]) -> float:
+    """Medians of the kinds of steps, each as often as it comes."""
+    return float(sum(len(each) * np.median(each) for each in kinds) / sum(map(len, kinds)))
 
 
 def asked_in(steps: int) -> int:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 DEVICE_WINDOW = 16  # steps: a copy from a device waits for all the work that is queued before it
-HOST_SECONDS = 0.25  # a look costs a cold start of its own, some 0.3 ms: not at every short step
+HOST_SECONDS = 0.5  # a look costs a cold start of its own, some 0.3 ms: not at every short step
 
 
 @dataclass(frozen=True, slots=True)

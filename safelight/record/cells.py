@@ -20,32 +20,46 @@ class Cell:
     steps: list[np.ndarray]
     numbers: list[np.ndarray]
     changed: bool = False
-    stored: bool = False  # whether there is a row of it already
+    stored: tuple[int, ...] = ()  # where the rows begin that there are of it already
 
-    def join(self) -> tuple[np.ndarray, np.ndarray]:
-        """All parts as one, in the order of their steps."""
-        if len(self.steps) > 1:
-            steps, numbers = np.concatenate(self.steps), np.concatenate(self.numbers)
-            order = np.argsort(steps, kind="stable")
-            self.steps, self.numbers = [steps[order]], [numbers[order]]
-        return self.steps[0], self.numbers[0]
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """How the parts in which readings came become one; signals that are measured together share it."""
+
+    parts: list[np.ndarray]  # held, so that no other array can take their places in memory
+    steps: np.ndarray
+    turned: np.ndarray | None  # None: they came in order
+    places: bytes | None  # None: every step from the first to the last
+
+
+def arrange(parts: list[np.ndarray]) -> Order:
+    steps, turned = np.concatenate(parts) if len(parts) > 1 else parts[0], None
+    apart = np.diff(steps)
+    if (apart < 0).any():
+        turned = np.argsort(steps, kind="stable")
+        steps = steps[turned]
+        apart = np.diff(steps)
+    return Order(parts, steps, turned, None if (apart == 1).all() else steps.tobytes())
 
 
 def pack(cells: Iterable[Cell]) -> list[Row]:
-    """A row of `reading` for each cell; cells of one length are summed up together, which is much faster."""
-    alike: dict[int, list[tuple[Cell, np.ndarray, np.ndarray]]] = {}
+    """A row of `reading` for each cell, whose parts become one. Cells of one length are summed up together, and those
+    of the same steps are put in order together, which is much faster."""
+    orders: dict[tuple[int, ...], Order] = {}
+    alike: dict[int, list[tuple[Cell, Order]]] = {}
     for cell in cells:
-        steps, numbers = cell.join()
-        alike.setdefault(len(steps), []).append((cell, steps, numbers))
+        key = tuple(map(id, cell.steps))
+        order = orders.get(key) or orders.setdefault(key, arrange(cell.steps))
+        numbers = np.concatenate(cell.numbers) if len(cell.numbers) > 1 else cell.numbers[0]
+        cell.steps, cell.numbers = [order.steps], [numbers if order.turned is None else numbers[order.turned]]
+        alike.setdefault(len(numbers), []).append((cell, order))
     found = []
     for group in alike.values():
-        places: dict[int, bytes | None] = {}  # signals that are measured together share one array of steps
-        statistics = summarise(np.stack([numbers for _, _, numbers in group]))
-        for (cell, steps, numbers), figures in zip(group, statistics, strict=True):
-            if id(steps) not in places:
-                places[id(steps)] = None if (np.diff(steps) == 1).all() else steps.tobytes()
-            span = int(steps[0]), int(steps[-1])
-            found.append((cell.signal, *span, *figures, places[id(steps)], numbers.tobytes()))
+        statistics = summarise(np.stack([cell.numbers[0] for cell, _ in group]))
+        for (cell, order), figures in zip(group, statistics, strict=True):
+            span = int(order.steps[0]), int(order.steps[-1])
+            found.append((cell.signal, *span, *figures, order.places, cell.numbers[0].tobytes()))
     return found
 
 

@@ -78,19 +78,22 @@ class Ledger:
         for row in rows:
             with contextlib.suppress(ValueError):  # a damaged row stays as it is; the good ones go on
                 parts.append(unpack(*row))
-        return Cell(signal, index, [s for s, _ in parts], [n for _, n in parts], stored=bool(parts))
+        steps, numbers = [s for s, _ in parts], [n for _, n in parts]
+        return Cell(signal, index, steps, numbers, stored=tuple(int(each[0]) for each in steps))
 
     def store(self) -> None:
         """Writes what changed, and the rollups that are complete or changed with it. Needs an open transaction."""
         cells = [cell for each in self._cells.values() for cell in each.values()]
         changed = [cell for cell in cells if cell.changed]
         rows = pack(changed)
-        moved = [(c.signal, c.index * CELL, c.index * CELL + CELL - 1) for c in changed if c.stored]
-        self._database.executemany("DELETE FROM reading WHERE signal = ? AND first BETWEEN ? AND ?", moved)
+        moved = [(c.signal, first) for c in changed for first in c.stored if first != c.steps[0][0]]
+        self._database.executemany("DELETE FROM reading WHERE signal = ? AND first = ?", moved)
         self._database.executemany(f"INSERT OR REPLACE INTO reading VALUES ({MARKS})", rows)
         below = {(cell.signal, cell.index) for cell in cells}
         for level in range(1, LEVELS + 1):
             below = {(s, i >> BITS) for s, i in below if i >> BITS < self._newest[s] >> BITS * level}
+            if not below:  # as in most commits
+                break
             for signal, index in below:
                 roll_up(self._database, signal, level, index)
 
@@ -98,7 +101,7 @@ class Ledger:
         """After the commit: only the newest cells are kept."""
         for signal, cells in self._cells.items():
             newest = cells[self._newest[signal]]
-            newest.changed, newest.stored = False, bool(newest.steps)
+            newest.changed, newest.stored = False, tuple(int(steps[0]) for steps in newest.steps)
             self._cells[signal] = {newest.index: newest}
 
     def forget(self) -> None:

@@ -24,6 +24,7 @@ from safelight.record.schema import SCHEMA, VERSION
 __all__ = ["SCHEMA", "VERSION", "Record", "open_database", "open_reader", "read_events", "read_signal"]
 
 STORE_SECONDS = 0.4  # between two commits: with the time they take, a kill costs less than a second
+GATHER_SECONDS = 0.02  # what comes first is seldom alone: a window is handed over step by step
 LARGEST_BACKLOG = 20_000  # steps, windows or events that wait for the writer
 LARGEST_LEDGER = 50_000  # rows that wait for room on the disk, about 100 MB
 
@@ -41,7 +42,7 @@ class Record:
         self._waiting: deque[threading.Event] = deque()
         self._left_out, self._lost, self._failing, self._closing = 0, 0, False, False
         self._told: set[str] = set()
-        self._wake = threading.Event()
+        self._wake, self._hurry = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._write_all, name="safelight-record", daemon=True)
         self._thread.start()
 
@@ -76,20 +77,26 @@ class Record:
         else:
             self._left_out += 1
         if waiting == LARGEST_BACKLOG // 4:
+            self._hurry.set()
+        if not self._wake.is_set():
             self._wake.set()
 
     def flush(self, *, wait: bool = False) -> None:
         """Stores now what has come so far; with `wait`, returns when that is done."""
         stored = threading.Event()
         self._waiting.append(stored)
-        self._wake.set()
+        self._call()
         while wait and self._thread.is_alive() and not stored.wait(0.1):
             pass
 
     def close(self) -> None:
         self._closing = True
-        self._wake.set()
+        self._call()
         self._thread.join()
+
+    def _call(self) -> None:
+        self._hurry.set()
+        self._wake.set()
 
     def _write_all(self) -> None:
         try:
@@ -99,12 +106,15 @@ class Record:
             self._say(f"The record {self._path} cannot be opened ({error}); the run goes on without it.")
             database = None
         ledger = None if database is None else Ledger(database)
-        closing = False
+        closing, stored = False, -STORE_SECONDS
         while not closing:
-            self._wake.wait(STORE_SECONDS)
+            self._wake.wait(STORE_SECONDS if self._failing else None)  # a run that says nothing costs nothing
+            self._hurry.wait(max(GATHER_SECONDS, stored + STORE_SECONDS - time.monotonic()))
             self._wake.clear()
+            self._hurry.clear()
             closing = self._closing  # looked at first: what was handed over before is still written
             self._write(database, ledger)
+            stored = time.monotonic()
         self._tell_losses()
         if database is not None:
             database.close()

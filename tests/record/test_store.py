@@ -7,7 +7,9 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -46,6 +48,41 @@ def test_what_was_written_is_read_back(tmp_path: Path) -> None:
     first, last, count, nonfinite, low, high, mean, latest = rows(path)[1]
     assert (low, high, mean, latest) == (first / 4, last / 4, (first + last) / 8, last / 4)
     assert (count, nonfinite) == (last - first + 1, 0)
+
+
+@pytest.mark.parametrize("reopened", [False, True])
+def test_a_number_that_comes_late_leaves_no_second_row(tmp_path: Path, reopened: bool) -> None:
+    """The row begins at another step then: the one that began later is no longer true."""
+    path = tmp_path / "record.sqlite"
+    kept = record(path)
+    for step in (70, 75, 80):
+        kept.add(step, {"loss": float(step)})
+    kept.flush(wait=True)
+    if reopened:
+        kept.close()
+        kept = record(path, from_step=81)
+    kept.add(66, {"loss": 66.0})
+    kept.flush(wait=True)
+    kept.add(81, {"loss": 81.0})
+    kept.close()
+    assert [row[:3] for row in rows(path)] == [(66, 81, 5)]
+    assert read_signal(path, "loss") == [(step, float(step)) for step in (66, 70, 75, 80, 81)]
+
+
+def test_what_could_not_be_stored_is_tried_again_though_nothing_more_comes(tmp_path: Path) -> None:
+    path = tmp_path / "record.sqlite"
+    said: list[str] = []
+    kept = record(path, say=said.append)
+    kept.flush(wait=True)
+    kept.add(0, {"loss": 1.0})
+    with patch("safelight.record.store.transaction", side_effect=sqlite3.OperationalError("full")):
+        kept.flush(wait=True)
+    until = time.monotonic() + 60
+    while not read_signal(path, "loss"):
+        assert time.monotonic() < until, "the writer waits for more"
+        time.sleep(0.01)
+    kept.close()
+    assert len(said) == 1
 
 
 @pytest.mark.parametrize(("start", "stop"), [(0, 640), (1, 641), (63, 65), (64, 128), (5, 6)])
@@ -292,6 +329,7 @@ def test_reading_while_it_is_written(tmp_path: Path) -> None:
 KILLED = """
 import os, sys, time
 from pathlib import Path
+from unittest.mock import patch
 from safelight.record.store import Record
 kept = Record(Path(sys.argv[1]), from_step=0, say=print)
 for step in range(1000):
