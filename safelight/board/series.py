@@ -145,11 +145,6 @@ def delta(history: History, names: Sequence[str], after: int) -> dict[str, Any]:
 
 def newer(history: History, since: Mapping[str, int]) -> dict[str, Any]:
     """Readings of each signal beyond a step of its own; `reset` where there are more than a page should be sent."""
-    found, reset = dict[str, Any](), False
-    for name, step in since.items():
-        readings = history.since(name, step, MOST_NEW)
-        if readings is None:
-            reset = True
-        elif len(readings[0]):
-            found[name] = {"x": whole(readings[0]), "y": plain(readings[1])}
-    return {"series": found, "reset": reset}
+    news = history.since(since, MOST_NEW)
+    told = {name: {"x": whole(each[0]), "y": plain(each[1])} for name, each in news.items() if each and len(each[0])}
+    return {"series": told, "reset": None in news.values()}

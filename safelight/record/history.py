@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -72,21 +72,21 @@ class History:
             ends = self._ends(signal, first, last)
             return self._numbers(signal, *(ends or (0, -1)))
 
-    def since(self, signal: str, step: int, most: int) -> tuple[np.ndarray, np.ndarray] | None:
-        """(steps, numbers) after a step, as `raw` has them but with less looking around; None where there are more
-        than `most`."""
+    def since(self, known: Mapping[str, int], most: int) -> dict[str, tuple[np.ndarray, np.ndarray] | None]:
+        """(steps, numbers) of each signal after a step of its own, as `raw` has them but with less looking around;
+        None where there are more than `most`."""
         query = (
             "SELECT first, last, steps, numbers FROM reading "
             "WHERE signal = ? AND first >= ? AND last > ? ORDER BY first LIMIT ?"
         )
-        lowest = step // CELL * CELL if self._version >= 2 else LOWEST
+        found = dict[str, tuple[np.ndarray, np.ndarray] | None]()
         with self._moment():
-            rows = self._database.execute(query, (signal, lowest, step, most + 1)).fetchall()
-            if sum(len(row[3]) for row in rows) // 4 > most + CELL:
-                return None
-            steps, numbers = unpack_all(rows)
-        new = steps > step
-        return (steps[new], numbers[new]) if new.sum() <= most else None
+            for signal, step in known.items():
+                lowest = step // CELL * CELL if self._version >= 2 else LOWEST
+                found[signal] = _after(
+                    self._database.execute(query, (signal, lowest, step, most + 1)).fetchall(), step, most
+                )
+        return found
 
     def last(self, signal: str) -> tuple[int, float] | None:
         """(step, number) of the newest reading."""
@@ -197,6 +197,14 @@ class History:
         finally:
             if self._database.in_transaction:
                 self._database.execute("ROLLBACK")
+
+
+def _after(rows: list[tuple], step: int, most: int) -> tuple[np.ndarray, np.ndarray] | None:
+    if sum(len(row[3]) for row in rows) // 4 > most + CELL:
+        return None
+    steps, numbers = unpack(*rows[0]) if len(rows) == 1 else unpack_all(rows)
+    new = steps > step
+    return (steps[new], numbers[new]) if np.count_nonzero(new) <= most else None
 
 
 def open_history(path: Path, *, seconds: float | None = None) -> History:
