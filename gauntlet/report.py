@@ -90,12 +90,10 @@ def _bases(found: Score) -> list[str]:
 
 def _baselines(rows: Sequence[Baseline]) -> list[str]:
     table = ["| rule of folklore | faulty runs | right cause | healthy runs |", "|---|---|---|---|"]
-    return table + [
-        f"| {row.name} | {row.detected.value:.0%} | {row.top1.value:.0%} | {row.false_alarms.value:.0%} |"
-        if row.false_alarms.of
-        else f"| {row.name} | {row.detected.value:.0%} | {row.top1.value:.0%} | – |"
-        for row in rows
-    ]
+    for row in rows:
+        shares = (f"{each.value:.0%}" if each.of else "–" for each in (row.detected, row.top1, row.false_alarms))
+        table.append(f"| {row.name} | {' | '.join(shares)} |")
+    return table
 
 
 def _false_alarms(found: Score) -> list[str]:
