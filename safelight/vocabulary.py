@@ -50,6 +50,9 @@ HELD_RAW = Signal(
 HELD_EMA = Signal(
     "probe/held_ema", "1", "Loss of the averaged weights on held-out images, with the same noise and timesteps."
 )
+HELD_GAP = Signal(
+    "probe/held_gap", "1", "Loss of held-out images above that of the probe's, pair by pair, in standard errors."
+)
 DISTANCE = Signal(
     "quality/distance", "1", "Fréchet distance of samples from real images, freed of its bias; lower is better."
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from safelight.config import Config
 from safelight.data.batches import Batches, Views
@@ -18,6 +19,7 @@ from safelight.train.feed import Inputs
 from safelight.train.state import State
 
 SIZE = 128
+FEWEST = 32  # pairs whose mean is near enough to a normal one
 
 
 class Probe:
@@ -44,13 +46,26 @@ class Probe:
         noised = self._objective.corrupt(self._inputs.x0, self._inputs.noise, self._inputs.t)
         return float(self._objective.loss(torch.zeros_like(noised.target), noised)[0].mean())
 
-    @torch.no_grad()
     def losses(self, state: State) -> tuple[float, float]:
         """(raw, averaged)."""
+        raw, averaged = self.samples(state)
+        return float(raw.mean()), float(averaged.mean())
+
+    @torch.no_grad()
+    def samples(self, state: State) -> tuple[Tensor, Tensor]:
+        """(raw, averaged), of each sample."""
         noised = self._objective.corrupt(self._inputs.x0, self._inputs.noise, self._inputs.t)
         found = []
         with evaluation_mode(state.model):
             for network in (state.model, WithWeights(state.model, state.averages.tensors())):
                 answer = predict(network, noised.x_t, noised.t, self._inputs.labels)
-                found.append(float(self._objective.loss(answer, noised)[0].mean()))
+                found.append(self._objective.loss(answer, noised)[0])
         return found[0], found[1]
+
+
+def gap(trained: Tensor, held: Tensor) -> float | None:
+    """By how much held-out samples are worse, in standard errors; None where their noise is not the same."""
+    if len(held) != len(trained) or len(held) < FEWEST:
+        return None
+    apart = (held - trained).double()
+    return float(apart.mean() / (apart.std() / len(apart) ** 0.5).clamp(min=1e-12))

@@ -37,6 +37,7 @@ from safelight.train.interrupts import Interrupts, exit_code_of
 from safelight.train.orders import GoBack, Spent
 from safelight.train.outlet import Outlet
 from safelight.train.physician import Physician
+from safelight.train.probe import gap
 from safelight.train.profiles import snapshot_profiles
 from safelight.train.restarts import note_failure
 from safelight.train.retention import KEEP_ALL
@@ -52,6 +53,7 @@ from safelight.vocabulary import (
     EMA_DECAY,
     GRADIENT_NORM,
     HELD_EMA,
+    HELD_GAP,
     HELD_RAW,
     LEARNING_RATE,
     LOSS,
@@ -434,12 +436,15 @@ class Trainer:
     def _weigh(self) -> dict[str, Any]:
         """How good the weights are: asked of the first process only, and known to all by what it returns."""
         counters = self.state.counters
-        raw, averaged = self.parts.probe.losses(self.state)
+        samples, others = self.parts.probe.samples(self.state)
+        raw, averaged = float(samples.mean()), float(others.mean())
         self._mark_good(raw)
         self.record.add(counters.step - 1, {PROBE_RAW.name: raw, PROBE_EMA.name: averaged})
         if self.parts.held_probe is not None:
-            raw, averaged = self.parts.held_probe.losses(self.state)
-            self.record.add(counters.step - 1, {HELD_RAW.name: raw, HELD_EMA.name: averaged})
+            held, others = self.parts.held_probe.samples(self.state)
+            averaged, apart = float(others.mean()), gap(samples, held)
+            told = {HELD_RAW.name: float(held.mean()), HELD_EMA.name: averaged}
+            self.record.add(counters.step - 1, told if apart is None else told | {HELD_GAP.name: apart})
         if averaged < counters.best_loss:  # of held-out images, where there are some
             counters.best_loss = averaged
             counters.best_step = counters.best_step if counters.best_evaluated else counters.step

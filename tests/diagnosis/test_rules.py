@@ -62,6 +62,12 @@ def rolled(**numbers: float) -> Series:
     return measured(**{f"distributed__{name}": (ROLLS, np.full(4, number)) for name, number in numbers.items()})
 
 
+def probed(trained: list[float], held: list[float], gap: list[float]) -> Series:
+    """Losses of the two probe sets at four checkpoints."""
+    steps = [31, 63, 95, 127]
+    return measured(probe__raw=(steps, trained), probe__held_raw=(steps, held), probe__held_gap=(steps, gap))
+
+
 PARTS_STILL = measured(update__ratio__conv_in=([0, 64], [0, 0]), update__ratio__conv_out=([0, 64], [0, 0]))
 LONG = {"ema.kind": "exponential", "ema.warmup": False, "ema.decay": 0.9999}
 WAITS = np.arange(0, 128, 16)
@@ -460,6 +466,13 @@ ROWS: list[Row] = [
     row("forty images", "", checks(stream__different=([0, 127], [8, 40]))),
     row("too early to say that there are few", "",
         checks(stream__different=([0, 16], [8, 8]), stream__drawn=([0, 16], [8, 128]))),
+    row("held-out images become worse", "generalisation.held-out", probed([.5, .3, .2, .1], [.5, .32, .3, .36],
+        [0, 2, 6, 12])),
+    row("held-out images that are harder", "", probed([.5, .3, .2, .1], [.6, .45, .35, .3], [9, 9, 9, 9])),
+    row("both become worse", "", probed([.5, .3, .2, .3], [.5, .32, .3, .44], [0, 2, 6, 9])),
+    row("a rise that chance could have made", "", probed([.5, .3, .2, .1], [.5, .32, .3, .36], [0, 1, 2, 3.5])),
+    row("worse, and then better", "generalisation.held-out", probed([.5, .2, .1, .2], [.5, .25, .3, .21],
+        [0, 4, 12, 1])),
     row("classes never come", "generalisation.missing-modes", LABELS | checks(stream__shown_kinds=7)),
     row("classes have not come yet", "", LABELS | checks(stream__shown_kinds=7, stream__labels_drawn=400)),
     # distributed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from safelight.diagnosis.budget import RATE, bound
 from safelight.diagnosis.case import Case, spell_of
 from safelight.diagnosis.rule import Rule, Seen
 
@@ -79,11 +80,11 @@ def look_one_class(case: Case) -> Seen | None:
     )
 
 
-def _is_nothing(gains: np.ndarray, errors: np.ndarray, losses: np.ndarray) -> bool:
+def _is_nothing(gains: np.ndarray, errors: np.ndarray, losses: np.ndarray, certain: float) -> bool:
     """An equivalence: not only is nothing seen, anything larger than a twentieth of the loss would have been."""
     weights = 1 / np.square(np.maximum(errors, 1e-12))
     mean, spread = float((gains * weights).sum() / weights.sum()), float(weights.sum() ** -0.5)
-    return mean <= 2 * spread and mean + 3 * spread <= SMALL * float(np.median(losses))
+    return mean <= 2 * spread and mean + certain * spread <= SMALL * float(np.median(losses))
 
 
 def look_permuted(case: Case) -> Seen | None:
@@ -95,7 +96,9 @@ def look_permuted(case: Case) -> Seen | None:
     learnt = case.newest("loss/error", 1.0) < LEARNT * case.newest("loss/zero", 0.0)
     if len(late) < 2 or not learnt or look_ignored(case) is not None:
         return None
-    if not any(_is_nothing(gains[last], errors[last], losses[last]) for last in (late, late[-3:], late[-2:])):
+    windows = late, late[-3:], late[-2:]
+    certain = bound("labels that help nothing", len(late) - 1, len(windows))
+    if not any(_is_nothing(gains[last], errors[last], losses[last], certain) for last in windows):
         return None
     return Seen(
         int(steps[-1]),
@@ -103,7 +106,7 @@ def look_permuted(case: Case) -> Seen | None:
         "belong to their images.",
         (case.evidence("labels/gain", "above 0"), case.evidence("labels/gain_error")),
         ("labels that are ignored: the output does change with them",),
-        confidence=0.95,
+        confidence=1 - RATE,
     )
 
 

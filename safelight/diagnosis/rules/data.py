@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from safelight.diagnosis.budget import bound
 from safelight.diagnosis.case import Case
 from safelight.diagnosis.finding import Evidence
 from safelight.diagnosis.rule import Rule, Seen
 from safelight.vocabulary import CHECK
 
 DUPLICATES, BLANK = 0.1, 0.1  # shares; digits, shapes and photographs have 0
-CERTAIN = 8.0  # standard errors: chance alone does not come so far in any run
+CERTAIN = 8.0  # standard errors, at the least: labels that are drawn with weights hang together a little
 BEFORE, AFTER = 24, 6  # batches on either side of a change
 SAME = 3  # times that a batch equals the one before
 ORDERED, MANY = 5.0, 48  # standard errors of the likeness of neighbouring batches; batches
@@ -70,7 +71,8 @@ def look_not_shuffled(case: Case) -> Seen | None:
     if not pairs > 0 or not chance < 1:
         return _look_at_neighbours(case)
     error = (chance * (1 - chance) / pairs) ** 0.5
-    if seen < 2 * chance or seen - chance < CERTAIN * error:
+    looks = len(case.check("stream/labels_neighbours")[0])
+    if seen < 2 * chance or seen - chance < max(CERTAIN, bound("labels in order", looks)) * error:
         return _look_at_neighbours(case)
     return Seen(
         0,
@@ -93,7 +95,8 @@ def _look_at_neighbours(case: Case) -> Seen | None:
         ranks = np.argsort(np.argsort(numbers)).astype(float)  # one broken image is one rank
         centred = ranks - ranks.mean()
         alike = float((centred[1:] * centred[:-1]).sum() / np.square(centred).sum())
-        if alike * len(numbers) ** 0.5 > ORDERED and change_of(case.check(name)[1]) is None:
+        certain = max(ORDERED, bound("batches in order", len(numbers), 2))
+        if alike * len(numbers) ** 0.5 > certain and change_of(case.check(name)[1]) is None:
             return Seen(
                 int(steps[0]),
                 f"Neighbouring batches are alike: the {name.partition('/')[2]} of their images has a correlation of "
@@ -141,7 +144,9 @@ def change_of(numbers: np.ndarray) -> int | None:
     later_low, later_high = np.minimum.accumulate(numbers[::-1])[::-1], np.maximum.accumulate(numbers[::-1])[::-1]
     beyond = (later_low[places] > high[places - 1]) | (later_high[places] < low[places - 1])
     apart = np.where(beyond, apart, 0.0)
-    return int(places[np.argmax(apart)]) if apart.max() > CERTAIN / 2 else None
+    # Of six batches and more: their mean has less than half of the spread.
+    certain = max(CERTAIN, bound("batches that changed", count, 2 * len(places))) / 2
+    return int(places[np.argmax(apart)]) if apart.max() > certain else None
 
 
 def look_same_batch(case: Case) -> Seen | None:

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from safelight.diagnosis.case import Case
+import math
+
+import numpy as np
+
+from safelight.diagnosis.budget import RATE, allowed, bound
+from safelight.diagnosis.case import Case, spell_of
 from safelight.diagnosis.finding import Evidence, Fix
 from safelight.diagnosis.rule import Rule, Seen
-from safelight.vocabulary import COPIES, COPIES_CHANCE
+from safelight.vocabulary import COPIES, COPIES_CHANCE, HELD_GAP, HELD_RAW, PROBE_RAW
 
 FEW = 24  # different images
-ERROR_RATE = 0.01  # of the whole run: each evaluation may spend its share of it
+GAP, WORSE = 0.1, 0.05  # of the loss: held-out images above trained ones; above their own best
 
 
 def look_copies(case: Case) -> Seen | None:
-    """The k-th evaluation may spend 6 / (π² k²) of the error rate: however many there are, the sum is bounded."""
     steps, chances = case.series(COPIES_CHANCE.name)
     shares = dict(zip(*case.series(COPIES.name), strict=True))
-    fired = [int(s) for k, (s, p) in enumerate(zip(steps, chances, strict=True), 1) if p <= ERROR_RATE * 0.6079 / k**2]
+    looks = enumerate(zip(steps, chances, strict=True), 1)
+    fired = [int(step) for look, (step, chance) in looks if chance <= allowed("copies of training images", look)]
     if not fired:
         return None
     last = int(steps[-1])
@@ -23,7 +28,7 @@ def look_copies(case: Case) -> Seen | None:
     return Seen(
         severity="warning",
         step=fired[0],
-        confidence=1 - ERROR_RATE,
+        confidence=1 - RATE,
         summary=f"{share:.1%} of the samples are copies of training images, more than real images could be by chance.",
         evidence=(
             Evidence(COPIES.name, share, (fired[-1], fired[-1]), "as among held-out images"),
@@ -34,6 +39,38 @@ def look_copies(case: Case) -> Seen | None:
         ),
         ruled_out=("simple images that look alike anyway: held-out ones were compared in the same way",),
         over=None if fired[-1] == last else last,
+    )
+
+
+def look_held_out(case: Case) -> Seen | None:
+    """The gap is paired: both sets see the same noise and timesteps, so that only the images differ."""
+    steps, held = case.series(HELD_RAW.name)
+    trained = dict(zip(*(each.tolist() for each in case.series(PROBE_RAW.name)), strict=True))
+    errors = dict(zip(*(each.tolist() for each in case.series(HELD_GAP.name)), strict=True))
+    sick, best = np.zeros(len(steps), bool), (math.inf, math.inf)  # held out, and trained on at that look
+    for look, (step, loss) in enumerate(zip(steps.tolist(), held.tolist(), strict=True), 1):
+        known = trained.get(step, loss)
+        certain = errors.get(step, 0.0) > bound("held-out images", look)
+        sick[look - 1] = certain and loss > (1 + GAP) * known and loss > (1 + WORSE) * best[0] and known <= best[1]
+        best = min(best, (loss, known))
+    spell = spell_of(steps, sick)
+    if spell is None:
+        return None
+    place = int(np.searchsorted(steps, spell.last))
+    lowest = int(np.argmin(held[: place + 1]))
+    loss, known = float(held[place]), trained[spell.last]
+    return Seen(
+        spell.first,
+        f"Held-out images have a loss of {loss:.4f}, those that are trained on {known:.4f}; at step "
+        f"{int(steps[lowest]):,} the held-out ones had {float(held[lowest]):.4f}. Since then the model has learnt its "
+        "images by heart.",
+        (
+            Evidence(HELD_RAW.name, loss, (int(steps[lowest]), spell.last), f"{float(held[lowest]):.4f}"),
+            Evidence(HELD_GAP.name, errors[spell.last], (spell.last, spell.last), "below 4"),
+        ),
+        ("harder images: they have become worse, while the others became better",),
+        confidence=1 - RATE,
+        over=spell.over,
     )
 
 
@@ -57,13 +94,14 @@ def look_missing_labels(case: Case) -> Seen | None:
     null = case.newest("stream/shown_highest") == rows - 1
     if kinds - null < 2:
         return None
+    rare = drawn / -math.log(allowed("labels that never come"))
     return Seen(
         0,
         f"{rows - kinds:.0f} of the {rows:.0f} labels that the network knows never came in {drawn:,.0f} samples: their "
         "kind of image will be missing.",
         (case.evidence("stream/shown_kinds", f"{rows:.0f}"),),
-        ("rare classes: so many samples would have shown one in a thousand",),
-        confidence=0.99,
+        (f"rare classes: one in {rare:,.0f} would have come",),
+        confidence=1 - RATE,
     )
 
 
@@ -105,5 +143,20 @@ RULES = (
         severity="warning",
         look=look_missing_labels,
         yields=("conditioning.", "data.not-shuffled"),
+    ),
+    Rule(
+        code="GEN004",
+        cause="generalisation.held-out",
+        title="Held-out images become worse",
+        what="The loss of images that are not trained on rises, while that of the others goes on falling.",
+        why="From here on the model learns its images by heart: samples become copies of them.",
+        alike="Held-out images that are harder have a higher loss from the start, and it falls. A loss that rises for "
+        "both is no overfitting.",
+        misses="Sets of fewer than 400 images, of which none are held out; gaps below a tenth of the loss; probes of "
+        "different sizes, whose noise is not the same.",
+        fix="Take the checkpoint from before; more images, flips and jitter, dropout, or a smaller network.",
+        severity="warning",
+        look=look_held_out,
+        yields=("generalisation.overfitting", "data.", "lr.", "loss."),
     ),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from safelight.diagnosis.budget import bound
 from safelight.diagnosis.case import Case, Spell
 from safelight.diagnosis.finding import Evidence
 from safelight.diagnosis.rule import Rule, Seen
@@ -14,7 +15,7 @@ SOME = 0.05  # of the samples
 ROUGH = 0.5  # neighbours' difference over the whole spread; tables have 0.1, anything else 1
 FEW_KINDS = 0.25  # of the timesteps that uniform draws would find; logit-normal draws find 0.8
 GAP, FEW = 0.08, 1000  # share of the timesteps that none of so many draws hit; logit-normal draws leave 0.04
-CERTAIN = 6.0
+CERTAIN = 6.0  # standard errors, at the least
 
 
 def _wrong(case: Case) -> Spell | None:
@@ -109,10 +110,11 @@ def look_not_normal(case: Case) -> Seen | None:
     mean = float((means * counts).sum() / total)
     std = float(np.sqrt((np.square(stds) * counts).sum() / total))
     kurtosis = float((fourth * counts).sum() / total)
+    certain = max(CERTAIN, bound("moments of the noise", len(counts), 3))
     far = {
-        "noise/mean": abs(mean) > max(0.05, CERTAIN / total**0.5),
-        "noise/std": abs(std - 1) > max(0.05, CERTAIN / (2 * total) ** 0.5),
-        "noise/kurtosis": abs(kurtosis - 3) > max(0.5, CERTAIN * (24 / total) ** 0.5),
+        "noise/mean": abs(mean) > max(0.05, certain / total**0.5),
+        "noise/std": abs(std - 1) > max(0.05, certain / (2 * total) ** 0.5),
+        "noise/kurtosis": abs(kurtosis - 3) > max(0.5, certain * (24 / total) ** 0.5),
     }
     if not any(far.values()):
         return None
