@@ -341,7 +341,7 @@ def measure_visible(browser: Any, root: Path, sizes: Sizes) -> list[Found]:
 
 def slowed(what: str, cost: Cost, wanted: float | None) -> Found:
     took = f"server {cost.server:.0f} ms, lookers {cost.lookers:.0f} ms of a second (empty: {cost.alone:.0f})"
-    shown = f"{cost.factor.show('.4f')}, {cost.rounds} rounds of {cost.steps} steps; {took}"
+    shown = f"{cost.factor.show('.4f')}, ± {cost.error:.4f}, {cost.rounds} rounds of {cost.steps} steps; {took}"
     good = wanted is None or cost.factor.median <= wanted
     return Found([what, shown, "reported" if wanted is None else f"at most {wanted}"], good)
 
@@ -403,7 +403,7 @@ def notes_on(sizes: Sizes) -> list[str]:
         "Zooms: ranges of a hundred steps to half of the run, log-uniform, anywhere. None is asked for twice.",
         "Painted: a curve of more than 20 points was stroked on a canvas; for a zoom, after its numbers came. The "
         "first chart counts from the start of the navigation, in headless Chromium on the same machine.",
-        "From logged to painted: one reading about every half second; the record stores what it was given every 0.4 s. "
+        "From logged to painted: one reading about every half second; the record stores it at once, or 0.4 s after the last. "
         "Painted is the first stroke on the first chart after the reading came to the page.",
         "Training: the demo's step with all monitors and the record, on all threads, in blocks, in turns with lookers "
         "and without. Factors are taken within each round; medians of the processor time of others beside them.",

@@ -17,6 +17,7 @@ from statistics import median
 from typing import Any, Protocol
 from urllib.parse import quote
 
+import numpy as np
 import psutil
 
 from bench.measure import Spread, ratios, timed
@@ -28,7 +29,7 @@ from safelight.run import RunFolder
 from safelight.train.build import build, fit_to_data
 
 TABS = 10
-LONGEST = 120.0  # seconds after which no round is begun
+LONGEST = 480.0  # seconds after which no round is begun
 SETTLE = 4.0  # seconds after pages were opened or closed
 SIGNALS = ("loss/mean", "loss/whitened", "optimizer/lr", "gradient/norm", "gradient/limit", "speed/images")
 # Ten that listen as pages do, and do nothing with what they hear.
@@ -62,6 +63,8 @@ class Cost:
     """The training's time with lookers against without, and processor time in ms of each second that others took."""
 
     factor: Spread
+    error: float
+    """Standard error of the median factor, by drawing the rounds again."""
     rounds: int
     steps: int
     server: float
@@ -106,7 +109,10 @@ def measure_lookers(root: Path, lookers: Lookers, serve: Callable[[Path], Any], 
     (server_time, lookers_time), (_, alone) = (
         [median(part) for part in zip(*spent[way], strict=True)] for way in spent
     )
-    return Cost(ratios(times[False], times[True]), len(times[True]), block, server_time, lookers_time, alone)
+    each = np.array(times[True]) / np.array(times[False])
+    drawn = np.median(np.random.default_rng(0).choice(each, (1000, len(each))), axis=1)
+    factor = ratios(times[False], times[True])
+    return Cost(factor, float(drawn.std()), len(each), block, server_time, lookers_time, alone)
 
 
 def take(seen: Contender, folder: RunFolder, counter: Iterator[int], steps: int) -> None:

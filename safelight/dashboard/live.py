@@ -22,7 +22,7 @@ from safelight.errors import RecordError
 from safelight.record.history import History
 
 POLL_SECONDS, BEAT_SECONDS, STATUS_SECONDS, VERDICT_SECONDS = 0.1, 10.0, 5.0, 20.0
-REST, LEAST_REST, MOST_REST = 300.0, 0.4, 0.6  # after a look: so many times what it took of a processor; seconds
+REST, LEAST_REST, MOST_REST = 300.0, 0.7, 0.8  # after a look: so many times what it took of a processor; seconds
 MOST_LISTENERS, MOST_WAITING = 128, 64
 END = b""  # the last that a listener gets
 Looked = tuple[dict[str, Any], dict[str, Any], str]  # new readings, status, version

@@ -66,9 +66,9 @@ def prepare_update(optimizer: torch.optim.AdamW, lr: float, refused: Tensor) -> 
 
 def optimizer_tensors(optimizer: torch.optim.AdamW, model: nn.Module) -> dict[str, Tensor]:
     """The moments and counters, by parameter name."""
-    names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
+    names = {id(parameter): name for name, parameter in model.named_parameters()}  # hashing a tensor is slow
     return {
-        f"{names[parameter]}/{part}": value
+        f"{names[id(parameter)]}/{part}": value
         for parameter, state in optimizer.state.items()
         for part, value in state.items()
     }

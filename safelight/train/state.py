@@ -119,5 +119,9 @@ class State:
         )
 
 
+@torch.no_grad()
 def _cloned(group: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name: value.detach().to("cpu", copy=True).contiguous() for name, value in group.items()}
+    return {
+        name: value.clone(memory_format=torch.contiguous_format) if value.is_cpu else value.detach().cpu().contiguous()
+        for name, value in group.items()
+    }

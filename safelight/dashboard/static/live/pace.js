@@ -3,7 +3,7 @@
  */
 
 const SHARE = 100; // of its time, a page spends one part on news
-const LONGEST = 200; // ms that news waits here: it was stored after 0.4 s at most, and sent after 0.6
+const LONGEST = 100; // ms that news waits here: it was sent 0.8 s after it was stored at most
 
 /**
  * News of readings wait while the page rests from the last ones, and come as one. Everything else passes, behind them.
