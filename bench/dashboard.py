@@ -403,8 +403,8 @@ def notes_on(sizes: Sizes) -> list[str]:
         "Zooms: ranges of a hundred steps to half of the run, log-uniform, anywhere. None is asked for twice.",
         "Painted: a curve of more than 20 points was stroked on a canvas; for a zoom, after its numbers came. The "
         "first chart counts from the start of the navigation, in headless Chromium on the same machine.",
-        "From logged to painted: one reading about every half second; the record stores it at once, or 0.4 s after the last. "
-        "Painted is the first stroke on the first chart after the reading came to the page.",
+        "From logged to painted: one reading about every half second; the record stores it at once, or 0.4 s after the "
+        "last. Painted is the first stroke on the first chart after the reading came to the page.",
         "Training: the demo's step with all monitors and the record, on all threads, in blocks, in turns with lookers "
         "and without. Factors are taken within each round; medians of the processor time of others beside them.",
         f"Streams: {TABS} connections that listen and draw nothing: what the server costs. One in front: one window of "
