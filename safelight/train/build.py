@@ -138,7 +138,7 @@ def build(
     check_micro_batches(config.train.batch_size, micro_batches, engine.processes)
     train_ids, held_ids = hold_out(images, config.data.held_out)
     probe = Probe(config, images, train_ids, objective, engine)
-    held_probe = Probe(config, images, held_ids, objective, engine) if len(held_ids) else None
+    held_probe = Probe(config, images, held_ids, objective, engine, len(probe)) if len(held_ids) else None
     feed = Feed(
         _with_workers(config, engine),
         batches,

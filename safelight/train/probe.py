@@ -19,19 +19,26 @@ from safelight.train.feed import Inputs
 from safelight.train.state import State
 
 SIZE = 128
-FEWEST = 32  # pairs whose mean is near enough to a normal one
+FEWEST = 32  # images whose mean is near enough to a normal one
 
 
 class Probe:
     """Frozen inputs, evaluated on raw and averaged weights."""
 
     def __init__(
-        self, config: Config, images: Images, ids: np.ndarray | None, objective: Objective, engine: Engine
+        self,
+        config: Config,
+        images: Images,
+        ids: np.ndarray | None,
+        objective: Objective,
+        engine: Engine,
+        count: int | None = None,
     ) -> None:
-        """`ids`: the images it is taken from; unset: all. Two probes of as many images see the same noise and
-        timesteps, so that their difference is the images'."""
+        """`ids`: the images it is taken from; unset: all. `count`: of samples, in which images come again if they are
+        fewer; unset: one of each, and 128 at most. Two probes of one count see the same noise and timesteps, so that
+        their difference is the images'."""
         seed = key(config.train.seed, "probe")
-        count = min(SIZE, len(images if ids is None else ids))
+        count = min(SIZE, len(images if ids is None else ids)) if count is None else count
         views = Views(side=config.data.image_size)
         rows = Batches(images, seed=seed, batch_size=count, views=views, ids=ids).rows(0, 0, count)
         timesteps = len(objective.signal)
@@ -39,6 +46,14 @@ class Probe:
         noise = draw_noise(seed, 0, 0, count, tuple(rows.images.shape[1:]))
         inputs = Inputs(0, rows.ids, rows.images, noise, t, rows.labels if config.model.conditional else None)
         self._inputs, self._objective = inputs.moved(engine.send), objective
+
+    def __len__(self) -> int:
+        return len(self._inputs.x0)
+
+    @property
+    def ids(self) -> np.ndarray:
+        """Which image each sample is of."""
+        return self._inputs.ids
 
     @torch.no_grad()
     def zero_level(self) -> float:
@@ -63,9 +78,15 @@ class Probe:
         return found[0], found[1]
 
 
-def gap(trained: Tensor, held: Tensor) -> float | None:
-    """By how much held-out samples are worse, in standard errors; None where their noise is not the same."""
-    if len(held) != len(trained) or len(held) < FEWEST:
+def gap(trained: Tensor, held: Tensor, ids: np.ndarray) -> float | None:
+    """By how much held-out samples are worse than trained ones with the same noise, in standard errors. `ids`: of the
+    held-out images; samples of one image hang together, and count as one. None where there are too few images."""
+    _, image = np.unique(ids, return_inverse=True)
+    count = int(image.max()) + 1
+    if count < FEWEST:
         return None
-    apart = (held - trained).double()
-    return float(apart.mean() / (apart.std() / len(apart) ** 0.5).clamp(min=1e-12))
+    apart = (held - trained).double().cpu().numpy()
+    mean = apart.mean()
+    sums = np.bincount(image, apart - mean, count)
+    error = float(np.sqrt(np.square(sums).sum() * count / (count - 1))) / len(apart)
+    return float(mean / max(error, 1e-12))

@@ -442,7 +442,7 @@ class Trainer:
         self.record.add(counters.step - 1, {PROBE_RAW.name: raw, PROBE_EMA.name: averaged})
         if self.parts.held_probe is not None:
             held, others = self.parts.held_probe.samples(self.state)
-            averaged, apart = float(others.mean()), gap(samples, held)
+            averaged, apart = float(others.mean()), gap(samples, held, self.parts.held_probe.ids)
             told = {HELD_RAW.name: float(held.mean()), HELD_EMA.name: averaged}
             self.record.add(counters.step - 1, told if apart is None else told | {HELD_GAP.name: apart})
         if averaged < counters.best_loss:  # of held-out images, where there are some

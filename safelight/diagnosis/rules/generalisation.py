@@ -152,8 +152,8 @@ RULES = (
         why="From here on the model learns its images by heart: samples become copies of them.",
         alike="Held-out images that are harder have a higher loss from the start, and it falls. A loss that rises for "
         "both is no overfitting.",
-        misses="Sets of fewer than 400 images, of which none are held out; gaps below a tenth of the loss; probes of "
-        "different sizes, whose noise is not the same.",
+        misses="Sets of fewer than 400 images, of which none are held out unless asked for, and fewer than 32 held-out "
+        "ones; gaps below a tenth of the loss.",
         fix="Take the checkpoint from before; more images, flips and jitter, dropout, or a smaller network.",
         severity="warning",
         look=look_held_out,
