@@ -168,9 +168,9 @@ def glance(specimen: Specimen) -> tuple[tuple[str, ...], Tensor] | None:
     names, numbers = [f"reach/{name}" for name in there], _norms(list(there.values()), math.inf)
     if answer is not None and target is not None and answer.shape == target.shape and answer.device == loss.device:
         answer, target = answer.detach().float(), target.detach().float()
-        names += ["loss/error", "loss/zero", "loss/told"]
+        names += ["loss/error", "loss/zero", "loss/answer", "loss/told"]
         size = answer.numel() ** -0.5  # before squaring, which may be done on the host in more digits
-        numbers += [norm * size for norm in _norms([answer - target, target], 2.0)] + [loss.float().mean()]
+        numbers += [norm * size for norm in _norms([answer - target, target, answer], 2.0)] + [loss.float().mean()]
     return (tuple(names), torch.stack(numbers)) if names else None
 
 
@@ -178,6 +178,9 @@ def told_by_glance(names: tuple[str, ...], numbers: np.ndarray) -> dict[str, flo
     """On the host: `finite/…` only where something is not."""
     seen = dict(zip(names, numbers.astype(np.float64).tolist(), strict=True))
     found = {name: seen[name] ** 2 for name in ("loss/error", "loss/zero") if name in seen}
+    if seen.get("loss/answer", 0.0) > 0:  # <answer, target> / <answer, answer>, from the three sides of the triangle
+        answer = seen["loss/answer"] ** 2
+        found["loss/slope"] = (answer + found["loss/zero"] - found["loss/error"]) / (2 * answer)
     for name, reading in (("loss/told", "loss/told"), ("reach/x0", "batch/reach")):
         if name in seen:
             found[reading] = seen[name]

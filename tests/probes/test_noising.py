@@ -174,6 +174,16 @@ def at_a_glance(specimen: Specimen) -> dict[str, float]:
     return {} if seen is None else told_by_glance(seen[0], seen[1].numpy())
 
 
+@pytest.mark.parametrize("loudness", [0.5, 1.0, 2.0])
+def test_how_loud_answers_are(loudness: float) -> None:
+    """The slope of the target on the answer: 1 wherever a squared error has nothing to gain by a factor."""
+    answer = loudness * 0.6 * NOISE + 0.3 * torch.roll(NOISE, 1, 0)
+    told = at_a_glance(made(pred=answer))
+    assert told["loss/slope"] == pytest.approx(float((answer * NOISE).sum() / answer.square().sum()), rel=1e-4)
+    assert at_a_glance(made(pred=answer * told["loss/slope"]))["loss/slope"] == pytest.approx(1.0, rel=1e-4)
+    assert "loss/slope" not in at_a_glance(made(pred=torch.zeros_like(NOISE)))
+
+
 def test_losses_and_what_is_not_finite() -> None:
     told = at_a_glance(made(pred=torch.zeros_like(NOISE), loss=torch.tensor(0.5)))
     assert told["loss/error"] == pytest.approx(float(NOISE.square().mean()))
