@@ -6,10 +6,9 @@ import contextlib
 import secrets
 import threading
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import psutil
 from torch import Tensor
@@ -17,11 +16,14 @@ from torch import Tensor
 from safelight.errors import CheckpointError
 from safelight.files import DISK, TEMPORARY, Disk, Unreadable, make_directories, write_durably
 from safelight.train import manifest, retention, tensorfile
+from safelight.train.excerpt import load_rows
 from safelight.train.manifest import Entry
 from safelight.train.retention import KEEP_ALL as KEEP_ALL
 from safelight.train.retention import clean as clean
 from safelight.train.retention import retain as retain
 from safelight.train.retention import steps as steps
+from safelight.train.slices import EVERYTHING
+from safelight.train.snapshot import Loaded as Loaded
 from safelight.train.snapshot import Prepared, prepare, refuse_nonfinite
 from safelight.train.snapshot import Snapshot as Snapshot
 
@@ -31,15 +33,19 @@ _LONGEST_PAUSE = 60.0  # seconds
 Kept = tuple[int | None, int | None]  # steps whose checkpoints are not deleted: the best, and the one to go back to
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded:
-    """A checkpoint that was read and found whole."""
+class Others(Protocol):
+    """The other processes, where several write one checkpoint together."""
 
-    step: int
-    path: Path
-    tensors: dict[str, dict[str, Tensor]]
-    state: dict[str, Any]
-    manifest: dict[str, Any]
+    count: int
+    """Of all processes."""
+
+    def open(self, name: str) -> None:
+        """The folder is there for them to write into."""
+        ...
+
+    def collect(self) -> list[Entry]:
+        """Waits for their files, each durable and read back; where one of them failed, so does this."""
+        ...
 
 
 def write(folder: Path, snapshot: Snapshot, *, disk: Disk = DISK) -> Path:
@@ -47,18 +53,18 @@ def write(folder: Path, snapshot: Snapshot, *, disk: Disk = DISK) -> Path:
     return commit(folder, prepare(snapshot), disk)
 
 
-def commit(folder: Path, prepared: Prepared, disk: Disk = DISK) -> Path:
+def commit(folder: Path, prepared: Prepared, disk: Disk = DISK, others: Others | None = None) -> Path:
     """Write beside, make durable, rename, make the name durable, read back: in this order and no other."""
     final = retention.place(folder, prepared.step)
     temporary = folder / f"{TEMPORARY}{prepared.step:08d}-{secrets.token_hex(4)}"
     try:
         make_directories(folder, disk)
-        _check_space(folder, prepared.size, disk)
-        _write_files(temporary, prepared, disk)
+        _check_space(folder, prepared.size * (1 if others is None else others.count), disk)
+        of_others = _write_files(temporary, prepared, disk, others)
         old = retention.displace(final, disk)
         disk.rename(temporary, final)
         disk.sync_directory(folder)
-        _read_back(final, old, disk)
+        _read_back(final, old, disk, of_others)
     except Exception as error:  # by phase: a full disk has many faces, and each means that nothing was saved
         if temporary.exists():
             retention.try_to_remove(temporary, disk)
@@ -77,22 +83,33 @@ def _megabytes(size: int) -> str:
     return f"{size / 1e6:,.1f} MB"
 
 
-def _write_files(folder: Path, prepared: Prepared, disk: Disk) -> None:
+def _write_files(folder: Path, prepared: Prepared, disk: Disk, others: Others | None = None) -> set[str]:
+    """The manifest last, when every file that it names is durable; the names of those that others wrote."""
     disk.make_directory(folder)
+    if others is not None:
+        others.open(folder.name)
+    entries = write_own(folder, prepared, disk)
+    theirs = [] if others is None else others.collect()
+    text = manifest.render(prepared.step, [*entries, *theirs], prepared.environment, prepared.divided)
+    write_durably(folder / manifest.NAME, [memoryview(text)], len(text), disk)
+    disk.sync_directory(folder)
+    return {entry.name for entry in theirs}
+
+
+def write_own(folder: Path, prepared: Prepared, disk: Disk = DISK) -> list[Entry]:
+    """What this process has, without a manifest."""
     entries = []
     for name, file in prepared.files.items():
         size = len(file) if isinstance(file, bytes) else file.size
         chunks = [memoryview(file)] if isinstance(file, bytes) else file.chunks()
         entries.append(Entry(name, size, write_durably(folder / name, chunks, size, disk)))
-    text = manifest.render(prepared.step, entries, prepared.environment)
-    write_durably(folder / manifest.NAME, [memoryview(text)], len(text), disk)
-    disk.sync_directory(folder)
+    return entries
 
 
-def _read_back(final: Path, old: Path | None, disk: Disk) -> None:
+def _read_back(final: Path, old: Path | None, disk: Disk, read_by_others: set[str]) -> None:
     """Only what reads back may take the place of the checkpoint that stood there."""
     try:
-        manifest.verify(final, disk)
+        manifest.verify(final, disk, read_by_others=read_by_others)
     except CheckpointError:
         with contextlib.suppress(OSError):
             retention.discard([final], disk)
@@ -112,6 +129,8 @@ def load(path: Path, *, disk: Disk = DISK) -> Loaded:
     tensors: dict[str, dict[str, Tensor]] = {}
     state: dict[str, Any] = {}
     try:
+        if found["format"] == manifest.DIVIDED:
+            return load_rows(path, EVERYTHING, disk=disk)
         for entry in entries:
             content = manifest.read_file(path, entry, disk)
             if entry.name == manifest.STATE:
@@ -135,12 +154,20 @@ def _check_memory(path: Path, entries: list[Entry]) -> None:
         )
 
 
-def load_newest(folder: Path, say: Callable[[str], None], *, disk: Disk = DISK) -> Loaded | None:
-    """The newest whole checkpoint. None only if there never was one: never a silent start from step 0."""
+def load_newest(
+    folder: Path,
+    say: Callable[[str], None],
+    *,
+    disk: Disk = DISK,
+    read: Callable[[Path], Loaded] | None = None,
+    paths: Sequence[Path] | None = None,
+) -> Loaded | None:
+    """The newest whole checkpoint. None only if there never was one: never a silent start from step 0. `read`: another
+    way than to load all of it; `paths`: the only ones to look at."""
     refused: list[str] = []
-    for path in retention.candidates(folder):
+    for path in retention.candidates(folder) if paths is None else paths:
         try:
-            return _load_patiently(path, disk)
+            return read(path) if read is not None else patiently(lambda path=path: load(path, disk=disk))
         except Unreadable:
             raise
         except CheckpointError as error:
@@ -157,14 +184,14 @@ def load_newest(folder: Path, say: Callable[[str], None], *, disk: Disk = DISK) 
     )
 
 
-def _load_patiently(path: Path, disk: Disk) -> Loaded:
+def patiently(read: Callable[[], Loaded]) -> Loaded:
     """A second time where the disk failed: an error that does not come again says nothing about the content."""
     try:
-        return load(path, disk=disk)
+        return read()
     except CheckpointError as error:
         if not isinstance(error.__cause__, OSError):
             raise
-    return load(path, disk=disk)
+    return read()
 
 
 class Writer:
@@ -211,7 +238,7 @@ class Writer:
 
     def _save(self, snapshot: Snapshot, best: int | None, safe: int | None) -> None:
         try:
-            prepared = prepare(snapshot)
+            prepared = self._prepare(snapshot)
         except Exception as error:  # a second attempt could not end otherwise
             self._give_up(str(error), "")
             return
@@ -223,9 +250,15 @@ class Writer:
         self._failed_in_row, self.last_saved = 0, prepared.step
         self._thin_out(prepared.step, kept)
 
+    def _prepare(self, snapshot: Snapshot) -> Prepared:
+        return prepare(snapshot)
+
+    def _commit(self, prepared: Prepared) -> None:
+        commit(self._folder, prepared, self._disk)
+
     def _attempt(self, prepared: Prepared, kept: Kept, final: bool) -> bool:
         try:
-            commit(self._folder, prepared, self._disk)
+            self._commit(prepared)
         except Exception as error:
             reason = f"{error} It needs {_megabytes(prepared.size + RESERVE)}; {self._free()}."
             if final:

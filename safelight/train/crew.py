@@ -118,6 +118,11 @@ class Crew:
         found = tensor.new_empty((self.count, *tensor.shape))
         return self._start(found, lambda: dist.all_gather(list(found.unbind(0)), tensor, async_op=True))
 
+    def start_gather_into(self, found: Tensor, tensor: Tensor) -> Pending:
+        """As `start_gather`, one after the other into memory that is there."""
+        gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor  # its name before torch 2.13
+        return self._start(found, lambda: gather(found, tensor, async_op=True))
+
     def start_exchange(self, sent: Tensor, sizes: list[int], got: Tensor, got_sizes: list[int]) -> Pending:
         """The first `sizes[0]` numbers go to the first process, and so on; they come in the order of the processes."""
         return self._start(got, lambda: dist.all_to_all_single(got, sent, got_sizes, sizes, async_op=True))
@@ -149,11 +154,12 @@ class Crew:
             tensor.copy_(sent)
         return tensor
 
-    def tell(self, say: Callable[[], Any]) -> Any:
-        """What the first process says, to all; only it is asked."""
+    def tell(self, say: Callable[[], Any], *, all_act: bool = False) -> Any:
+        """What the first process says, to all. Only it is asked, unless it takes all of them to find the answer."""
         if self.count == 1:
             return say()
-        words = json.dumps(say()).encode() if self.is_main else b""
+        said = say() if self.is_main or all_act else None
+        words = json.dumps(said).encode() if self.is_main else b""
         size = self.spread(torch.tensor([len(words)]))
         text = torch.frombuffer(bytearray(words or int(size)), dtype=torch.uint8)
         return json.loads(bytes(self.spread(text).numpy()))
@@ -168,6 +174,35 @@ class Crew:
         text[: len(words)] = torch.frombuffer(bytearray(words), dtype=torch.uint8)
         rows = self.gather(text.to(self._home)).cpu().numpy()
         return [json.loads(bytes(row[:size])) for row, size in zip(rows, sizes, strict=True)]
+
+    # --- beside them: from any thread, in any order ---------------------------------------------------------------
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether one of them is gone."""
+        return self._pulse is not None and self._pulse.lost is not None
+
+    def leave(self, key: str, value: Any) -> None:
+        """A note for the other processes, to be found by its key."""
+        self._beside(lambda pulse: pulse.write(f"note/{key}", json.dumps(value)))
+
+    def find(self, *keys: str) -> Any:
+        """Waits for the first of these notes, and no longer than the others live."""
+        while True:
+            for key in keys:
+                if (text := self._beside(lambda pulse, key=key: pulse.read(f"note/{key}"))) is not None:
+                    return json.loads(text)
+            time.sleep(0.02)
+
+    def _beside(self, act: Callable[[Pulse], T]) -> T:
+        """The thread that trains has to notice a loss by itself, or the pulse would not wake it."""
+        assert self._pulse is not None, "alone there is nobody to speak to"
+        if self._pulse.lost is not None:
+            raise ProcessLost(self._pulse.lost)
+        try:
+            return act(self._pulse)
+        except RuntimeError as error:
+            raise ProcessLost("The store that the launcher keeps does not answer.") from error
 
     def _start(self, result: Tensor, launch: Callable[[], Any]) -> Pending:
         if self.count == 1:

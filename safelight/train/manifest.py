@@ -5,18 +5,19 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from safelight.errors import CheckpointError
 from safelight.files import DISK, Disk, Unreadable, open_plain, read_chunks, read_plain
+from safelight.train import slices
 from safelight.train.tensorfile import unique
 
 NAME = "manifest.json"
 STATE = "state.json"
-FORMAT = 1
+FORMAT, DIVIDED = 1, 2  # DIVIDED: tensors lie in pieces, which the manifest describes
 LARGEST_JSON = 16 << 20
 LARGEST_STEP = 10**12
 _FILE = re.compile(r"[a-z0-9][a-z0-9._-]{0,120}\.safetensors", re.ASCII)
@@ -41,16 +42,14 @@ def is_step(value: Any) -> bool:
     return _whole_number(value, LARGEST_STEP)
 
 
-def render(step: int, entries: Sequence[Entry], environment: dict[str, Any]) -> bytes:
+def render(
+    step: int, entries: Sequence[Entry], environment: dict[str, Any], divided: dict[str, Any] | None = None
+) -> bytes:
     """The one spelling of a manifest: the same content is always the same bytes."""
-    return seal(
-        {
-            "format": FORMAT,
-            "step": step,
-            "files": [asdict(entry) for entry in entries],
-            "environment": environment,
-        }
-    )
+    body: dict[str, Any] = {"step": step, "files": [asdict(entry) for entry in entries], "environment": environment}
+    if divided is None:
+        return seal(body | {"format": FORMAT})
+    return seal(body | {"format": DIVIDED, "divided": divided})
 
 
 def seal(body: dict[str, Any]) -> bytes:
@@ -74,9 +73,9 @@ def read(folder: Path, disk: Disk = DISK) -> dict[str, Any]:
         whole = False
     if not whole:
         raise CheckpointError(f"{path} was changed after it was written: it does not match its own sha256.")
-    if isinstance(body.get("format"), int) and body["format"] > FORMAT:
+    if isinstance(body.get("format"), int) and body["format"] > DIVIDED:
         raise Unreadable(
-            f"{path} has format {body['format']}; this version of safelight reads up to {FORMAT}. "
+            f"{path} has format {body['format']}; this version of safelight reads up to {DIVIDED}. "
             "It was left as it is: use the newer version that wrote it."
         )
     _check(body, folder)
@@ -104,8 +103,8 @@ def parse_json(raw: bytes, path: Path) -> dict[str, Any]:
 def _check(body: dict[str, Any], folder: Path) -> None:
     path = folder / NAME
     step, files = body.get("step"), body.get("files")
-    if body.get("format") != FORMAT or not is_step(step):
-        raise CheckpointError(f"{path} is not a manifest of format {FORMAT}, or its step is not a number.")
+    if body.get("format") not in (FORMAT, DIVIDED) or not is_step(step):
+        raise CheckpointError(f"{path} is not a manifest of format {FORMAT} or {DIVIDED}, or its step is not a number.")
     named = re.fullmatch(r"step_([0-9]+)", folder.name)
     if named and int(named[1]) != step:
         raise CheckpointError(f"{path} is of step {step}, but its folder is called {folder.name}.")
@@ -113,6 +112,8 @@ def _check(body: dict[str, Any], folder: Path) -> None:
         raise CheckpointError(f"{path} has no list of files or no environment.")
     for entry in files:
         _check_entry(entry, path)
+    if body["format"] == DIVIDED:
+        slices.check_layout(body.get("divided"), len(files), str(path))
     names = [entry["name"] for entry in files]
     if len(set(names)) != len(names) or STATE not in names:
         raise CheckpointError(f"{path} must name {STATE} and every file once; it names {names[:8]}.")
@@ -145,15 +146,30 @@ def read_file(folder: Path, entry: Entry, disk: Disk = DISK) -> bytes:
     return content
 
 
-def verify(folder: Path, disk: Disk = DISK) -> None:
-    """Read everything back; a CheckpointError says what is not as it was written."""
-    for entry in entries(read(folder, disk)):
-        digest = hashlib.sha256()
-        with open_plain(folder / entry.name, disk) as (descriptor, size):
-            _check_size(folder, entry, size)
-            for chunk in read_chunks(descriptor, size, disk):
-                digest.update(chunk)
-        _check_digest(folder, entry, digest.hexdigest())
+def stream_file(folder: Path, entry: Entry, disk: Disk = DISK) -> Iterator[bytes]:
+    """As `read_file`, piece by piece: only when the last one came is it known that all were right."""
+    digest = hashlib.sha256()
+    with open_plain(folder / entry.name, disk) as (descriptor, size):
+        _check_size(folder, entry, size)
+        for chunk in read_chunks(descriptor, size, disk):
+            digest.update(chunk)
+            yield chunk
+    _check_digest(folder, entry, digest.hexdigest())
+
+
+def verify(folder: Path, disk: Disk = DISK, *, read_by_others: Container[str] = ()) -> None:
+    """Read everything back; a CheckpointError says what is not as it was written. Of files that other processes wrote
+    and have read back, only the size is looked at."""
+    for entry in (found := entries(read(folder, disk))):
+        if entry.name not in read_by_others:
+            verify_file(folder, entry, disk)
+    if read_by_others:
+        check_sizes(folder, found, disk)
+
+
+def verify_file(folder: Path, entry: Entry, disk: Disk = DISK) -> None:
+    for _ in stream_file(folder, entry, disk):
+        pass
 
 
 def looks_whole(folder: Path, disk: Disk = DISK) -> bool:

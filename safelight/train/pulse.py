@@ -59,6 +59,14 @@ class Pulse:
         with self._lock:
             return bool(self._store.check([key]))
 
+    def write(self, key: str, text: str) -> None:
+        with self._lock:
+            self._store.set(key, text)
+
+    def read(self, key: str) -> str | None:
+        with self._lock:
+            return self._store.get(key).decode() if self._store.check([key]) else None
+
     def arrive(self, where: str) -> None:
         with self._lock, contextlib.suppress(RuntimeError):
             self._store.add(f"arrived/{where}", 1)

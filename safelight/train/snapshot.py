@@ -1,16 +1,19 @@
-"""A moment of training on its way to disk: what is in it, and whether it could be loaded again."""
+"""A moment of training on its way to disk and back: what is in it, and whether it could be loaded again."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from safelight.errors import CheckpointError
-from safelight.train import manifest, tensorfile
+from safelight.train import manifest, slices, tensorfile
+from safelight.train.slices import Cut
 from safelight.train.tensorfile import Layout
 
 
@@ -22,6 +25,18 @@ class Snapshot:
     tensors: dict[str, dict[str, Tensor]]  # file stem -> name -> tensor
     state: dict[str, Any]  # small and JSON-able; NaN and Inf come back
     environment: dict[str, Any]
+    cut: Cut | None = None  # where some of the tensors are rows of larger ones
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A checkpoint that was read and found whole."""
+
+    step: int
+    path: Path
+    tensors: dict[str, dict[str, Tensor]]
+    state: dict[str, Any]
+    manifest: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +46,7 @@ class Prepared:
     step: int
     files: dict[str, Layout | bytes]
     environment: dict[str, Any]
+    divided: dict[str, Any] | None = None  # what the manifest says of tensors that lie in several files
 
     @property
     def size(self) -> int:
@@ -43,15 +59,36 @@ def prepare(snapshot: Snapshot) -> Prepared:
     if not manifest.is_step(snapshot.step):
         raise CheckpointError(f"{where}: a step is a number from 0 to {manifest.LARGEST_STEP:,}.")
     files: dict[str, Layout | bytes] = {}
-    for stem, tensors in sorted(snapshot.tensors.items()):
+    for stem, tensors in sorted(_by_file(snapshot)):
         name = f"{stem}.safetensors"
         if not manifest.is_file_name(name):
             raise CheckpointError(f"{where}: {name!r} is not a plain lower-case file name.")
         files[name] = tensorfile.lay_out(tensors, f"{where}, {name}")
     refuse_nonfinite(snapshot.tensors, snapshot.state, where)
-    files[manifest.STATE] = _spell(snapshot.state, f"{where}, state")
+    cut = snapshot.cut
+    if cut is None or cut.slicing.index == 0:
+        files[manifest.STATE] = _spell(snapshot.state, f"{where}, state")
     _spell(snapshot.environment, f"{where}, environment")
-    return Prepared(snapshot.step, files, snapshot.environment)
+    if cut is None:
+        return Prepared(snapshot.step, files, snapshot.environment)
+    layout = slices.lay_out(snapshot.tensors, cut, tensorfile.NAMES)
+    return Prepared(snapshot.step, files, snapshot.environment, {"count": cut.slicing.count, "tensors": layout})
+
+
+def _by_file(snapshot: Snapshot) -> Iterator[tuple[str, dict[str, Tensor]]]:
+    """Rows go into a file of this process; what all have whole is written by the first."""
+    cut = snapshot.cut
+    if cut is None:
+        yield from snapshot.tensors.items()
+        return
+    index, count = cut.slicing.index, cut.slicing.count
+    for stem, group in snapshot.tensors.items():
+        rows = {name: value for name, value in group.items() if cut.whole_shape(stem, name) is not None}
+        whole = {name: value for name, value in group.items() if name not in rows}
+        if whole and index == 0:
+            yield slices.file_stem(stem, None, count), whole
+        if rows := {name: value for name, value in rows.items() if len(value)}:
+            yield slices.file_stem(stem, index, count), rows
 
 
 def refuse_nonfinite(tensors: dict[str, dict[str, Tensor]], state: dict[str, Any], where: str) -> None:

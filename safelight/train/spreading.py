@@ -1,4 +1,4 @@
-"""A checkpoint from the process that read it to all others: they need not see the disk it lies on."""
+"""A checkpoint on its way to all processes: read by the first and sent to the others, or by each what it holds."""
 
 from __future__ import annotations
 
@@ -9,8 +9,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from safelight.train.checkpoint import Loaded
+from safelight.errors import CheckpointError, UsageError
+from safelight.files import DISK, Disk, Unreadable
+from safelight.train.checkpoint import Loaded, load_newest, patiently
 from safelight.train.crew import Crew
+from safelight.train.excerpt import load_rows
+from safelight.train.manifest import NAME
+from safelight.train.retention import candidates
+from safelight.train.slices import Cut
+
+SHARED_DISK = (
+    "Where weights are divided (train.weights), every process writes and reads its own part of a checkpoint: the run "
+    "folder must lie on a disk that all of them share."
+)
 
 
 def load_once(crew: Crew, read: Callable[[], Loaded | None]) -> Loaded | None:
@@ -47,3 +58,42 @@ def _spread(crew: Crew, mine: Loaded | None, stem: str, name: str, kind: str, sh
     dtype = getattr(torch, kind)
     value = torch.empty(shape, dtype=dtype) if mine is None else mine.tensors[stem][name].contiguous()
     return crew.spread(value)
+
+
+def load_rows_newest(crew: Crew, folder: Path, cut: Cut, say: Callable[[str], None]) -> Loaded | None:
+    """As `load_newest`, where every process holds some rows and reads no more than those. A checkpoint in which one of
+    them finds damage is refused by all; the first one sets it aside."""
+    paths = [Path(path) for path in crew.tell(lambda: [str(path) for path in candidates(folder)])]
+
+    def read(path: Path) -> Loaded:
+        seen = crew.hear((path / NAME).is_file())
+        if seen[0] and not all(seen):
+            raise Unreadable(f"Process {seen.index(False)} does not see {path}. {SHARED_DISK}")
+        found: list[Loaded] = []
+        told: tuple[str | None, bool] = (None, False)
+        try:
+            found.append(patiently(lambda: load_rows(path, cut)))
+        except CheckpointError as error:
+            told = str(error), isinstance(error, Unreadable)
+        for words, mendable in sorted(crew.hear(told), key=lambda each: not each[1]):
+            if words is not None:
+                raise Unreadable(words) if mendable else CheckpointError(words)
+        return found[0]
+
+    disk = DISK if crew.is_main else Onlooker()
+    return load_newest(folder, say, read=read, paths=paths, disk=disk)
+
+
+class Onlooker(Disk):
+    """Of a process that leaves what it finds where it is."""
+
+    def rename(self, source: Path, target: Path) -> None: ...
+
+    def sync_directory(self, path: Path) -> None: ...
+
+
+def refuse_scattered(crew: Crew, folder: Path) -> None:
+    """Before the first step: what is saved together must be seen by all."""
+    seen = crew.hear(folder.is_dir())
+    if not all(seen):
+        raise UsageError(f"Process {seen.index(False)} does not see the run folder {folder}. {SHARED_DISK}")

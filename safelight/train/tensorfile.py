@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +18,7 @@ from safelight.files import CHUNK
 
 LARGEST_HEADER = 16 << 20  # about 150,000 tensors; the format itself allows 100 MB
 _METADATA = "__metadata__"
-_NAMES = {
+NAMES = {
     torch.float64: "F64",
     torch.float32: "F32",
     torch.float16: "F16",
@@ -30,6 +32,7 @@ _NAMES = {
     torch.uint8: "U8",
     torch.bool: "BOOL",
 }
+KINDS = {word: kind for kind, word in NAMES.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +61,7 @@ def lay_out(tensors: Mapping[str, Tensor], where: str) -> Layout:
         _check_writable(name, tensor, where)
         start, end = end, end + tensor.numel() * tensor.element_size()
         shape = list(tensor.shape)
-        header[name] = {"dtype": _NAMES[tensor.dtype], "shape": shape, "data_offsets": [start, end]}
+        header[name] = {"dtype": NAMES[tensor.dtype], "shape": shape, "data_offsets": [start, end]}
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     if len(text) > LARGEST_HEADER:
@@ -77,9 +80,9 @@ def _check_writable(name: str, tensor: Tensor, where: str) -> None:
         raise CheckpointError(
             f"{where}: tensor {name} is {tensor.layout} on {tensor.device}; a dense clone in host memory was expected."
         )
-    if tensor.dtype not in _NAMES:
+    if tensor.dtype not in NAMES:
         raise CheckpointError(
-            f"{where}: tensor {name} is {tensor.dtype}, which is not among {', '.join(_NAMES.values())}. "
+            f"{where}: tensor {name} is {tensor.dtype}, which is not among {', '.join(NAMES.values())}. "
             "Convert it before saving."
         )
 
@@ -87,7 +90,7 @@ def _check_writable(name: str, tensor: Tensor, where: str) -> None:
 def parse(content: bytes, where: str) -> dict[str, Tensor]:
     """The tensors of a file whose bytes are already in hand. Nothing here can run code from the file."""
     try:
-        _check_header(content)
+        _check_header(content, len(content))
         return safetensors.torch.load(content)
     except MemoryError:
         raise
@@ -95,10 +98,11 @@ def parse(content: bytes, where: str) -> dict[str, Tensor]:
         raise CheckpointError(f"{where} {_complaint(content, error)}") from error
 
 
-def _check_header(content: bytes) -> None:
+def _check_header(content: bytes, size: int) -> None:
+    """`content`: at least the header of a file of so many bytes."""
     length = int.from_bytes(content[:8], "little")
-    if len(content) < 10 or length > len(content) - 8:
-        raise ValueError(f"its header claims {length:,} bytes and the file has {len(content):,}")
+    if size < 10 or length > size - 8:
+        raise ValueError(f"its header claims {length:,} bytes and the file has {size:,}")
     if length > LARGEST_HEADER:
         raise ValueError(f"its header has {length:,} bytes; at most {LARGEST_HEADER:,} are read")
     json.loads(content[8 : 8 + length], object_pairs_hook=unique)  # the parser takes the last of two equal names
@@ -120,3 +124,60 @@ def _complaint(content: bytes, error: Exception) -> str:
             "safetensors.torch.save_file(torch.load(FILE, weights_only=True), 'model.safetensors')."
         )
     return f"is not a whole safetensors file: {error}."
+
+
+Choice = Callable[[str, list[int]], tuple[int, int] | None]
+"""Of a tensor by its name and shape, which rows are wanted; None: nothing of it. All of a tensor that has no rows is
+asked for as (0, 1)."""
+
+
+def pick(chunks: Iterator[bytes], size: int, choose: Choice, where: str) -> dict[str, Tensor]:
+    """Rows of the tensors of a file of this size, which comes piece by piece; nothing else of it is kept."""
+    head = b""
+    for chunk in chunks:
+        head += chunk
+        if len(head) >= 8 and len(head) >= 8 + min(int.from_bytes(head[:8], "little"), LARGEST_HEADER):
+            break
+    try:
+        _check_header(head, size)
+        length = 8 + int.from_bytes(head[:8], "little")
+        wanted = list(_wanted(json.loads(head[8:length]), size - length, choose))
+    except (ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:  # RecursionError among them
+        raise CheckpointError(f"{where} {_complaint(head, error)}") from error
+    place = 0
+    for chunk in itertools.chain([head[length:]], chunks):
+        for want in wanted:
+            want.take(place, chunk)
+        place += len(chunk)
+    return {want.name: want.tensor for want in wanted}
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """Some bytes of the data of a file, on their way into a tensor."""
+
+    name: str
+    tensor: Tensor
+    start: int
+
+    def take(self, place: int, chunk: bytes) -> None:
+        first, last = max(self.start, place), min(self.start + self.tensor.nbytes, place + len(chunk))
+        if first < last:
+            raw = self.tensor.reshape(-1).view(torch.uint8).numpy().data
+            raw[first - self.start : last - self.start] = chunk[first - place : last - place]
+
+
+def _wanted(header: Any, size: int, choose: Choice) -> Iterator[_Wanted]:
+    for name, each in header.items():
+        if name == _METADATA:
+            continue
+        shape, (start, stop), kind = each["shape"], each["data_offsets"], KINDS[each["dtype"]]
+        if not all(isinstance(n, int) and 0 <= n <= size for n in (*shape, start, stop)):
+            raise ValueError(f"{name!r:.80} has a shape or a place that cannot be")
+        bytes_each = math.prod(shape[1:]) * kind.itemsize
+        if stop - start != (shape[0] if shape else 1) * bytes_each or stop > size:
+            raise ValueError(f"{name!r:.80} takes {stop - start:,} bytes, which its shape does not")
+        if (rows := choose(name, shape)) is not None:
+            first, last = rows
+            held = torch.empty([last - first, *shape[1:]] if shape else [], dtype=kind)
+            yield _Wanted(name, held, start + first * bytes_each)

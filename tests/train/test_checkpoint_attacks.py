@@ -179,8 +179,8 @@ def test_a_pickle_is_never_opened(tmp_path: Path) -> None:
 
 def test_a_newer_format_is_left_alone(tmp_path: Path) -> None:
     save(tmp_path, 1, 2)
-    with_body(tmp_path / "step_00000002", lambda body: body.update(format=2))
-    with pytest.raises(Unreadable, match="format 2; this version of safelight reads up to 1"):
+    with_body(tmp_path / "step_00000002", lambda body: body.update(format=3))
+    with pytest.raises(Unreadable, match="format 3; this version of safelight reads up to 2"):
         load_newest(tmp_path, pytest.fail)
     assert steps(tmp_path) == [1, 2]
 
