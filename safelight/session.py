@@ -34,7 +34,16 @@ from safelight.record.store import Record
 from safelight.report.page import write_report
 from safelight.run import RunFolder, create_run, free_name, open_run, point_latest, refuse_used
 from safelight.terminal import Terminal
-from safelight.train.build import Parts, build, build_model, check_shares, environment, fit_to_data, out_of_memory
+from safelight.train.build import (
+    Parts,
+    build,
+    build_model,
+    check_shares,
+    environment,
+    fit_to_data,
+    is_divided,
+    out_of_memory,
+)
 from safelight.train.bystander import BystanderFolder
 from safelight.train.checkpoint import Loaded, clean, load, load_newest, steps, write
 from safelight.train.crew import Crew, join
@@ -44,7 +53,7 @@ from safelight.train.healer import undo as undo_act
 from safelight.train.preflight import Preflight, inspect, preflight
 from safelight.train.profiles import rebuild
 from safelight.train.restarts import is_restart, note_failure, refuse_hopeless
-from safelight.train.spreading import load_once
+from safelight.train.spreading import load_once, load_rows_newest, refuse_scattered
 from safelight.train.trainer import Trainer
 from safelight.train.trial import seconds_per_step
 
@@ -56,12 +65,17 @@ SAME_BITS = {"checkpoint.every", "checkpoint.keep_last", "checkpoint.keep_every"
              "evaluate.every", "evaluate.budget",
              "evaluate.samples", "evaluate.references", "evaluate.features", "evaluate.components",
              "evaluate.significance", "heal.enabled", "heal.budget"}  # fmt: skip
-SAME_MEANING = {"train.device", "train.accumulate", "train.shards", "train.threads", "model.compile",
+SAME_MEANING = {"train.device", "train.weights", "train.accumulate", "train.shards", "train.threads", "model.compile",
                 "model.channels_last", "model.gradient_checkpointing"}  # fmt: skip
 
 
 Beside = Callable[[Path, Callable[[str], None]], object]
 TOLD = 10  # files left out that are named on the screen
+LEFT_OUT = (
+    "Weights are divided among the processes, and a pass takes all of them. Left out are what one process finds out by "
+    "itself: the steps of the preflight, the probes and their rules, the comparison of weights (DST001), histograms "
+    "of weights, and the search for where a refused update began."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,10 +190,14 @@ def _carry_on(
             check_data(folder, images, force)
             clean(folder.checkpoints)
             clean(folder.snapshots)
-        loaded = load_once(crew, lambda: load_newest(folder.checkpoints, terminal.say))
-        if model is None and loaded is not None:
+        divided, loaded = is_divided(config, crew.count), None
+        if not divided:
+            loaded = load_once(crew, lambda: load_newest(folder.checkpoints, terminal.say))
+        if model is None and (loaded is not None or (divided and crew.tell(lambda: bool(steps(folder.checkpoints))))):
             model = build_model(config, crew.tell(folder.architecture))
         parts = build(config, images, terminal.say, model, crew)
+        if (cut := parts.state.held.cut) is not None:
+            loaded = load_rows_newest(crew, folder.checkpoints, cut, terminal.say)
         if loaded is None:
             terminal.say(f"{path} has no checkpoint yet: it starts again from step 0, which gives the same run.")
         else:
@@ -198,6 +216,8 @@ def _carry_on(
 
 def _undo(parts: Parts, folder: RunFolder, number: int | None, terminal: Terminal) -> None:
     if number is not None:
+        if parts.state.held.cut is not None:
+            raise UsageError("--undo rewrites a checkpoint, which no process has whole. Add --set train.weights=whole.")
         terminal.say(undo_act(parts, number).told())
         if parts.engine.is_main:  # at once: a kill must not bring it back
             write(folder.checkpoints, parts.state.snapshot(environment()))
@@ -218,6 +238,10 @@ def carry_out(parts: Parts, folder: RunFolder, terminal: Terminal, beside: Besid
             f"Only {parts.batches.count} images for batches of {config.train.batch_size}: each image comes more than "
             "once in every batch."
         )
+    divided = parts.state.held.cut is not None
+    if divided:
+        refuse_scattered(crew, folder.path)
+        terminal.say(LEFT_OUT)
     found = _preflight(parts, folder, terminal) if crew.is_main else None
     crew.tell(lambda: None)  # the others begin when it was passed
     trainer = Trainer(parts, folder, terminal)
@@ -225,7 +249,7 @@ def carry_out(parts: Parts, folder: RunFolder, terminal: Terminal, beside: Besid
         trainer.record.add(parts.state.counters.step, found.static)
         if found.parameters:
             trainer.record.event(parts.state.counters.step, "parameters", **found.parameters)
-    if crew.is_main:
+    if crew.is_main and not divided:
         _inspect(parts, terminal)
     try:
         with terminal.live():
@@ -279,9 +303,9 @@ def _preflight(parts: Parts, folder: RunFolder, terminal: Terminal) -> Preflight
             terminal.say(f"{finding.severity.capitalize()} {finding.code} {finding.cause}: {finding.summary}")
             terminal.say(f"  To do: {finding.fix.text}")
     if not found.findings:
-        terminal.say(
-            f"Preflight: nothing is wrong, as far as {len(RULES)} rules see ({time.monotonic() - started:.1f} s)."
-        )
+        tried = "" if parts.state.held.cut is None else " without a step"
+        seconds = time.monotonic() - started
+        terminal.say(f"Preflight: nothing is wrong, as far as {len(RULES)} rules see{tried} ({seconds:.1f} s).")
     if not found.errors or wanted == "tell":
         return found
     step = parts.state.counters.step

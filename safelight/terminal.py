@@ -182,7 +182,8 @@ def _images_in_words(parts: Parts) -> str:
 def _model_in_words(parts: Parts) -> str:
     model, diffusion = parts.state.model, parts.config.diffusion
     parameters = sum(p.numel() for p in model.parameters()) / 1e6
-    name = {"UNet2DModel": "U-Net"}.get(type(model).__name__, type(model).__name__)
+    kind = type(model).__name__.removeprefix("FSDP")
+    name = {"UNet2DModel": "U-Net"}.get(kind, kind)
     return f"{name}, {parameters:.2f} M parameters, {diffusion.prediction}, {diffusion.schedule} schedule"
 
 
@@ -195,7 +196,8 @@ def _batch_in_words(parts: Parts) -> str:
 
 def _crew_in_words(parts: Parts) -> str:
     count = parts.engine.processes
-    return f", {count} processes" if count > 1 else ""
+    divided = ", weights divided among them" * (parts.state.held.cut is not None)
+    return f", {count} processes{divided}" if count > 1 else ""
 
 
 def duration(seconds: float) -> str:

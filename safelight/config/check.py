@@ -229,6 +229,8 @@ def _bad_training(config: Config) -> Iterator[str]:
             f"train.batch_size is {train.batch_size}, which {train.shards} shards (train.shards) cannot share evenly. "
             f"Use {f'{below} or ' if below else ''}{below + train.shards}."
         )
+    if train.weights == "divided":
+        yield from _not_divided(config)
     if (config.optimizer.warmup or 0) >= train.steps:
         yield (
             f"optimizer.warmup is {config.optimizer.warmup} steps, but the whole run has {train.steps}: the learning "
@@ -236,6 +238,20 @@ def _bad_training(config: Config) -> Iterator[str]:
         )
     if config.clipping.lowest > config.clipping.highest:
         yield f"clipping.lowest is {config.clipping.lowest}, above clipping.highest, {config.clipping.highest}."
+
+
+def _not_divided(config: Config) -> Iterator[str]:
+    """A pass of divided weights takes all processes, and each sees but some rows of them."""
+    train, model, cannot = config.train, config.model, "train.weights cannot be divided"
+    if train.shards is not None:
+        yield f"{cannot} in exact mode (train.shards is {train.shards}). Leave one of the two out."
+    if train.accumulate == "auto":
+        yield f"{cannot} while train.accumulate is auto: a try that fails would leave the others waiting. Use a number."
+    if config.heal.enabled:
+        yield f"{cannot} with heal.enabled: a step that is made again takes all processes. Leave one of the two out."
+    for name in ("spectral_norm", "compile", "channels_last"):
+        if getattr(model, name):
+            yield f"{cannot} with model.{name}. Leave one of the two out."
 
 
 def _few_samples(config: Config) -> Iterator[str]:

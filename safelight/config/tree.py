@@ -197,6 +197,9 @@ class Train:
     shards: int | None = None
     """Exact mode: the batch is cut into so many parts, whose gradients are added in a fixed order, so that any number
     of processes that divides it gives the same bytes. Unset: added in the fastest order."""
+    weights: Literal["whole", "divided"] = "whole"
+    """`divided`: every process holds only its part of the weights, gradients, moments and averages, and gathers one
+    block at a time. For models that do not fit; takes more traffic between the processes."""
     timeout: float = 120.0
     """Seconds after which a process that gives no sign of life, or stays in one step, is given up by the others."""
     precision: Precision = "fp32"

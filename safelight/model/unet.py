@@ -118,6 +118,16 @@ def checkpoint_blocks(model: nn.Module) -> int:
     return len(blocks)
 
 
+def units_of(model: nn.Module) -> list[nn.Module]:
+    """What is computed as a whole, one after the other: the blocks of a U-Net, or of any other model the members of
+    its lists of modules."""
+    units = list(_blocks(model))
+    if not units:
+        lists = [child for child in model.children() if isinstance(child, nn.ModuleList | nn.Sequential)]
+        units = [member for each in lists for member in each]
+    return [unit for unit in units if any(True for _ in unit.parameters())]
+
+
 def add_spectral_norm(model: nn.Module, seed: int = 0) -> int:
     """Bound the spectral norm of every convolution and linear layer inside the blocks; returns how many.
 

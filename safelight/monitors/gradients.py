@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from safelight.monitors.modules import Parts
+from safelight.monitors.modules import Parts, Total
 from safelight.monitors.pool import Piece
 from safelight.vocabulary import (
     CLIP_KEPT,
@@ -28,8 +28,8 @@ MEMORY = 0.98  # of the two parts of the noise scale
 class GradientMonitor:
     """Works on the norms of single parameters, which the step needs anyhow."""
 
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
+    def __init__(self, parts: Parts, total: Total | None = None) -> None:
+        self._parts, self._total = parts, total
         self._names = [f"{GRADIENT_PART.name}/{name}" for name in parts.names]
         self._zero_names = [f"{GRADIENT_ZERO.name}/{name}" for name in parts.names]
         self.signal = 0.0  # squared length of the true gradient, estimated
@@ -54,13 +54,15 @@ class GradientMonitor:
         """Share of gradients that are exactly zero: reads every number, so not at every step."""
         first = gradients[0].device
         zeros = torch.stack([_zeros(gradient).to(first) for gradient in gradients]).float()
-        sizes = np.array([gradient.numel() for gradient in gradients])
+        sizes = torch.tensor([float(gradient.numel()) for gradient in gradients], dtype=torch.float64)
+        if self._total is not None:
+            zeros, sizes = self._total(torch.stack([zeros.double(), sizes.to(first)]))
 
-        def finish(counts: np.ndarray) -> dict[str, float]:
+        def finish(counts: np.ndarray, sizes: np.ndarray) -> dict[str, float]:
             shares = self._parts.total(counts) / self._parts.total(sizes)
             return dict(zip(self._zero_names, shares.tolist(), strict=True))
 
-        return Piece((zeros,), finish)
+        return Piece((zeros, sizes), finish)
 
     def look_at_noise(self, small: float, big: float, small_batch: int, big_batch: int) -> dict[str, float]:
         """The batch size at which noise and signal of the gradient are equal, from the norm over a part of the batch

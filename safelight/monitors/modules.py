@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +11,9 @@ from torch import Tensor, nn
 
 NAMED = 16  # parameters that an event about gradients which are not finite names; it counts all
 MOST = 32  # parts of a network; more are put together
+
+Total = Callable[[Tensor], Tensor]
+"""Adds numbers over all processes, where each holds but some rows of every parameter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,11 @@ def norms_of(tensors: Sequence[Tensor]) -> Tensor:
     half = kinds <= {torch.float16, torch.bfloat16}  # would be summed up, and rounded, in half precision
     norms = torch._foreach_norm(dense, 2, torch.float32) if half else torch._foreach_norm(dense)
     return torch.stack([norm.to(norms[0].device, torch.float32) for norm in norms])
+
+
+def join_norms(norms: Tensor, total: Total | None) -> Tensor:
+    """Of whole tensors, from those of the rows that each process holds; in float64, where no square overflows."""
+    return norms if total is None else total(norms.double().square()).sqrt().to(norms.dtype)
 
 
 def _without_wrapper(names: Sequence[str]) -> list[str]:

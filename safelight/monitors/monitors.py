@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from safelight.monitors.gradients import GradientMonitor
 from safelight.monitors.loss import LossMonitor
-from safelight.monitors.modules import find_parts, trained
+from safelight.monitors.modules import Total, find_parts, trained
 from safelight.monitors.pool import Piece
 from safelight.monitors.updates import UpdateMonitor
 from safelight.vocabulary import LOSS, LOSS_SCALE, REFUSED
@@ -33,13 +33,20 @@ class Small:
 class Monitors:
     """Measures; never touches. Everything stays on the device until the pool is flushed."""
 
-    def __init__(self, model: nn.Module, log_snr: np.ndarray | None) -> None:
-        """`log_snr` [timesteps]; None where the schedule is not known: the loss is then told as a whole only."""
-        named = trained(model)
+    def __init__(
+        self,
+        model: nn.Module,
+        log_snr: np.ndarray | None,
+        named: Sequence[tuple[str, nn.Parameter]] | None = None,
+        total: Total | None = None,
+    ) -> None:
+        """`log_snr` [timesteps]; None where the schedule is not known: the loss is then told as a whole only. `named`:
+        what stands for the trained parameters of the model; with `total`, rows of them."""
+        named = trained(model) if named is None else named
         self.parts = find_parts(named)
         self._loss = None if log_snr is None else LossMonitor(log_snr)
-        self._gradients = GradientMonitor(self.parts)
-        self._updates = UpdateMonitor(self.parts, [parameter for _, parameter in named])
+        self._gradients = GradientMonitor(self.parts, total)
+        self._updates = UpdateMonitor(self.parts, [parameter for _, parameter in named], total)
         self._zeros: list[Piece] = []
 
     def is_deep(self, step: int) -> bool:

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from safelight.monitors.modules import Parts, norms_of
+from safelight.monitors.modules import Parts, Total, join_norms, norms_of
 from safelight.monitors.pool import Piece
 from safelight.vocabulary import EMA_DISTANCE, UPDATE_RATIO, WEIGHT_NORM
 
@@ -18,8 +18,8 @@ TINY = float(np.finfo(np.float32).tiny)
 class UpdateMonitor:
     """Holds a copy of the weights for the length of one update."""
 
-    def __init__(self, parts: Parts, parameters: Sequence[Tensor]) -> None:
-        self._parts, self._parameters = parts, list(parameters)
+    def __init__(self, parts: Parts, parameters: Sequence[Tensor], total: Total | None = None) -> None:
+        self._parts, self._parameters, self._total = parts, list(parameters), total
         self._before: list[Tensor] | None = None
 
     @torch.no_grad()
@@ -38,6 +38,7 @@ class UpdateMonitor:
         if average is not None:
             near = [shadow.to(parameter.device) for shadow, parameter in zip(average, self._parameters, strict=True)]
             apart = norms_of(torch._foreach_sub([parameter.detach() for parameter in self._parameters], near))
+        weights, moved, apart = join_norms(torch.stack([weights, moved, apart]), self._total)
         return Piece((weights, moved, apart), self._tell if average is not None else self._tell_without_average)
 
     def _tell(self, weights: np.ndarray, moved: np.ndarray, apart: np.ndarray) -> dict[str, float]:

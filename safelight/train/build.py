@@ -26,6 +26,7 @@ from safelight.model.unet import (
     checkpoint_blocks,
     load_pipeline_unet,
     unet_from_description,
+    units_of,
 )
 from safelight.monitors.monitors import Monitors
 from safelight.train.clipping import Clipper
@@ -33,6 +34,7 @@ from safelight.train.crew import Crew
 from safelight.train.ema import Averages
 from safelight.train.engine import Engine
 from safelight.train.feed import Feed
+from safelight.train.holding import Holding, Whole
 from safelight.train.inheritance import check_inheritance
 from safelight.train.optimizer import make_optimizer
 from safelight.train.probe import Probe
@@ -111,13 +113,15 @@ def build(
     engine = Engine(config.train.device, config.train.precision, crew)
     check_shares(config, engine.processes)
     model = build_model(config) if model is None else model
-    if any(p.device != engine.device for p in model.parameters()):  # tensors of a traced step cannot be moved
+    divided = is_divided(config, engine.processes)  # then moved block by block
+    if not divided and any(p.device != engine.device for p in model.parameters()):  # what is traced cannot be moved
         model = cast(nn.Module, model.to(engine.device))
     if config.model.channels_last:
         model = cast(nn.Module, model.to(memory_format=torch.channels_last))  # pyright: ignore[reportCallIssue]
     with torch.no_grad():  # a model of the user's own may have been drawn differently by every process
         for tensor in (*model.parameters(), *model.buffers()):
             engine.crew.spread(tensor)
+    held = _divide(model, engine, say) if divided else Whole(model)
     network = cast(nn.Module, torch.compile(model)) if config.model.compile else model
     model.train()
     with with_content():
@@ -125,11 +129,12 @@ def build(
         levels = log_snr(schedule)
     state = State(
         model=model,
-        optimizer=make_optimizer(config.optimizer, model),
-        averages=Averages(config.ema, model),
+        held=held,
+        optimizer=make_optimizer(config.optimizer, model, held.named),
+        averages=Averages(config.ema, model, held.named),
         clipper=Clipper(config.clipping, engine.device),
         scale=LossScale(config.train.precision, engine.device),
-        monitors=Monitors(model, levels),
+        monitors=Monitors(model, levels, held.named, held.total),
     )
     objective = Objective(config.diffusion, schedule, engine.device)
     batches = make_batches(config, images)
@@ -146,10 +151,23 @@ def build(
         rank=engine.rank,
         processes=engine.processes,
     )
-    parameters = [p for p in model.parameters() if p.requires_grad]
-    reduction = make_reduction(parameters, engine.crew, config.train.shards)
+    parameters = [parameter for _, parameter in held.named]
+    reduction = held.reduction or make_reduction(parameters, engine.crew, config.train.shards)
     stepper = Stepper(config, engine, objective, state, network, watched=True, reduction=reduction)
     return Parts(config, engine, state, stepper, feed, probe, held_probe, batches, images)
+
+
+def is_divided(config: Config, processes: int) -> bool:
+    """Whether each process holds a part of the weights; one alone holds all of them, whatever the settings say."""
+    return config.train.weights == "divided" and processes > 1
+
+
+def _divide(model: nn.Module, engine: Engine, say: Callable[[str], None]) -> Holding:
+    from safelight.train.division import divide  # FSDP takes a second to import
+
+    if not units_of(model):
+        say("The model has no lists of modules that could be gathered one by one: every pass gathers all of it.")
+    return divide(model, engine.crew, engine.device)
 
 
 def _with_workers(config: Config, engine: Engine) -> Config:

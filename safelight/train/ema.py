@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from safelight.config.tree import Ema
+from safelight.monitors.modules import trained
 
 MAIN = "main"  # the average that samples are drawn from
 
@@ -41,9 +42,12 @@ def tracks(settings: Ema) -> list[str]:
 class Averages:
     """The main average and the snapshot profiles; a function of the step and the weights it was shown."""
 
-    def __init__(self, settings: Ema, model: nn.Module) -> None:
+    def __init__(
+        self, settings: Ema, model: nn.Module, named: Sequence[tuple[str, nn.Parameter]] | None = None
+    ) -> None:
+        """`named`: what stands for the trained parameters of the model, where that is not they themselves."""
         self.settings = settings
-        named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+        named = trained(model) if named is None else named
         self.names = [name for name, _ in named]
         self._parameters: list[Tensor] = [p for _, p in named]
         self.shadows = {track: [p.detach().float().clone() for p in self._parameters] for track in tracks(settings)}

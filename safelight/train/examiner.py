@@ -18,10 +18,12 @@ from safelight.pictures.grid import save_png
 from safelight.run import RunFolder
 from safelight.train.build import Parts
 from safelight.train.checkpoint import load
+from safelight.train.ema import MAIN
 from safelight.train.evaluation import FIRST_GUESS, Budget, Evaluator, in_words
+from safelight.train.excerpt import load_rows
 from safelight.train.outlet import Outlet
 from safelight.train.retention import place
-from safelight.train.stages import Drawn, preview_request
+from safelight.train.stages import Drawn, draw_together, preview_request
 from safelight.vocabulary import EVALUATION
 
 FORWARD = 1 / 3  # of a training step
@@ -37,6 +39,8 @@ class Examiner:
         self._evaluator = Evaluator(parts.config, parts.images, cache=cache, device=parts.engine.device)
         self._budget = Budget(parts.config, parts.state.counters.evaluation_seconds)
         self._told_short = False
+        self._crew, self._divided = parts.engine.crew, parts.state.held.cut is not None
+        self._recalled: Tensor | None = None
 
     def may_evaluate(self, trained: float, total: float) -> bool:
         """Seconds trained so far, and of the whole training. A run too short for its budget is told once."""
@@ -84,46 +88,89 @@ class Examiner:
 
     def _recall_best(self) -> float:
         """After a resume the best samples are drawn again: from the same noise, so they are the same. Seconds."""
-        begun, counters = time.perf_counter(), self._state.counters
-        if counters.best_evaluated and not self._evaluator.knows_the_best and counters.best_step is not None:
-            try:
-                samples = self._draw(counters.best_step, self._config.train.seed)
-            except CheckpointError as error:
-                self._say(f"The best checkpoint, step {counters.best_step:,}, cannot be read: the next one is. {error}")
+        begun, step = time.perf_counter(), self._forgotten_best()
+        if step is not None:
+            samples = self._recalled if self._divided else self._draw_best(step)
+            if samples is None:
                 return 0.0
             self._evaluator.keep(self._evaluator.features(samples))
         return time.perf_counter() - begun
+
+    def _forgotten_best(self) -> int | None:
+        counters = self._state.counters
+        return counters.best_step if counters.best_evaluated and not self._evaluator.knows_the_best else None
+
+    def recall(self) -> None:
+        """Before an evaluation, where weights are divided: what it compares with takes all processes to draw."""
+        step = self._crew.tell(self._forgotten_best)
+        self._recalled = None if step is None else self._draw_best(step)
+
+    def _draw_best(self, step: int) -> Tensor | None:
+        try:
+            return self._draw(step, self._config.train.seed)
+        except CheckpointError as error:
+            self._say(f"The best checkpoint, step {step:,}, cannot be read: the next one is. {error}")
+            return None
 
     def _draw(self, step: int, seed: int) -> Tensor:
         """Samples of another checkpoint, or of the weights as they are now."""
         now = step == self._state.counters.step
         weights = self._state.averages.tensors() if now else self._averaged(step)
         request = replace(preview_request(self._config, self._config.evaluate.samples), seed=seed)
-        return generate(self._state.model, self._config, request, weights=weights)
+        with self._state.held.lend(weights) as lent:
+
+            def draw(start: int, stop: int) -> Tensor:
+                return generate(self._state.model, self._config, request, weights=lent, rows=(start, stop))
+
+            return (
+                draw_together(self._crew, request.count, draw, in_step=True)
+                if self._divided
+                else draw(0, request.count)
+            )
 
     def _averaged(self, step: int) -> dict[str, Tensor]:
-        device = next(self._state.model.parameters()).device
-        loaded = load(place(self._folder.checkpoints, step))
-        return {name: tensor.to(device) for name, tensor in loaded.tensors["ema"].items()}
+        """The average of a checkpoint, or the rows of it that this process holds. What one process cannot read, none
+        has: all have to draw."""
+        path, cut = place(self._folder.checkpoints, step), self._state.held.cut
+        tensors, words = dict[str, Tensor](), None
+        try:
+            loaded = load(path) if cut is None else load_rows(path, cut, stems={"ema"})
+            tensors = loaded.tensors["ema"]
+        except CheckpointError as error:
+            words = str(error)
+        told = [words] if cut is None else self._crew.hear(words)
+        if (words := next((each for each in told if each is not None), None)) is not None:
+            raise CheckpointError(words)
+        device = self._state.averages.shadows[MAIN][0].device
+        return {name: tensor.to(device) for name, tensor in tensors.items()}
 
-    def rescore(self, trained: float, total: float) -> dict[str, Any] | None:
-        """The best checkpoint on noise it was not chosen by: the choice flatters the number it was made with."""
+    def rescored_step(self, total: float) -> int | None:
+        """The best checkpoint, if it is to be measured once more and there is time for it."""
         counters = self._state.counters
         if not counters.best_evaluated or counters.best_step is None or not self._config.checkpoint.keep_best:
             return None
         if self._folder.status().get("evaluation", {}).get("step") == counters.best_step:
             return None  # a finished run that was resumed: done before
-        if not self._budget.allows(self._config.train.steps, guess=0.0, total=total):
+        return counters.best_step if self._budget.allows(self._config.train.steps, guess=0.0, total=total) else None
+
+    def draw_fresh(self, step: int) -> Tensor:
+        """From noise that the best checkpoint was not chosen by: the choice flatters the number it was made with."""
+        return self._draw(step, key(self._config.train.seed, "rescore"))
+
+    def rescore(self, trained: float, total: float, samples: Tensor | None = None) -> dict[str, Any] | None:
+        """The best checkpoint on fresh noise; where weights are divided, on `samples` that all processes drew."""
+        step = self.rescored_step(total)
+        if step is None:
             return None
-        begun = time.perf_counter()
+        begun, counters = time.perf_counter(), self._state.counters
         self._evaluator.open(self._say)
-        samples = self._draw(counters.best_step, key(self._config.train.seed, "rescore"))
+        samples = self.draw_fresh(step) if samples is None else samples
         found = examine(self._evaluator.features(samples), self._evaluator.real)
         self._budget.book(time.perf_counter() - begun)
         share = self._budget.spent / (self._budget.spent + trained)
-        facts = {"best_step": counters.best_step, "share_of_time": share} | found.to_json()
+        facts = {"best_step": step, "share_of_time": share} | found.to_json()
         self._record.event(counters.step - 1, "rescored", **facts)
-        words = f"Best: step {counters.best_step:,}, {found.summary} on fresh noise"
+        words = f"Best: step {step:,}, {found.summary} on fresh noise"
         self._say(f"{words}. Evaluations took {share:.1%} of the time.")
-        return {"step": counters.best_step, "label": found.label, "distance": found.distance.corrected,
+        return {"step": step, "label": found.label, "distance": found.distance.corrected,
                 "error": found.distance.error, "samples": found.distance.count}  # fmt: skip

@@ -34,9 +34,9 @@ def check_tensors(stem: str, expected: Mapping[str, Tensor], loaded: Loaded) -> 
         )
 
 
-def check_moments(model: nn.Module, loaded: Loaded) -> None:
+def check_moments(named: Sequence[tuple[str, nn.Parameter]], loaded: Loaded) -> None:
     """A parameter has all moments of the optimizer or, before its first update, none."""
-    names, expected = dict(model.named_parameters()), dict[str, Tensor]()
+    names, expected = dict(named), dict[str, Tensor]()
     seen = {full.rpartition("/")[0] for full in loaded.tensors.get("optimizer", {})}
     for name in seen & names.keys():
         likes = dict.fromkeys(MOMENTS - {"step"}, names[name]) | {"step": names[name].new_zeros(()).float()}

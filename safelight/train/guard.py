@@ -35,9 +35,18 @@ class Guard:
         counters.refused_in_row += 1
         if counters.refused_in_row < self._config.train.max_refused:
             return None
-        where = find_first_nonfinite(self._stepper, view.inputs, view.step)
+        where = self._find(view, names)
         self._record.event(view.step, "stopped", first_nonfinite=where)
         return where
+
+    def _find(self, view: StepView, names: list[str]) -> str:
+        """By the step once more, unless that takes all processes: each may find its own end, and others wait."""
+        if self._stepper.state.held.cut is None:
+            return find_first_nonfinite(self._stepper, view.inputs, view.step)
+        if not names:
+            return "the loss (divided weights: where it began is not looked for)"
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        return f"the gradient of {names[0]}{more} (divided weights: where it began is not looked for)"
 
     def _is_overflow(self, view: StepView) -> bool:
         """fp16 looking for its scale: the update is refused, the scale halved, and nothing is wrong."""

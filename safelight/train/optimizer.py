@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
 from safelight.config.tree import Optimizer
+from safelight.monitors.modules import trained
 
 DECAYED = (nn.Linear, nn.Bilinear, nn.MultiheadAttention, _ConvNd)
 SHARE_OF_RUN, LONGEST_WARMUP = 0.08, 5000
+
+Named = Sequence[tuple[str, nn.Parameter]]
 
 
 def warmup_steps(settings: Optimizer, steps: int) -> int:
@@ -30,11 +34,11 @@ def learning_rate(settings: Optimizer, step: int, steps: int) -> float:
     return low + (settings.lr - low) * (1 + math.cos(math.pi * progress)) / 2
 
 
-def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, object]]:
+def parameter_groups(model: nn.Module, weight_decay: float, named: Named | None = None) -> list[dict[str, object]]:
     """Weight matrices and convolutions decay, all else does not; decided by the module that owns the tensor."""
     decayed, free = [], []
-    for name, parameter in model.named_parameters():
-        if parameter.requires_grad:
+    for name, parameter in trained(model) if named is None else named:
+        if parameter.numel():  # of divided weights a process may hold no row
             (decayed if _decays(model, name, parameter) else free).append(parameter)
     return [{"params": decayed, "weight_decay": weight_decay}, {"params": free, "weight_decay": 0.0}]
 
@@ -44,10 +48,11 @@ def _decays(model: nn.Module, name: str, parameter: nn.Parameter) -> bool:
     return parameter.dim() >= 2 and isinstance(model.get_submodule(path), DECAYED)
 
 
-def make_optimizer(settings: Optimizer, model: nn.Module) -> torch.optim.AdamW:
-    """Fused: one kernel, and it can be told on the device to leave everything as it is (see `update`)."""
+def make_optimizer(settings: Optimizer, model: nn.Module, named: Named | None = None) -> torch.optim.AdamW:
+    """Fused: one kernel, and it can be told on the device to leave everything as it is (see `update`). `named`: what
+    stands for the trained parameters of the model, where that is not they themselves."""
     return torch.optim.AdamW(
-        parameter_groups(model, settings.weight_decay),
+        parameter_groups(model, settings.weight_decay, named),
         lr=settings.lr,
         betas=(settings.beta1, settings.beta2),
         eps=settings.eps,
@@ -64,9 +69,9 @@ def prepare_update(optimizer: torch.optim.AdamW, lr: float, refused: Tensor) -> 
     optimizer.grad_scale, optimizer.found_inf = None, refused  # type: ignore[attr-defined]
 
 
-def optimizer_tensors(optimizer: torch.optim.AdamW, model: nn.Module) -> dict[str, Tensor]:
+def optimizer_tensors(optimizer: torch.optim.AdamW, named: Named) -> dict[str, Tensor]:
     """The moments and counters, by parameter name."""
-    names = {id(parameter): name for name, parameter in model.named_parameters()}  # hashing a tensor is slow
+    names = {id(parameter): name for name, parameter in named}  # hashing a tensor is slow
     return {
         f"{names[id(parameter)]}/{part}": value
         for parameter, state in optimizer.state.items()
@@ -74,8 +79,8 @@ def optimizer_tensors(optimizer: torch.optim.AdamW, model: nn.Module) -> dict[st
     }
 
 
-def load_optimizer(optimizer: torch.optim.AdamW, model: nn.Module, tensors: dict[str, Tensor]) -> None:
-    names = dict(model.named_parameters())
+def load_optimizer(optimizer: torch.optim.AdamW, named: Named, tensors: dict[str, Tensor]) -> None:
+    names = dict(named)
     optimizer.state.clear()  # a run that goes back to its start had none
     for full, value in tensors.items():
         name, _, part = full.rpartition("/")

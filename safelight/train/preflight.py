@@ -80,7 +80,7 @@ def inspect(parts: Parts, say: Callable[[str], None], *, looked_before: bool = F
 
     subject = Subject(
         state.model,
-        state.optimizer,
+        state.optimizer if state.held.cut is None else None,  # else it holds other tensors than the model
         lambda: state.averages.shadows[MAIN],
         sampler,
         None if looked_before else _images(parts),
@@ -99,6 +99,8 @@ def _images(parts: Parts) -> Tensor:
 def preflight(parts: Parts, say: Callable[[str], None]) -> Preflight:
     """State, gradients and randomness are those of before afterwards, to the last bit. Among several processes it is
     made by one alone, on its share of the batch."""
+    if parts.state.held.cut is not None:
+        return _without_steps(parts, say)
     stepper = parts.stepper
     together = stepper.crew, stepper.reduction
     if stepper.crew.count > 1:
@@ -114,9 +116,7 @@ def _preflight(parts: Parts, say: Callable[[str], None]) -> Preflight:
     gathered = Gathered()
     step = parts.state.counters.step
     inspection = inspect(parts, say)
-    static = inspection.at_start() | _guidance(parts.config) | checked(_overlap(parts))
-    if parts.config.data.balance:  # the same image may be drawn twice, and rightly
-        static = {name: value for name, value in static.items() if "duplicates" not in name}
+    static = _static(parts, inspection)
     gathered.add(step, static)
     inspection.attach()
     parts.stepper.inspection = inspection
@@ -133,6 +133,26 @@ def _preflight(parts: Parts, say: Callable[[str], None]) -> Preflight:
     found = [finding for finding in examine(case) if finding.over is None]
     fixed = {name: value for name, value in gathered.steps[step].items() if name.startswith(STATIC)}
     return Preflight(found, static | fixed, gathered.steps, names)
+
+
+def _static(parts: Parts, inspection: Inspection) -> dict[str, float]:
+    """What is known without a step."""
+    static = inspection.at_start() | _guidance(parts.config) | checked(_overlap(parts))
+    if parts.config.data.balance:  # the same image may be drawn twice, and rightly
+        static = {name: value for name, value in static.items() if "duplicates" not in name}
+    return static
+
+
+def _without_steps(parts: Parts, say: Callable[[str], None]) -> Preflight:
+    """Of divided weights, for one process: every pass of the network would take all of them."""
+    inspection, step = inspect(parts, say), parts.state.counters.step
+    try:
+        static = _static(parts, inspection)
+    finally:
+        inspection.close()
+    series = {name: ([step], [value]) for name, value in static.items()}
+    found = [finding for finding in examine(Case(Remembered(series, []), parts.config)) if finding.over is None]
+    return Preflight(found, static, {step: static}, {})
 
 
 STATIC = tuple(f"{CHECK.name}/{name}/" for name in ("network", "sampler", "checkpoint", "batch/dim", "batch/integer"))

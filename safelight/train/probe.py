@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from safelight.config import Config
 from safelight.data.batches import Batches, Views
 from safelight.data.images import Images
 from safelight.diffusion.draws import draw_noise, draw_timesteps
-from safelight.diffusion.objective import Objective
+from safelight.diffusion.objective import Noised, Objective
 from safelight.generate import WithWeights, evaluation_mode
 from safelight.keys import key
 from safelight.model.unet import predict
@@ -62,7 +62,7 @@ class Probe:
         return float(self._objective.loss(torch.zeros_like(noised.target), noised)[0].mean())
 
     def losses(self, state: State) -> tuple[float, float]:
-        """(raw, averaged)."""
+        """(raw, averaged). Where weights are divided, all processes have to ask."""
         raw, averaged = self.samples(state)
         return float(raw.mean()), float(averaged.mean())
 
@@ -70,12 +70,15 @@ class Probe:
     def samples(self, state: State) -> tuple[Tensor, Tensor]:
         """(raw, averaged), of each sample."""
         noised = self._objective.corrupt(self._inputs.x0, self._inputs.noise, self._inputs.t)
-        found = []
         with evaluation_mode(state.model):
-            for network in (state.model, WithWeights(state.model, state.averages.tensors())):
-                answer = predict(network, noised.x_t, noised.t, self._inputs.labels)
-                found.append(self._objective.loss(answer, noised)[0])
-        return found[0], found[1]
+            raw = self._losses(state.model, noised)
+            with state.held.lend(state.averages.tensors()) as weights:
+                averaged = state.model if weights is None else WithWeights(state.model, weights)
+                return raw, self._losses(averaged, noised)
+
+    def _losses(self, network: nn.Module, noised: Noised) -> Tensor:
+        answer = predict(network, noised.x_t, noised.t, self._inputs.labels)
+        return self._objective.loss(answer, noised)[0]
 
 
 def gap(trained: Tensor, held: Tensor, ids: np.ndarray) -> float | None:

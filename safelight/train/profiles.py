@@ -24,7 +24,7 @@ def snapshot_profiles(state: State, environment: dict[str, Any]) -> Snapshot:
         }
         for width in state.averages.settings.profiles
     }
-    return Snapshot(step=state.counters.step, tensors=tensors, state={}, environment=environment)
+    return Snapshot(state.counters.step, tensors, {}, environment, state.held.cut)
 
 
 def rebuild(folder: Path, *, step: int, width: float) -> dict[str, Tensor]:

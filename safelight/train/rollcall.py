@@ -23,6 +23,7 @@ class RollCall:
 
     def __init__(self, parts: Parts, speed: Speedometer) -> None:
         self._parts, self._speed, self._crew = parts, speed, parts.engine.crew
+        self._is_divided = parts.state.held.cut is not None  # then no two have the same weights to compare
         self._before = (0, 0.0, 0.0)  # step, seconds of all steps, seconds of waiting
 
     def look(self, view: StepView) -> dict[str, float]:
@@ -36,13 +37,14 @@ class RollCall:
         self._before = (view.step, self._speed.seconds, self._crew.waited)
         ids = [int(i) for micro in view.inputs for i in micro.ids]
         own = [int((seconds - waited) / max(1, steps) * NANOSECONDS), int(waited / max(1, steps) * NANOSECONDS)]
-        head = [checksum(self._parts.state.model), checksum_of(view.inputs[0].noise[:1]), *own]
+        weights = 0 if self._is_divided else checksum(self._parts.state.model)
+        head = [weights, checksum_of(view.inputs[0].noise[:1]), *own]
         rows = self._crew.gather(torch.tensor([*head, *ids], device=view.loss.device)).cpu().numpy()
         return self._tell(view.step, rows)
 
     def _tell(self, step: int, rows: np.ndarray) -> dict[str, float]:
         weights, noise, own, waited = rows[:, :4].T
-        told = {DRIFT.name: float((weights != weights[0]).sum())}
+        told = {} if self._is_divided else {DRIFT.name: float((weights != weights[0]).sum())}
         told[SAME_NOISE.name] = float(len(noise) - len(np.unique(noise)))
         if self._each_once(step):
             told[OVERLAP.name] = shared_by_processes(rows[:, 4:])

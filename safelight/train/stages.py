@@ -45,43 +45,59 @@ class Drawn:
 
     samples: Tensor
     seconds_beyond: float
+    raw: Tensor | None  # some of them from the raw weights, for the pictures of the first process
+    columns: Columns
 
 
-def draw_stage(state: State, config: Config, folder: RunFolder, crew: Crew, *, samples: int = 0) -> Drawn:
-    """The grid of this step from the averaged weights, the denoising strip, and raw against averaged weights.
-    Where more `samples` are wanted than the grid shows, it shows the first of them. Every process draws its share of
-    them, and the first one makes the pictures."""
-    step, averaged = state.counters.step, state.averages.tensors()
-    columns, count = _Columns(config), config.sample.count
+def draw_stage(state: State, config: Config, crew: Crew, *, samples: int = 0) -> Drawn:
+    """Images of this step from the averaged weights and some from the raw ones. Where more `samples` are wanted than
+    the grid shows, it shows the first of them. Every process draws its share of them."""
+    columns, count = Columns(config), config.sample.count
     request = preview_request(config, max(count, samples))
-    begun = time.perf_counter()
+    compared = preview_request(config, min(COMPARED, count))
+    begun, together = time.perf_counter(), state.held.cut is not None
 
-    def draw(start: int, stop: int) -> Tensor:
-        see = columns.see if crew.is_main else None
-        return generate(state.model, config, request, weights=averaged, on_step=see, rows=(start, stop))
+    with state.held.lend(state.averages.tensors()) as averaged:
 
-    drawn = draw_together(crew, request.count, draw)
+        def draw(start: int, stop: int) -> Tensor:
+            see = columns.see if crew.is_main else None
+            return generate(state.model, config, request, weights=averaged, on_step=see, rows=(start, stop))
+
+        drawn = draw_together(crew, request.count, draw, in_step=together)
     seconds = (time.perf_counter() - begun) * (1 - count / len(drawn))
-    if not crew.is_main:
-        return Drawn(drawn, seconds)
-    images = drawn[:count]
-    raw = generate(state.model, config, preview_request(config, min(COMPARED, count)))
+    raw = None
+    if together:
+        raw = draw_together(
+            crew, compared.count, lambda a, b: generate(state.model, config, compared, rows=(a, b)), in_step=True
+        )
+    elif crew.is_main:
+        raw = generate(state.model, config, compared)
+    return Drawn(drawn, seconds, raw, columns)
+
+
+def paint_stage(drawn: Drawn, config: Config, folder: RunFolder, step: int) -> None:
+    """The grid of this step, the denoising strip, and raw against averaged weights."""
+    images, raw = drawn.samples[: config.sample.count], drawn.raw
+    assert raw is not None, "only the first process has all that pictures are made of"
     save_png(grid(to_uint8(images), columns=columns_for(config)), folder.picture(step))
     save_png(
         side_by_side(to_uint8(raw), to_uint8(images[: len(raw)]), labels=("raw weights", "averaged weights")),
         folder.picture(step, "raw_and_averaged"),
     )
-    frames, captions = columns.finish(images)
+    frames, captions = drawn.columns.finish(images)
     save_png(strip(frames, captions=captions), folder.picture(step, "denoising"))
-    return Drawn(drawn, seconds)
 
 
-def draw_together(crew: Crew, count: int, draw: Callable[[int, int], Tensor]) -> Tensor:
-    """Images `start` to `stop` by each process, and all of them on every one; where one process fails, all do."""
+def draw_together(crew: Crew, count: int, draw: Callable[[int, int], Tensor], *, in_step: bool = False) -> Tensor:
+    """Images `start` to `stop` by each process, and all of them on every one; where one process fails, all do.
+    `in_step`: every pass takes all processes, so that each draws as many; those too many are dropped."""
     if crew.count == 1:
         return draw(0, count)
     share = -(-count // crew.count)
-    start, stop = min(count, crew.rank * share), min(count, (crew.rank + 1) * share)
+    start, stop = crew.rank * share, (crew.rank + 1) * share
+    if in_step:
+        return crew.gather_host(draw(start, stop)).flatten(0, 1)[:count]
+    start, stop = min(count, start), min(count, stop)
     mine: Tensor | None = None
     failed = None
     try:
@@ -98,7 +114,7 @@ def draw_together(crew: Crew, count: int, draw: Callable[[int, int], Tensor]) ->
     return crew.gather_host(padded).flatten(0, 1)[:count]
 
 
-class _Columns:
+class Columns:
     """Keeps a few images of the first batch at evenly spread timesteps while it is sampled."""
 
     def __init__(self, config: Config) -> None:
@@ -110,6 +126,8 @@ class _Columns:
         self._captions: list[str] = []
 
     def see(self, t: int, x: Tensor) -> None:
+        if not self._seen:
+            self._images = min(self._images, len(x))  # of many processes each draws but a few
         if self._seen in self._wanted:  # later batches count on past the last wanted step
             self._frames.append(self._coloured(x.clamp(-1, 1)))
             self._captions.append(f"t = {t}")

@@ -15,6 +15,7 @@ from safelight.train.checkpoint import Loaded, Snapshot
 from safelight.train.clipping import Clipper
 from safelight.train.ema import MAIN, Averages
 from safelight.train.fitness import check_moments, check_numbers, check_scalars, check_tensors
+from safelight.train.holding import Holding
 from safelight.train.optimizer import load_optimizer, optimizer_tensors
 from safelight.train.scaling import LossScale
 
@@ -40,6 +41,7 @@ class State:
     """The live objects of a run."""
 
     model: nn.Module
+    held: Holding  # of its weights, by this process
     optimizer: torch.optim.AdamW
     averages: Averages
     clipper: Clipper
@@ -52,9 +54,9 @@ class State:
     def snapshot(self, environment: dict[str, Any]) -> Snapshot:
         """A clone of everything in host memory: the one pause that a checkpoint costs the training."""
         tensors = {
-            "model": self.model.state_dict(),
+            "model": self.held.tensors(),
             "ema": self.averages.tensors(),
-            "optimizer": optimizer_tensors(self.optimizer, self.model),
+            "optimizer": optimizer_tensors(self.optimizer, self.held.named),
             "monitors": self.monitors.state(),
         }
         if profiles := self._profiles():
@@ -70,6 +72,7 @@ class State:
             tensors={stem: _cloned(group) for stem, group in tensors.items()},
             state=counters | scalars | {"journal": self.journal.to_json(), "watch": self.watch.to_json()},
             environment=environment,
+            cut=self.held.cut,
         )
 
     def _profiles(self) -> dict[str, Tensor]:
@@ -82,9 +85,9 @@ class State:
 
     def check(self, loaded: Loaded) -> None:
         """Refuses a checkpoint that does not fit, before anything is touched: half a restore is worse than none."""
-        check_tensors("model", self.model.state_dict(), loaded)
+        check_tensors("model", self.held.tensors(), loaded)
         check_tensors("ema", self.averages.tensors(), loaded)
-        check_moments(self.model, loaded)
+        check_moments(self.held.named, loaded)
         if profiles := self._profiles():
             check_tensors("profiles", profiles, loaded)
         if "monitors" in loaded.tensors:  # runs of before there were any have none
@@ -98,14 +101,14 @@ class State:
     def restore(self, loaded: Loaded) -> None:
         """The exact inverse of `snapshot`."""
         self.check(loaded)
-        self.model.load_state_dict(loaded.tensors["model"])
+        self.held.load(loaded.tensors["model"])
         self.averages.load(MAIN, loaded.tensors["ema"])
         for track in self.averages.shadows:
             if track != MAIN:
                 prefix = f"{track}/"
                 group = loaded.tensors.get("profiles", {})
                 self.averages.load(track, {k.removeprefix(prefix): v for k, v in group.items() if k.startswith(prefix)})
-        load_optimizer(self.optimizer, self.model, loaded.tensors["optimizer"])
+        load_optimizer(self.optimizer, self.held.named, loaded.tensors["optimizer"])
         self.monitors.restore(loaded.tensors.get("monitors", {}))
         self.clipper.running.fill_(loaded.state["clip_running"])
         if self.scale.active:  # a run that left fp16 may go back to where it had a scale

@@ -13,6 +13,7 @@ from safelight.config import Config
 from safelight.diffusion.objective import Noised, Objective
 from safelight.keys import key
 from safelight.model.unet import predict
+from safelight.monitors.modules import join_norms
 from safelight.monitors.monitors import Small
 from safelight.monitors.pool import Piece
 from safelight.probes.inspection import Inspection
@@ -68,7 +69,7 @@ class Stepper:
         self.config, self.engine, self.objective = config, engine, objective
         self.monitors = state.monitors if watched else None
         self.state, self.network = state, network  # network: the model, or the model compiled or wrapped
-        self._parameters = [p for p in state.model.parameters() if p.requires_grad]
+        self._parameters = [parameter for _, parameter in state.held.named]
         self.optimizer_settings = config.optimizer  # healing may lower the learning rate
         self.judge: Judge | None = None
         self.inspection: Inspection | None = None
@@ -86,7 +87,7 @@ class Stepper:
         gradients = [p.grad if p.grad is not None else torch.zeros_like(p) for p in self._parameters]
         state = self.state
         state.scale.unscale(gradients)
-        norms = torch.stack(torch._foreach_norm(gradients))
+        norms = join_norms(torch.stack(torch._foreach_norm(gradients)), state.held.total)
         norm = torch.linalg.vector_norm(norms)
 
         # Refused on all processes together, before anything is touched: weights, moments, counters stay clean. All of
@@ -162,7 +163,7 @@ class Stepper:
     def _small(self, micro: Inputs) -> Small | None:
         """The gradient after the first of several micro-batches, on the scale of a mean over it."""
         batch, whole = len(micro.x0), self.config.train.batch_size
-        if batch == whole:
+        if batch == whole or self.state.held.cut is not None:  # divided, it was added over the processes already
             return None
         gradients = [p.grad for p in self._parameters if p.grad is not None]
         return Small(global_norm(gradients) * (whole / batch) / self.state.scale.scale, batch, whole)

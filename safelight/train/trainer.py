@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from signal import Signals
 from typing import Any, NoReturn, Protocol
 
@@ -39,13 +40,14 @@ from safelight.train.outlet import Outlet
 from safelight.train.physician import Physician
 from safelight.train.probe import gap
 from safelight.train.profiles import snapshot_profiles
+from safelight.train.relay import FirstWriter, PartWriter, Relay
 from safelight.train.restarts import note_failure
 from safelight.train.retention import KEEP_ALL
 from safelight.train.rollback import find_good, give_up_future
 from safelight.train.rollcall import RollCall
 from safelight.train.speed import Speedometer
 from safelight.train.spreading import load_once
-from safelight.train.stages import BESIDE, Drawn, attempt, draw_stage, draw_timelapse, stage_steps
+from safelight.train.stages import BESIDE, Drawn, attempt, draw_stage, draw_timelapse, paint_stage, stage_steps
 from safelight.train.state import Counters
 from safelight.train.step import StepView
 from safelight.vocabulary import (
@@ -101,11 +103,10 @@ class Trainer:
         self.parts, self.folder, self.screen = parts, folder, screen
         self.config, self.state = parts.config, parts.state
         self.crew, self.is_main = parts.engine.crew, parts.engine.is_main
+        self._divided = parts.state.held.cut is not None  # a pass of the network takes all processes
         keep = self.config.checkpoint
-        self.writer = self.profile_writer = NoWriter()
-        if self.is_main:
-            self.writer = Writer(folder.checkpoints, last=keep.keep_last, every=keep.keep_every, say=screen.say)
-            self.profile_writer = Writer(folder.snapshots, last=KEEP_ALL, every=0, say=screen.say)
+        self.writer = self._make_writer(folder.checkpoints, last=keep.keep_last, every=keep.keep_every)
+        self.profile_writer = self._make_writer(folder.snapshots, last=KEEP_ALL, every=0)
         self.record = Outlet(*self._open_record(self.state.counters.step))
         if self.state.counters.step == 0 and self.is_main:
             found = summary(parts.images, self.config.data)
@@ -128,6 +129,14 @@ class Trainer:
         self._is_whole = True  # whether the state is that after a whole number of steps
         self._saved = 0  # the step that was handed to the writer last
         self._beat = 0.0
+
+    def _make_writer(self, folder: Path, *, last: int, every: int) -> Writer:
+        if self._divided:
+            relay = Relay(self.crew, folder.name)
+            if not self.is_main:
+                return PartWriter(folder, relay)
+            return FirstWriter(folder, relay, last=last, every=every, say=self.screen.say)
+        return Writer(folder, last=last, every=every, say=self.screen.say) if self.is_main else NoWriter()
 
     def _draw_contact_sheet(self, found: dict[str, Any]) -> None:
         path = self.folder.samples / "contact_sheet.png"
@@ -181,8 +190,8 @@ class Trainer:
                 pass
         except Spent as spent:
             self._stop(spent.reason, spent.stopped(self.config.heal.budget, self.state.journal.acts))
+        self._rescore()
         if self.is_main:
-            attempt("The final evaluation", self._rescore, self.screen.say)
             self._physician.visit(self.state.counters.step, at_last=True)
         self.folder.report(status="finished", step=self.state.counters.step)
 
@@ -346,7 +355,17 @@ class Trainer:
     def _draw(self, evaluating: bool) -> None:
         """Samples by all processes, pictures and evaluation by the first; the others wait for its word."""
         drawn: list[Drawn] = []
-        attempt("The picture", lambda: drawn.append(self._draw_and_tell(evaluating)), self.screen.say)
+        samples = self.config.evaluate.samples if evaluating else 0
+
+        def draw() -> None:
+            drawn.append(draw_stage(self.state, self.config, self.crew, samples=samples))
+
+        if self._divided:
+            draw()  # where it fails on one process the others wait inside a pass: only its end can wake them
+        else:
+            attempt("The picture", draw, self.screen.say)
+        if drawn and self.is_main:
+            attempt("The picture", lambda: self._paint(drawn[0]), self.screen.say)
 
         def evaluate() -> None:
             trained = self._seconds()[0]
@@ -354,33 +373,45 @@ class Trainer:
 
         if self.crew.tell(lambda: bool(drawn)) and evaluating:
             self._drain()  # a run that must stop stops here, and not inside what may fail
+            if self._divided:
+                self._examiner.recall()
             self.crew.tell(evaluate)
             if self.state.counters.step < self.config.train.steps:  # the best may be this one: it must be on disk
                 self.writer.wait()
                 self._save(wait=False)
 
     def _rescore(self) -> None:
-        found = self._examiner.rescore(*self._seconds())
-        if found is not None:
-            self.folder.report(evaluation=found)
+        trained, total = self._seconds()
+        samples, failed = None, None
+        if self._divided and (step := self.crew.tell(lambda: self._examiner.rescored_step(total))) is not None:
+            try:
+                samples = self._examiner.draw_fresh(step)
+            except CheckpointError as error:  # of which all processes know
+                failed = error
+
+        def rescore() -> None:
+            if failed is not None:
+                raise failed
+            found = self._examiner.rescore(trained, total, samples)
+            if found is not None:
+                self.folder.report(evaluation=found)
+
+        if self.is_main:
+            attempt("The final evaluation", rescore, self.screen.say)
 
     def _seconds(self) -> tuple[float, float]:
         """(trained so far, of the whole training at the present speed)."""
         so_far = self._seconds_before + self._speed.seconds
         return so_far, so_far + (self.config.train.steps - self.state.counters.step) * self._speed.seconds_per_step
 
-    def _draw_and_tell(self, evaluating: bool) -> Drawn:
-        step, config = self.state.counters.step, self.config
-        samples = config.evaluate.samples if evaluating else 0
-        drawn = draw_stage(self.state, config, self.folder, self.crew, samples=samples)
-        if not self.is_main:
-            return drawn
+    def _paint(self, drawn: Drawn) -> None:
+        step = self.state.counters.step
+        paint_stage(drawn, self.config, self.folder, step)
         self.record.picture(step, "samples", self.folder.picture(step))
         for kind in BESIDE:
             self.record.picture(step, kind, self.folder.picture(step, kind))
-        if self.record.has_loggers:
+        if self.record.has_loggers and not self._divided:  # of weights that this process has only in part
             attempt("A histogram", self._send_histograms, self.screen.say)
-        return drawn
 
     def _send_histograms(self) -> None:
         weights = [parameter for _, parameter in trained(self.state.model)]
@@ -388,9 +419,13 @@ class Trainer:
         self.record.histograms(self.state.counters.step, {f"weight/{name}": each for name, each in found.items()})
 
     def _keep_profiles(self) -> None:
-        if not self.is_main:
+        if not self.is_main and not self._divided:
             return
-        if self.state.counters.step in steps_on_disk(self.folder.snapshots):
+
+        def is_kept() -> bool:
+            return self.state.counters.step in steps_on_disk(self.folder.snapshots)
+
+        if self.crew.tell(is_kept) if self._divided else is_kept():
             return  # written before a kill, with the same bytes
         self.profile_writer.wait()
         self.profile_writer.submit(snapshot_profiles(self.state, environment()), None)
@@ -404,10 +439,10 @@ class Trainer:
         elif self.crew.tell(lambda: self.writer.busy):
             self.record.event(counters.step, "checkpoint_skipped", reason="the one before is still being written")
             return
-        known = self.crew.tell(self._weigh)
+        known = self.crew.tell(self._weigh, all_act=self._divided)
         for name, value in known.items():
             setattr(counters, name, value)
-        if self.is_main:
+        if self.is_main or self._divided:
             self._submit()
         self._saved = counters.step
         if wait:
@@ -420,12 +455,14 @@ class Trainer:
         self.writer.submit(self.state.snapshot(environment()), best, safe)
 
     def _save_alone(self, lost: ProcessLost) -> None:
-        """Another process is gone. What this one has is the state after the last whole step, on which all agreed."""
+        """Another process is gone. What this one has is the state after the last whole step, on which all agreed; of
+        divided weights the part of the lost one is missing, and the last checkpoint has to do."""
         refused = any(bool(reading[REFUSED.name]) for reading in self._pool.flush())  # not judged yet, so not counted
         self.parts.stepper.put_back()
         if self.is_main:
             step = self.state.counters.step
-            if self._is_whole and not refused and step not in steps_on_disk(self.folder.checkpoints):
+            unsaved = step not in steps_on_disk(self.folder.checkpoints)
+            if unsaved and self._is_whole and not refused and not self._divided:
                 self.writer.wait()
                 self._weigh()
                 self._submit()

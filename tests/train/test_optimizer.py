@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrizations import spectral_norm
 
 from safelight.config.tree import Optimizer
+from safelight.monitors.modules import trained
 from safelight.train.optimizer import (
     learning_rate,
     load_optimizer,
@@ -159,7 +160,7 @@ def test_unset_warmup_is_a_share_of_the_run(steps: int, expected: int) -> None:
 
 
 def everything(model: nn.Module, optimizer: torch.optim.AdamW) -> dict[str, bytes]:
-    tensors = dict(model.state_dict()) | optimizer_tensors(optimizer, model)
+    tensors = dict(model.state_dict()) | optimizer_tensors(optimizer, trained(model))
     return {name: value.detach().numpy().tobytes() for name, value in tensors.items()}
 
 
@@ -241,12 +242,14 @@ def test_state_by_name_goes_round() -> None:
     for step in range(3):
         put_gradients(model, step)
         update(optimizer, 1e-3, GO)
-    kept: dict[str, Tensor] = {name: value.clone() for name, value in optimizer_tensors(optimizer, model).items()}
+    kept: dict[str, Tensor] = {
+        name: value.clone() for name, value in optimizer_tensors(optimizer, trained(model)).items()
+    }
     assert {name.rpartition("/")[2] for name in kept} == {"step", "exp_avg", "exp_avg_sq"}
     assert len(kept) == 3 * len(list(model.parameters()))
     twin, other = small()
     twin.load_state_dict(model.state_dict())
-    load_optimizer(other, twin, kept)
+    load_optimizer(other, trained(twin), kept)
     for each, its in ((model, optimizer), (twin, other)):
         put_gradients(each, 7)
         update(its, 1e-3, GO)
