@@ -61,6 +61,7 @@ bench: $(VENV)/ready-dev
 	$(BIN)/python -m bench.evaluate
 	$(BIN)/python -m bench.calibration
 	$(BIN)/python -m bench.scale
+	$(BIN)/python -m bench.divided
 	$(BIN)/python -m bench.peers
 
 gauntlet: $(VENV)/ready-dev
