@@ -16,12 +16,14 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.distributed_c10d import _set_pg_timeout  # torch has no public name for it
 
 from safelight.config.tree import Train
 from safelight.errors import FollowedError, Interrupted, ProcessLost, SafelightError, Stopped, UsageError
 from safelight.train.pulse import Pulse
 
 LONGEST_WAIT = timedelta(hours=2)  # for a process that lives and is busy on its own: an evaluation, a slow disk
+MEETING = 10  # times train.timeout that processes look for each other: one may start later than another
 GLANCE = timedelta(seconds=1)  # between two looks at the others while waiting
 
 T = TypeVar("T")
@@ -96,13 +98,20 @@ class Crew:
             return act()
         self._turns += 1
         turn = f"turn-{self._turns}-{os.environ.get('GROUP_RANK', '0')}"
-        while self.local_rank and not self._pulse.knows(turn):
+        while self.local_rank and not self._knows(turn):
             self._refuse_lost()
             time.sleep(0.02)
         found = act()
         if not self.local_rank:
             self._pulse.note(turn)
         return found
+
+    def _knows(self, turn: str) -> bool:
+        assert self._pulse is not None
+        try:
+            return self._pulse.knows(turn)
+        except RuntimeError as error:  # the store went with the process that kept it
+            raise self._lost(error) from error
 
     # --- between them ---------------------------------------------------------------------------------------------
 
@@ -242,13 +251,14 @@ def join(settings: Train) -> Crew:
 
     cpu = settings.device == "cpu" or not torch.cuda.is_available()
     try:
-        state = PartialState(cpu=cpu, timeout=LONGEST_WAIT)
-    except (RuntimeError, ValueError) as error:  # an address that does not answer, a variable that is missing
+        state = PartialState(cpu=cpu, timeout=timedelta(seconds=MEETING * settings.timeout))
+        _set_pg_timeout(LONGEST_WAIT)  # from now on: who has come is watched, and may be busy
+        token = torch.tensor([secrets.randbits(62)], device=state.device)
+        dist.broadcast(token, 0)  # tells this crew from one before it on the same store
+        pulse = Pulse(state.process_index, state.num_processes, str(int(token)), patience=settings.timeout)
+    except (RuntimeError, ValueError) as error:  # an address that does not answer, a variable or a process missing
         raise UsageError(
             f"The processes could not find each other: {str(error).splitlines()[0]} MASTER_ADDR, MASTER_PORT, RANK and "
             "WORLD_SIZE must be set and true for every process; torchrun and accelerate launch do that."
         ) from error
-    token = torch.tensor([secrets.randbits(62)], device=state.device)
-    dist.broadcast(token, 0)  # tells this crew from one before it on the same store
-    pulse = Pulse(state.process_index, state.num_processes, str(int(token)), patience=settings.timeout)
     return Crew(state.process_index, state.num_processes, state.local_process_index, pulse)

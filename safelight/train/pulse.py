@@ -36,18 +36,26 @@ class Pulse:
         address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
         # A client of its own: that of the process group may be waiting for something.
         client = dist.TCPStore(address, port, is_master=False, wait_for_workers=False, timeout=timedelta(seconds=30))
-        self._store = dist.PrefixStore(f"safelight/{token}", client)
+        self._store: Any = dist.PrefixStore(f"safelight/{token}", client)
         self._lock = threading.Lock()
         self._seen: dict[int, tuple[bytes, float, bytes, float]] = {}
-        self._ended, self._beats = threading.Event(), 0
+        self._ended, self._beats, self._answers = threading.Event(), 0, 0
         self._store.set(f"beat/{rank}", "0 0 0")
         if rank == 0:
             self._store.set("lost", "")
             self._store.set("words", "")
-        self.arrive("start")
-        while not self.have_arrived("start"):
+        self._meet(time.monotonic() + patience)
+        for act, name in ((self._run, "safelight-pulse"), (self._await_answers, "safelight-answers")):
+            threading.Thread(target=act, name=name, daemon=True).start()
+
+    def _meet(self, until: float) -> None:
+        here = [f"here/{rank}" for rank in range(self.count)]
+        self.note(here[self.rank])
+        while not self._store.check(here):
+            if time.monotonic() > until:
+                gone = next((rank for rank, each in enumerate(here) if not self.knows(each)), 0)
+                raise ProcessLost(f"Process {gone} is gone: it did not come.")
             time.sleep(0.01)
-        threading.Thread(target=self._run, name="safelight-pulse", daemon=True).start()
 
     # --- words and meeting points ---------------------------------------------------------------------------------
 
@@ -101,7 +109,7 @@ class Pulse:
                     return f"Process {words['rank']} ended: {words['words']}"
                 self._look_for_silence(SETTLING)
             except RuntimeError:
-                self._lose(0, "its store of signs of life does not answer")
+                self._lose_store()
             time.sleep(EVERY / 5)
         return self.lost
 
@@ -147,13 +155,24 @@ class Pulse:
             try:
                 self._beat()
                 self._look()
+                self._answers += 1
             except RuntimeError:
                 if self._ended.is_set():
                     return
-                self._lose(0, "its store of signs of life does not answer")
+                self._lose_store()
             if self.lost is not None:
                 self._end_unless_noticed()
                 return
+
+    def _await_answers(self) -> None:
+        """A thread of its own: where whoever keeps the store is stopped, a question to it may never return, whatever
+        time it was given (TCPStore asks once more, to take it back, and waits for that)."""
+        seen, silent = 0, 0.0  # not by the clock: this process may have been stopped itself
+        while not self._ended.wait(EVERY) and self.lost is None:
+            silent, seen = silent + EVERY if self._answers == seen else 0.0, self._answers
+            if silent > self._patience:
+                self._lose_store()
+                self._end_unless_noticed()
 
     def _beat(self) -> None:
         self._beats += 1
@@ -197,6 +216,11 @@ class Pulse:
             seconds, rank, how = max(silent)
             self._lose(rank, how.format(seconds))
 
+    def _lose_store(self) -> None:
+        """Nobody waits for an answer a second time, nor for the thread that waits for one."""
+        self._store, self._lock = _Silence(), threading.Lock()
+        self._lose(0, "its store of signs of life does not answer")
+
     def _lose(self, rank: int, how: str) -> None:
         if self.lost is None:
             self.lost_rank, self.lost = rank, f"Process {rank} is gone: {how}."
@@ -216,3 +240,10 @@ class Pulse:
         if self.leave_words(error) is None:
             print(f"Error: {error}", file=sys.stderr, flush=True)
         os._exit(error.exit_code)  # every file on disk is whole at every moment
+
+
+class _Silence:
+    """In the place of a store that does not answer."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError("the store of signs of life does not answer")

@@ -32,6 +32,7 @@ from safelight.train.build import Parts, build, check_shares, fit_to_data
 from safelight.train.checkpoint import steps
 from safelight.train.crew import Crew, join
 from safelight.train.feed import Feed
+from safelight.train.pulse import Pulse
 from safelight.train.reduction import Alone
 from safelight.train.restarts import is_restart, note_failure, refuse_hopeless
 from safelight.train.rollcall import RollCall
@@ -319,6 +320,17 @@ def test_process_that_hangs_is_given_up(how: str, words: str, tmp_path: Path) ->
     assert max(steps(run / "checkpoints")) == 6
 
 
+def test_first_process_that_stops_with_the_signs_of_life_is_given_up(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    started = start(2, run, at(6, 0, HANGS["stopped"]), train__timeout=1)
+    while os.waitid(os.P_PID, started.pids[1], os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
+        time.sleep(0.02)
+        assert time.monotonic() - started.begun < 60
+    started.kill(0)
+    assert started.codes() == [-9, 75]
+    assert "Process 0 is gone" in started.said(1)
+
+
 def test_signal_to_one_process_stops_all_at_the_same_step(whole: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     started = start(3, run, at(5, 2, lambda: os.kill(os.getpid(), signal.SIGTERM)))
@@ -422,3 +434,55 @@ def test_alone_nothing_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     assert crew.gather(torch.ones(2)).shape == (1, 2)
     parts = parts_of(**SIZE)
     assert isinstance(parts.stepper.reduction, Alone)
+
+
+# --- before the first step ----------------------------------------------------------------------------------------
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def dying(moment: str) -> Callable[[int], None]:
+    """Joins and takes turns; one of the processes dies at this moment."""
+
+    def act(rank: int) -> None:
+        if moment == "before it came" and rank == 1:
+            die()
+        if moment == "before it was heard" and rank == 1:
+            Pulse._meet = lambda self, until: die()  # only in the fork
+        with join(tiny(train__timeout=0.5).train) as crew:
+            crew.first_on_machine(lambda: die() if moment == "at its turn" and rank == 0 else None)
+
+    return act
+
+
+@pytest.mark.parametrize(
+    ("moment", "codes", "words"),
+    [
+        ("before it came", [{2}, {-9}, {2}], "could not find each other"),
+        ("before it was heard", [{75}, {-9}, {2, 75}], "Process 1 is gone: it did not come"),
+        ("at its turn", [{-9}, {75}, {75}], "Process 0 is gone"),
+    ],
+)
+def test_process_that_dies_early_is_not_waited_for(moment: str, codes: list[set[int]], words: str, tmp_path: Path,
+                                                   monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
+    monkeypatch.setattr(crew_module, "MEETING", 2)
+    ended = Launch(3, dying(moment), tmp_path)
+    found = ended.codes()
+    assert [code in expected for code, expected in zip(found, codes, strict=True)] == [True] * 3, found
+    for rank in range(3):
+        assert "Traceback" not in ended.said(rank)
+    assert words in "".join(ended.said(rank) for rank in range(3))
+
+
+def test_who_has_come_may_take_longer_than_a_meeting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The negative control of the above: it is the meeting that may not take long, not what follows."""
+    monkeypatch.setattr(crew_module, "MEETING", 0.01)  # of 120 s
+
+    def act(rank: int) -> None:
+        with join(tiny().train) as crew:
+            time.sleep(2 * rank)
+            assert crew.gather(torch.ones(1)).sum() == 2
+
+    launch(2, tmp_path, act)
