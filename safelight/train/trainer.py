@@ -183,6 +183,7 @@ class Trainer:
         self.folder.report(status="training", step=counters.step, steps=self.config.train.steps)
         if counters.step in self._snapshots:
             self._keep_profiles()  # a kill may have come between the checkpoint and the snapshot of one step
+        self._draw_missed()
         if self._healer.enabled and counters.step == 0:
             self._save_start()
         try:
@@ -351,6 +352,12 @@ class Trainer:
 
     def _may_evaluate(self) -> bool:
         return self.crew.tell(lambda: self._examiner.may_evaluate(*self._seconds()))
+
+    def _draw_missed(self) -> None:
+        """Another process may have been lost while all drew: the step was saved without its picture."""
+        step = self.state.counters.step
+        if step in self._stages | self._evaluations and self.crew.tell(lambda: not self.folder.picture(step).is_file()):
+            self._draw(step in self._evaluations and self._may_evaluate())
 
     def _draw(self, evaluating: bool) -> None:
         """Samples by all processes, pictures and evaluation by the first; the others wait for its word."""

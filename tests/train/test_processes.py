@@ -28,6 +28,7 @@ from safelight.errors import Stopped, UsageError
 from safelight.record.store import read_signal
 from safelight.run import RunFolder
 from safelight.train import crew as crew_module
+from safelight.train import trainer as trainer_module
 from safelight.train.build import Parts, build, check_shares, fit_to_data
 from safelight.train.checkpoint import steps
 from safelight.train.crew import Crew, join
@@ -329,6 +330,20 @@ def test_first_process_that_stops_with_the_signs_of_life_is_given_up(tmp_path: P
     started.kill(0)
     assert started.codes() == [-9, 75]
     assert "Process 0 is gone" in started.said(1)
+
+
+def test_picture_that_a_lost_process_prevented_is_drawn_after_the_restart(tmp_path: Path) -> None:
+    run, picture = tmp_path / "run", tmp_path / "run" / "samples" / "step_00000006.png"
+
+    def die_drawing(rank: int) -> None:
+        if rank == 1:
+            trainer_module.draw_stage = lambda *_, **__: die()  # type: ignore[assignment]  # only in the fork
+
+    assert start(2, run, die_drawing, sample__every=6).codes() == [75, -9]
+    assert max(steps(run / "checkpoints")) == 6
+    assert not picture.exists()
+    assert start(2, run, resume=True).codes() == [0, 0]
+    assert picture.is_file()
 
 
 def test_signal_to_one_process_stops_all_at_the_same_step(whole: Path, tmp_path: Path) -> None:
