@@ -102,7 +102,9 @@ class Pulse:
     def find_lost(self) -> str | None:
         """In words, who is gone; a connection breaks before a heart is known to have stopped, so wait a little."""
         self._noticed = True
-        until = time.monotonic() + SETTLING + 2 * EVERY
+        with contextlib.suppress(RuntimeError):
+            self.note("broken")  # the first process looks more closely then, whatever it is busy with
+        until = time.monotonic() + SETTLING + (2 if self.rank == 0 else 8) * EVERY
         while self.lost is None and time.monotonic() < until:
             try:
                 if (words := self._first_words()) is not None:
@@ -183,7 +185,7 @@ class Pulse:
         if (words := self._first_words()) is not None and words["rank"] != self.rank:
             self.lost, self.lost_rank = f"Process {words['rank']} ended: {words['words']}", words["rank"]
             return
-        self._look_for_silence(self._patience)
+        self._look_for_silence(SETTLING if self.rank == 0 and self.knows("broken") else self._patience)
 
     def _first_words(self) -> dict[str, Any] | None:
         with self._lock:

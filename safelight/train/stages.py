@@ -129,6 +129,7 @@ class Columns:
         if not self._seen:
             self._images = min(self._images, len(x))  # of many processes each draws but a few
         if self._seen in self._wanted:  # later batches count on past the last wanted step
+            self._images = min(self._images, len(x))  # of several processes the first draws only its share
             self._frames.append(self._coloured(x.clamp(-1, 1)))
             self._captions.append(f"t = {t}")
         self._seen += 1

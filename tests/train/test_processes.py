@@ -332,6 +332,28 @@ def test_first_process_that_stops_with_the_signs_of_life_is_given_up(tmp_path: P
     assert "Process 0 is gone" in started.said(1)
 
 
+def test_lost_process_is_named_while_the_first_is_busy(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+
+    def part_ways(rank: int) -> None:
+        draw = trainer_module.draw_stage
+
+        def drawing(*given: Any, **named: Any) -> Any:
+            drawn = draw(*given, **named)
+            if rank == 0:
+                time.sleep(3)  # alone with its pictures
+            elif rank == 2:
+                die()
+            return drawn
+
+        trainer_module.draw_stage = drawing  # only in the fork
+
+    started = start(3, run, part_ways, sample__every=6, sample__count=2)
+    assert started.codes() == [75, 75, -9]
+    assert "Process 2 is gone" in started.said(0) + started.said(1)
+    assert (run / "samples" / "denoising_00000006.png").is_file()  # of two images, of which the first process drew one
+
+
 def test_picture_that_a_lost_process_prevented_is_drawn_after_the_restart(tmp_path: Path) -> None:
     run, picture = tmp_path / "run", tmp_path / "run" / "samples" / "step_00000006.png"
 
