@@ -13,13 +13,15 @@ from PIL import Image
 
 from safelight.config import Config
 from safelight.config.resolve import resolve
+from safelight.record.store import read_signal
 from safelight.run import RunFolder
-from torture.sitting import Marks, finish, start
+from torture.marks import Marks
+from torture.sitting import finish, start
 
 STEPS, EVERY = 40, 4
 IMAGES, SIDE = 44, 8  # 5.5 batches: nearly every checkpoint lies in the middle of an epoch, some batches span two
 FINALS = ("model", "ema", "optimizer")
-CLOCK = ("seconds", "evaluation_seconds", "best_step", "best_loss")
+CLOCK = ("seconds", "evaluation_seconds", "best_step", "best_loss", "lowest_probe", "good_step")
 
 
 def make_images(folder: Path, count: int = IMAGES) -> None:
@@ -97,7 +99,8 @@ def fingerprint(run: Path, steps: int = STEPS) -> dict[str, str]:
     state = json.loads((last / "state.json").read_bytes())
     # Some know the clock: a save that comes while the one before is being written is left out, and so is its probe.
     plain = {name: value for name, value in state.items() if name not in CLOCK}
-    return found | {"state.json": hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()}
+    found["record"] = _digest_of(read_signal(run / "record.sqlite", "loss/mean"))
+    return found | {"state.json": _digest_of(plain)}
 
 
 def differing(one: dict[str, str], other: dict[str, str]) -> str:
@@ -108,7 +111,11 @@ def differing(one: dict[str, str], other: dict[str, str]) -> str:
 
 def digest(found: dict[str, str]) -> str:
     """One sha256 over a list of them."""
-    return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()
+    return _digest_of(found)
+
+
+def _digest_of(plain: Any) -> str:
+    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
 
 def _sha256(path: Path) -> str:

@@ -19,9 +19,10 @@ from PIL import Image
 
 from safelight.config import Config
 from safelight.data import scan
+from torture.marks import Marks
 from torture.patient import check_end, configure, differing, digest, finals, log_of, train_alone
 from torture.scenario import Outcome, Scenario, Trial
-from torture.sitting import Marks, ended, finish, start
+from torture.sitting import ended, finish, start
 
 GOOD, BAD, SIDE, STEPS = 270, 30, 320, 8
 MOST_KILLS = 4  # of one scan

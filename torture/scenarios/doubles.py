@@ -10,6 +10,7 @@ from pathlib import Path
 
 from safelight.config import Config
 from safelight.files import RunLock
+from torture.marks import Marks, Phase
 from torture.patient import (
     check_end,
     configure,
@@ -22,7 +23,7 @@ from torture.patient import (
     train_alone,
 )
 from torture.scenario import Outcome, Scenario, Trial
-from torture.sitting import LONGEST, REFUSED, Marks, Phase, finish, start
+from torture.sitting import LONGEST, REFUSED, finish, halted, start
 
 STEPS, INTRUDERS = 160, 3
 WORDS = ("is in use by process", "already holds a run")
@@ -41,14 +42,17 @@ def intrude(trial: Trial, *, broken: bool = False) -> Outcome:
         try:
             if case % 4 == 3:  # both begin a new run in the same folder: one of them, whichever it is
                 code, said = _second(run, config, trial.folder / f"second-{case}.log", change)
-                assert {code, finish(first)} == {0, REFUSED}, f"not one of two was refused: {said[-300:]}"
                 outcome.count += 1
+                assert {code, finish(first)} == {0, REFUSED}, f"not one of two was refused: {said[-300:]}"
                 outcome.tally["at the very start"] += 1
             else:
                 _wait_for_training(first, marks)
                 for number in range(INTRUDERS):
                     time.sleep(draw.uniform(0, 0.15))
-                    code, said = _second(run, config, trial.folder / f"second-{case}-{number}.log", change)
+                    with halted(first):  # it cannot come to its end meanwhile
+                        if marks.phase not in (Phase.TRAINING, Phase.DRAWING):
+                            break
+                        code, said = _second(run, config, trial.folder / f"second-{case}-{number}.log", change)
                     outcome.count += 1
                     assert code == REFUSED, f"the second process was not refused but ended with {code}: {said[-200:]}"
                     assert any(words in said for words in WORDS), f"the second process said {said[-300:]}"

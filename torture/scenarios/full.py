@@ -9,7 +9,6 @@ import functools
 import os
 import random
 import shutil
-import signal
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
@@ -22,9 +21,10 @@ from safelight.files import DISK, Disk
 from safelight.record.history import open_history
 from safelight.train import manifest, retention, trainer
 from safelight.train.checkpoint import Writer
+from torture.marks import Marks
 from torture.patient import check_end, configure, differing, digest, finals, log_of, make_images, train_alone
 from torture.scenario import Outcome, Scenario, Trial
-from torture.sitting import Marks, ended, finish, start
+from torture.sitting import ended, finish, halted, start
 
 STEPS, FILLS, LOOKS = 480, 10, 3
 ROOM = 64 << 20  # bytes; the trainer leaves 32 MB of it alone
@@ -89,12 +89,9 @@ def has_checkpoint(run: Path) -> bool:
 
 
 def look(child: int, run: Path) -> bool:
-    """At one instant: the training stands still meanwhile, with all of its threads."""
-    os.kill(child, signal.SIGSTOP)
-    try:
+    """At one instant."""
+    with halted(child):
         return has_checkpoint(run)
-    finally:
-        os.kill(child, signal.SIGCONT)
 
 
 def fill_and_free(trial: Trial) -> Outcome:

@@ -19,6 +19,7 @@ from safelight.config import Config
 from safelight.train import feed, state
 from safelight.train.checkpoint import steps as steps_on_disk
 from safelight.train.ema import Averages
+from torture.marks import Marks, Phase
 from torture.patient import (
     check_end,
     configure,
@@ -30,7 +31,7 @@ from torture.patient import (
     train_alone,
 )
 from torture.scenario import Outcome, Scenario, Trial
-from torture.sitting import LONGEST, Marks, Phase, ended, finish, start
+from torture.sitting import LONGEST, ended, finish, start
 
 MOST_KILLS = 10  # of one run; then it is left alone to finish
 WORKERS = (0, 4)  # loader threads, drawn for every sitting
@@ -129,7 +130,7 @@ def _describe(marks: Marks, run: Path) -> str:
         return LOAD
     if marks.phase == Phase.CLOSING:
         return "closing, after the last step"
-    where = "training" if marks.phase == Phase.TRAINING else "starting"
+    where = "training" if marks.phase in (Phase.TRAINING, Phase.DRAWING) else "starting"
     return where if steps_on_disk(run / "checkpoints") else f"{where}, before the first checkpoint"
 
 

@@ -15,6 +15,7 @@ from safelight.train import feed
 from safelight.train.checkpoint import load
 from safelight.train.feed import Inputs
 from safelight.train.step import Stepper
+from torture.marks import Marks
 from torture.patient import (
     check_end,
     configure,
@@ -27,7 +28,7 @@ from torture.patient import (
     train_alone,
 )
 from torture.scenario import Outcome, Scenario, Trial
-from torture.sitting import Marks, ended, finish, start
+from torture.sitting import ended, finish, start
 
 STEPS, SHARE = 2000, 0.01
 KILLS = 3  # of the run that is replayed

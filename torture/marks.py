@@ -1,0 +1,168 @@
+"""Marks in shared memory: what a process was doing when the blow came, to be read by whoever struck it."""
+
+from __future__ import annotations
+
+import functools
+import mmap
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from enum import IntEnum
+from typing import Any
+
+from safelight import session
+from safelight.train import checkpoint
+from safelight.train.feed import Inputs
+from safelight.train.step import Stepper, StepView
+from safelight.train.trainer import Trainer
+
+
+class Phase(IntEnum):
+    """Where the main thread of a sitting is."""
+
+    STARTING = 0
+    LOADING = 1
+    BUILDING = 2
+    TRAINING = 3
+    CLOSING = 4
+    JOINING = 5  # looking for the other processes of the run
+    DRAWING = 6  # samples, in the middle of the training
+
+
+class _Place(IntEnum):
+    """Which number is which."""
+
+    PHASE = 0
+    SAVES_BEGUN = 1
+    SAVES_ENDED = 2
+    SAVES_FAILED = 3
+    STEP = 4
+    STEPS_BEGUN = 5
+    JOINED = 6
+    DRAWINGS = 7
+
+
+class Marks:
+    """Numbers that parent and child share, and that stay as they were when the child dies."""
+
+    def __init__(self) -> None:
+        self._numbers = memoryview(mmap.mmap(-1, 64)).cast("i")
+        self._lock = threading.Lock()  # checkpoints and EMA snapshots are saved by two threads
+
+    def clear(self) -> None:
+        for place in range(len(self._numbers)):
+            self._numbers[place] = 0
+
+    @property
+    def phase(self) -> Phase:
+        return Phase(self._numbers[_Place.PHASE])
+
+    @property
+    def saves_begun(self) -> int:
+        return self._numbers[_Place.SAVES_BEGUN]
+
+    @property
+    def saving(self) -> bool:
+        return self._numbers[_Place.SAVES_BEGUN] > self._numbers[_Place.SAVES_ENDED]
+
+    @property
+    def saves_failed(self) -> int:
+        return self._numbers[_Place.SAVES_FAILED]
+
+    @property
+    def saves_done(self) -> int:
+        return self._numbers[_Place.SAVES_ENDED] - self.saves_failed
+
+    @property
+    def step(self) -> int:
+        """The last that was begun."""
+        return self._numbers[_Place.STEP]
+
+    @step.setter
+    def step(self, step: int) -> None:
+        self._numbers[_Place.STEP] = step
+
+    @property
+    def steps_begun(self) -> int:
+        """In this sitting."""
+        return self._numbers[_Place.STEPS_BEGUN]
+
+    @property
+    def first_step(self) -> int:
+        """Of this sitting, if it came as far as a step."""
+        return self.step - self.steps_begun + 1
+
+    @property
+    def has_joined(self) -> bool:
+        """Whether all processes of the run had found each other."""
+        return self._numbers[_Place.JOINED] > 0
+
+    @property
+    def drawings(self) -> int:
+        """That were begun in this sitting."""
+        return self._numbers[_Place.DRAWINGS]
+
+    @contextmanager
+    def during(self, phase: Phase) -> Iterator[None]:
+        before, self._numbers[_Place.PHASE] = self._numbers[_Place.PHASE], phase
+        try:
+            yield
+        finally:
+            self._numbers[_Place.PHASE] = Phase.CLOSING if phase == Phase.TRAINING else before
+
+    @contextmanager
+    def during_join(self) -> Iterator[None]:
+        with self.during(Phase.JOINING):
+            yield
+        self.add(_Place.JOINED)
+
+    @contextmanager
+    def during_drawing(self) -> Iterator[None]:
+        self.add(_Place.DRAWINGS)
+        with self.during(Phase.DRAWING):
+            yield
+
+    @contextmanager
+    def during_save(self) -> Iterator[None]:
+        self.add(_Place.SAVES_BEGUN)
+        try:
+            yield
+        except BaseException:
+            self.add(_Place.SAVES_FAILED)
+            raise
+        finally:
+            self.add(_Place.SAVES_ENDED)
+
+    def begin_step(self, step: int) -> None:
+        self.step = step
+        self.add(_Place.STEPS_BEGUN)
+
+    def add(self, place: _Place) -> None:
+        with self._lock:
+            self._numbers[place] += 1
+
+
+def put_up_marks(marks: Marks) -> None:
+    """Patches this process, which is a child and does not live long."""
+    session.join = _within(session.join, marks.during_join)
+    session.load_once = _within(session.load_once, lambda: marks.during(Phase.LOADING))
+    session.build = _within(session.build, lambda: marks.during(Phase.BUILDING))
+    Trainer._train = _within(Trainer._train, lambda: marks.during(Phase.TRAINING))
+    Trainer._draw = _within(Trainer._draw, marks.during_drawing)
+    checkpoint.commit = _within(checkpoint.commit, marks.during_save)
+    take = Stepper.take
+
+    def marked(self: Stepper, inputs: Sequence[Inputs], step: int, signal: int = 0) -> StepView:
+        marks.begin_step(step)
+        return take(self, inputs, step, signal)
+
+    Stepper.take = marked
+
+
+def _within(work: Callable[..., Any], context: Callable[[], Any]) -> Callable[..., Any]:
+    @functools.wraps(work)
+    def marked(*args: Any, **named: Any) -> Any:
+        with context():
+            return work(*args, **named)
+
+    return marked
