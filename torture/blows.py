@@ -18,10 +18,11 @@ from torture.sitting import LONGEST, REFUSED
 
 KINDS = ("start", "load", "step", "step", "save", "draw")
 PATIENCE = 6.0  # train.timeout of the lives: a process that is stopped is given up after so many seconds
-SHORT = 2.0  # that of lives whose blow falls at the very start: processes look ten times as long for each other
+SHORT = 2.0  # that of lives whose blow falls at the very start: looking for each other may take 25 times as long
 LATEST = 75.0  # seconds in which the others have to end by themselves; a store that does not answer takes 30
 LOST = 75  # exit code of a process that ended because another was lost, and could not tell it any more
 HANG, NOT_WHOLE, UNNAMED = "hang", "is not whole", "no word of the process that is gone"
+UNMET = ("could not find each other", "it did not come")  # nobody can know who is gone before all have met
 SAVE, LOAD, DRAW, STEP = "inside a save", "while loading a checkpoint", "while drawing samples", "in a step"
 MEETING, START, CLOSE = "before they had found each other", "starting", "closing, after the last step"
 STOPPED, QUICK = "stopped instead of killed", "after which the others ended within 5 s"
@@ -131,7 +132,7 @@ def check_survivors(company: Company, blow: Blow, struck: Struck) -> None:
     if finished or not words:
         return
     named = any(f"Process {victim} is gone" in said for victim in blow.victims for said in words.values())
-    unmet = not struck.had_joined and all("could not find each other" in said for said in words.values())
+    unmet = not struck.had_joined and all(any(each in said for each in UNMET) for said in words.values())
     assert named or unmet, f"{UNNAMED} ({blow.victims}, {struck.where}): {' / '.join(words.values())[-600:]}"
 
 

@@ -23,7 +23,9 @@ from safelight.errors import FollowedError, Interrupted, ProcessLost, SafelightE
 from safelight.train.pulse import Pulse
 
 LONGEST_WAIT = timedelta(hours=2)  # for a process that lives and is busy on its own: an evaluation, a slow disk
-MEETING = 10  # times train.timeout that processes look for each other: one may start later than another
+MEETING = (
+    5  # times train.timeout that processes look for each other, and up to five times that where gloo connects them
+)
 GLANCE = timedelta(seconds=1)  # between two looks at the others while waiting
 
 T = TypeVar("T")
