@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
+import safelight.train.step as stepping
 from safelight.data.batches import Rows
 from safelight.diffusion.objective import Noised
 from safelight.train.build import Parts
@@ -104,13 +105,12 @@ def _update(own: Own, parts: Parts, original: dict[str, Any]) -> None:
         return
     original["step"] = parts.state.optimizer.step
 
-    def stepped(*_: Any, **__: Any) -> None:
-        if "rate" in vars(own):
-            for group in parts.state.optimizer.param_groups:
-                group["lr"] = own.rate(own.step)
-        own.update()
+    parts.state.optimizer.step = lambda *_, **__: own.update()
 
-    parts.state.optimizer.step = stepped
+
+def _rate(own: Own, _: Parts, __: dict[str, Any]) -> None:
+    """Where the trainer asks for it: a rate that came into the optimizer behind its back would be another disease."""
+    stepping.learning_rate = lambda settings, number, steps: own.rate(number)
 
 
 def _zero(own: Own, parts: Parts, original: dict[str, Any]) -> None:
@@ -133,7 +133,7 @@ HANG: dict[str, Hang] = {
     "call_model": _network,
     "loss_of": _loss,
     "clip": _clip,
-    "rate": _update,
+    "rate": _rate,
     "update": _update,
     "zero_grad": _zero,
     "average": _average,

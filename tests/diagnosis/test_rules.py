@@ -442,6 +442,8 @@ ROWS: list[Row] = [
     row("the average is lost", "checkpoint.average-lost", checks(checkpoint__average=1)),
     row("weights are rounded", "checkpoint.not-exact", checks(checkpoint__model=0.5, checkpoint__step=1)),
     row("something else is missing", "checkpoint.not-exact", checks(checkpoint__step=1)),
+    row("gradients that are carried over are in no checkpoint", "optimizer.no-zero-grad",
+        checks(checkpoint__step=1, sentinel__carried=np.ones(128))),
     # sampler
     row("noise after the last step", "sampler.last-noise", checks(sampler__left=0.1)),
     row("begins late", "sampler.starts-late", checks(sampler__first=0.5, sampler__left=0.4)),

@@ -112,6 +112,7 @@ RULES = (
         misses="Loops that are not ours.",
         fix="Look for what is rounded, reset or drawn anew.",
         look=look_not_exact,
+        yields=("optimizer.", "accumulation."),  # gradients that are carried over are in no checkpoint
     ),
     Rule(
         code="DAT007",
