@@ -6,6 +6,7 @@ import hashlib
 import importlib
 import json
 import os
+import re
 import signal
 import time
 from collections.abc import Callable
@@ -499,7 +500,8 @@ def dying(moment: str) -> Callable[[int], None]:
     [
         ("before it came", [{2}, {-9}, {2}], "could not find each other"),
         ("before it was heard", [{75}, {-9}, {2, 75}], "Process 1 is gone: it did not come"),
-        ("at its turn", [{-9}, {2, 75}, {2, 75}], "Error: "),  # 2: one that had not seen all come yet
+        # 2: one that had not seen all come yet, which cannot know who is missing.
+        ("at its turn", [{-9}, {2, 75}, {2, 75}], "Process 0 is gone|could not find each other"),
     ],
 )
 def test_process_that_dies_early_is_not_waited_for(moment: str, codes: list[set[int]], words: str, tmp_path: Path,
@@ -510,7 +512,7 @@ def test_process_that_dies_early_is_not_waited_for(moment: str, codes: list[set[
     assert [code in expected for code, expected in zip(found, codes, strict=True)] == [True] * 3, found
     for rank in range(3):
         assert "Traceback" not in ended.said(rank)
-    assert words in "".join(ended.said(rank) for rank in range(3))
+    assert re.search(words, "".join(ended.said(rank) for rank in range(3)))
 
 
 def test_who_has_come_may_take_longer_than_a_meeting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
