@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import psutil
 from torch import Tensor
 
-from safelight.errors import CheckpointError
+from safelight.errors import CheckpointError, ProcessLost
 from safelight.files import DISK, TEMPORARY, Disk, Unreadable, make_directories, write_durably
 from safelight.train import manifest, retention, tensorfile
 from safelight.train.excerpt import load_rows
@@ -44,7 +44,7 @@ class Others(Protocol):
         ...
 
     def collect(self) -> list[Entry]:
-        """Waits for their files, each durable and read back; where one of them failed, so does this."""
+        """Waits until none of them writes any more, each file durable and read back; fails where one of them did."""
         ...
 
 
@@ -88,7 +88,13 @@ def _write_files(folder: Path, prepared: Prepared, disk: Disk, others: Others | 
     disk.make_directory(folder)
     if others is not None:
         others.open(folder.name)
-    entries = write_own(folder, prepared, disk)
+    try:
+        entries = write_own(folder, prepared, disk)
+    except Exception:
+        if others is not None:
+            with contextlib.suppress(CheckpointError, ProcessLost):
+                others.collect()  # or they would write into what is being removed
+        raise
     theirs = [] if others is None else others.collect()
     text = manifest.render(prepared.step, [*entries, *theirs], prepared.environment, prepared.divided)
     write_durably(folder / manifest.NAME, [memoryview(text)], len(text), disk)

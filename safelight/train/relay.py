@@ -32,13 +32,11 @@ class Relay:
         self._crew.leave(self._key("folder"), {"name": name})
 
     def collect(self) -> list[Entry]:
-        found: list[Entry] = []
-        for rank in range(1, self.count):
-            told = self._crew.find(self._key(rank))
-            if told["error"] is not None:
-                raise CheckpointError(f"process {rank}: {told['error']}")
-            found += [Entry(**entry) for entry in told["entries"]]
-        return found
+        told = [self._crew.find(self._key(rank)) for rank in range(1, self.count)]  # all, also where one has failed
+        for rank, each in enumerate(told, 1):
+            if each["error"] is not None:
+                raise CheckpointError(f"process {rank}: {each['error']}")
+        return [Entry(**entry) for each in told for entry in each["entries"]]
 
     def conclude(self, error: str | None) -> None:
         """The checkpoint is there for good, or this attempt is over."""

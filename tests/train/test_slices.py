@@ -82,9 +82,11 @@ def part(full: Snapshot, slicing: Slicing) -> Snapshot:
     return replace(full, tensors=tensors, cut=cut)
 
 
-def write_together(folder: Path, full: Snapshot, count: int, **disks: Disk) -> tuple[list[str], list[int | None]]:
-    """What the first one says, and which step each process believes to be saved."""
-    notes: dict[str, str] = {}
+def write_together(
+    folder: Path, full: Snapshot, count: int, notes: dict[str, str] | None = None, **disks: Disk
+) -> tuple[list[str], list[int | None]]:
+    """What the first one says, and which step each process believes to be saved. `notes`: to look at."""
+    notes = {} if notes is None else notes
     boards = [Board(notes, rank, count) for rank in range(count)]
     said: list[str] = []
     relays: list[Any] = [Relay(board, "checkpoints") for board in boards]  # pyright: ignore[reportArgumentType]
@@ -158,6 +160,28 @@ def test_failure_of_another_process_is_told_and_tried_again(tmp_path: Path) -> N
     assert len(said) == 1
     assert "process 1: [Errno 28] No space left" in said[0]
     assert_same(load(tmp_path / "step_00000003", disk=QUICK), whole(3))
+
+
+class Slow(QuickDisk):
+    """Takes its time for every file; `full`: but says at once that there is no room for the first one."""
+
+    def __init__(self, full: bool) -> None:
+        self.full = full
+
+    def allocate(self, descriptor: int, size: int) -> None:
+        if self.full:
+            self.full = False
+            raise OSError(errno.ENOSPC, "No space left on device")
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("first", [QUICK, Full(99)])
+def test_nobody_writes_any_more_where_a_failed_attempt_is_removed(first: Disk, tmp_path: Path) -> None:
+    notes: dict[str, str] = {}
+    write_together(tmp_path, whole(3), 3, notes, first=first, others=Slow(first is QUICK))
+    assert json.loads(notes["checkpoints/0/end"])["error"]
+    told = list(notes)
+    assert max(told.index("checkpoints/0/1"), told.index("checkpoints/0/2")) < told.index("checkpoints/0/end")
 
 
 @pytest.mark.parametrize("who", ["first", "others"])
