@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -243,6 +244,7 @@ class Writer:
         self.wait()
 
     def _save(self, snapshot: Snapshot, best: int | None, safe: int | None) -> None:
+        time.sleep(0.001)  # or `start` would return only when the first tensors have been looked at
         try:
             prepared = self._prepare(snapshot)
         except Exception as error:  # a second attempt could not end otherwise

@@ -16,13 +16,15 @@ from safelight.train import manifest, slices, tensorfile
 from safelight.train.slices import Cut
 from safelight.train.tensorfile import Layout
 
+Groups = dict[str, dict[str, Tensor]]  # file stem -> name -> tensor
+
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """Everything of one moment, already cloned to host memory."""
 
     step: int
-    tensors: dict[str, dict[str, Tensor]]  # file stem -> name -> tensor
+    tensors: Groups
     state: dict[str, Any]  # small and JSON-able; NaN and Inf come back
     environment: dict[str, Any]
     cut: Cut | None = None  # where some of the tensors are rows of larger ones
@@ -34,7 +36,7 @@ class Loaded:
 
     step: int
     path: Path
-    tensors: dict[str, dict[str, Tensor]]
+    tensors: Groups
     state: dict[str, Any]
     manifest: dict[str, Any]
 
@@ -91,7 +93,7 @@ def _by_file(snapshot: Snapshot) -> Iterator[tuple[str, dict[str, Tensor]]]:
             yield slices.file_stem(stem, index, count), rows
 
 
-def refuse_nonfinite(tensors: dict[str, dict[str, Tensor]], state: dict[str, Any], where: str) -> None:
+def refuse_nonfinite(tensors: Groups, state: dict[str, Any], where: str) -> None:
     """Weights that are not finite end every use of a checkpoint; a state with `allow_nonfinite` insists."""
     if state.get("allow_nonfinite"):
         return

@@ -17,6 +17,7 @@ from safelight.train.ema import MAIN, Averages
 from safelight.train.fitness import check_moments, check_numbers, check_scalars, check_tensors
 from safelight.train.holding import Holding
 from safelight.train.optimizer import load_optimizer, optimizer_tensors
+from safelight.train.plate import Plate
 from safelight.train.scaling import LossScale
 
 
@@ -50,9 +51,11 @@ class State:
     counters: Counters = field(default_factory=Counters)
     journal: Journal = field(default_factory=Journal)
     watch: Watch = field(default_factory=Watch)
+    plate: Plate = field(default_factory=Plate)
 
-    def snapshot(self, environment: dict[str, Any]) -> Snapshot:
-        """A clone of everything in host memory: the one pause that a checkpoint costs the training."""
+    def snapshot(self, environment: dict[str, Any], *, again: bool = False) -> Snapshot:
+        """A copy of everything in host memory: the one pause that a checkpoint costs the training. `again`: nobody
+        needs the last one any more, and its memory is used for this one."""
         tensors = {
             "model": self.held.tensors(),
             "ema": self.averages.tensors(),
@@ -69,7 +72,7 @@ class State:
         counters = {name: getattr(self.counters, name) for name in Counters.__slots__}
         return Snapshot(
             step=self.counters.step,
-            tensors={stem: _cloned(group) for stem, group in tensors.items()},
+            tensors=self.plate.expose(tensors, again=again),
             state=counters | scalars | {"journal": self.journal.to_json(), "watch": self.watch.to_json()},
             environment=environment,
             cut=self.held.cut,
@@ -120,11 +123,3 @@ class State:
             read_journal(loaded.state.get("journal")),
             Watch(**{name: value for name, value in loaded.state.get("watch", {}).items() if name in Watch.__slots__}),
         )
-
-
-@torch.no_grad()
-def _cloned(group: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {
-        name: value.clone(memory_format=torch.contiguous_format) if value.is_cpu else value.detach().cpu().contiguous()
-        for name, value in group.items()
-    }

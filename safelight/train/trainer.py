@@ -459,7 +459,8 @@ class Trainer:
         counters = self.state.counters
         best = counters.best_step if self.config.checkpoint.keep_best else None
         safe = counters.good_step if self._healer.enabled else None
-        self.writer.submit(self.state.snapshot(environment()), best, safe)
+        self.writer.wait()  # it is done; of divided weights the first one is, and the others follow at once
+        self.writer.submit(self.state.snapshot(environment(), again=True), best, safe)
 
     def _save_alone(self, lost: ProcessLost) -> None:
         """Another process is gone. What this one has is the state after the last whole step, on which all agreed; of

@@ -11,20 +11,19 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tiny import Quiet, fingerprints, tiny
+from tiny import Quiet, fingerprints, parts_of, tiny
 from torch import Tensor
 
 import safelight
 from safelight.cli import main
 from safelight.config import Config
-from safelight.data.prepare import open_images
 from safelight.diffusion.objective import Noised, Objective
 from safelight.errors import PreflightError
 from safelight.record.history import open_history
 from safelight.run import RunFolder
 from safelight.session import resume, train
 from safelight.train import preflight as module
-from safelight.train.build import Parts, build, environment, fit_to_data
+from safelight.train.build import Parts, environment
 from safelight.train.ema import Averages
 from safelight.train.preflight import preflight
 from safelight.train.state import State
@@ -32,10 +31,8 @@ from safelight.train.state import State
 ENOUGH: dict[str, Any] = {"sample.steps": 12, "train.batch_size": 16, "train.preflight": "stop"}
 
 
-def parts_of(**settings: Any) -> Parts:
-    config = tiny(**ENOUGH | settings)
-    images = open_images(config.data)
-    return build(fit_to_data(config, images), images, lambda _: None)
+def enough(**settings: Any) -> Parts:
+    return parts_of(**ENOUGH | settings)
 
 
 def take(parts: Parts, steps: range) -> None:
@@ -106,7 +103,7 @@ def words(settings: dict[str, Any]) -> str:
     {"model.spectral_norm": True},
 ], ids=words)  # fmt: skip
 def test_sound_runs_pass_and_nothing_is_left_behind(settings: dict[str, Any]) -> None:
-    parts = parts_of(**settings)
+    parts = enough(**settings)
     before = everything(parts)
     found = preflight(parts, lambda _: None)
     assert [finding.cause for finding in found.findings] == []
@@ -117,7 +114,7 @@ def test_sound_runs_pass_and_nothing_is_left_behind(settings: dict[str, Any]) ->
 
 
 def test_nothing_is_left_behind_in_the_middle_of_a_run() -> None:
-    parts = parts_of(**{"model.dropout": 0.2})
+    parts = enough(**{"model.dropout": 0.2})
     take(parts, range(5))
     parts.state.optimizer.zero_grad(set_to_none=True)
     before = everything(parts)
@@ -145,7 +142,7 @@ def test_a_copy_that_forgets_something_would_be_noticed(forgotten: str, monkeypa
         true(kept, parts)
         FORGETFUL[forgotten](kept)
 
-    parts = parts_of()
+    parts = enough()
     take(parts, range(5))
     parts.state.optimizer.zero_grad(set_to_none=True)
     before = everything(parts)
@@ -258,7 +255,7 @@ ILLNESSES: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], str]] = {
 ])  # fmt: skip
 def test_another_table_is_told_as_such_by_batches_of_any_size(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     corrupt_by_another_table(monkeypatch)
-    found = preflight(parts_of(**{"train.batch_size": size}), lambda _: None)
+    found = preflight(enough(**{"train.batch_size": size}), lambda _: None)
     assert [finding.cause for finding in found.findings] == ["forward.other-schedule"]
 
 
@@ -357,7 +354,7 @@ def test_a_resumed_run_is_looked_at_too(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_parts_are_named_where_the_optimizer_lacks_them() -> None:
-    parts = parts_of()
+    parts = enough()
     [group] = parts.state.optimizer.param_groups[:1]
     names = {p: name for name, p in parts.state.model.named_parameters()}
     left_out = group["params"].pop()

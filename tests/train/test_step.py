@@ -6,17 +6,10 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from tiny import tiny
+from tiny import parts_of
 
-from safelight.data.prepare import open_images
 from safelight.train import step as step_module
-from safelight.train.build import Parts, build, fit_to_data
-
-
-def parts_of(**settings: object) -> Parts:
-    config = tiny(**settings)
-    images = open_images(config.data)
-    return build(fit_to_data(config, images), images, print)
+from safelight.train.build import Parts
 
 
 def updates(parts: Parts, count: int = 3) -> list[torch.Tensor]:

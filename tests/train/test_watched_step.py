@@ -9,23 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny import tiny
+from tiny import parts_of, tiny
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from safelight.data.prepare import open_images
 from safelight.monitors.monitors import DEEP_EVERY
 from safelight.monitors.pool import Pool
 from safelight.record.store import read_signal
 from safelight.session import train
 from safelight.terminal import Terminal
-from safelight.train.build import Parts, build, fit_to_data
+from safelight.train.build import Parts
 from safelight.train.step import Stepper
-
-
-def parts_of(**settings: Any) -> Parts:
-    config = tiny(**settings)
-    images = open_images(config.data)
-    return build(fit_to_data(config, images), images, lambda _: None)
 
 
 def weights(parts: Parts) -> list[bytes]:

@@ -8,7 +8,9 @@ from typing import Any
 
 from safelight.config import Config
 from safelight.config.resolve import resolve
+from safelight.data.prepare import open_images
 from safelight.terminal import Terminal
+from safelight.train.build import Parts, build, fit_to_data
 from safelight.train.checkpoint import steps
 from safelight.train.trainer import Progress
 
@@ -35,6 +37,12 @@ TINY = {
 def tiny(**settings: Any) -> Config:
     """`train__steps=5` stands for train.steps = 5."""
     return resolve(preset="digits", settings=TINY | {k.replace("__", "."): v for k, v in settings.items()})
+
+
+def parts_of(**settings: Any) -> Parts:
+    config = tiny(**settings)
+    images = open_images(config.data)
+    return build(fit_to_data(config, images), images, lambda _: None)
 
 
 class Quiet(Terminal):
