@@ -3,6 +3,7 @@
 python -m gauntlet --fast                          # the subset of the tests, a minute
 python -m gauntlet --base mixture --only never-step
 python -m gauntlet --seeds 1 --healthy 3 --jobs 2 -o gauntlet/results
+python -m gauntlet --again DIR                     # the rules of today on runs that --keep DIR has kept
 python -m gauntlet --harm                          # what each fault does to an unwatched run
 """
 
@@ -13,6 +14,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+from gauntlet.archive import judge_again
 from gauntlet.healthy import RECIPES
 from gauntlet.options import BASES
 from gauntlet.plan import everything, fast, faulty, healthy, with_twins_of_sick
@@ -28,7 +30,11 @@ def main() -> None:
         print("\n".join(f"{each.base} {each.kind} {each.id} #{each.seed}" for each in chosen))
         return
     command = " ".join(["python -m gauntlet", *sys.argv[1:]])
-    verdicts = carry_out_all(chosen, jobs=given.jobs, watched=not given.harm, say=print if given.loud else None)
+    say = print if given.loud else None
+    if given.again is not None:
+        verdicts = judge_again(given.again)
+    else:
+        verdicts = carry_out_all(chosen, jobs=given.jobs, watched=not given.harm, archive=given.keep, say=say)
     if given.harm:
         table = harm_table(verdicts)
         given.out.mkdir(parents=True, exist_ok=True)
@@ -56,6 +62,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--loud", action="store_true", help="say each verdict when it is known")
     parser.add_argument("--steps", type=int, help="of every run, to try it")
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the record of every run there")
+    parser.add_argument("--again", type=Path, metavar="DIR", help="train nothing: judge the runs that were kept there")
     parser.add_argument("-o", "--out", type=Path, default=Path("gauntlet/results"))
     given = parser.parse_args()
     known = {*everything(), *RECIPES, *(each.id for each in faulty(BASES, (0,)))}

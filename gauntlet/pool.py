@@ -5,9 +5,11 @@ from __future__ import annotations
 import functools
 import multiprocessing
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import torch
 
+from gauntlet.archive import keep
 from gauntlet.scenario import Scenario, Verdict
 from gauntlet.score import alarms
 from gauntlet.trial import carry_out
@@ -18,18 +20,23 @@ def carry_out_all(
     *,
     jobs: int = 2,
     watched: bool = True,
+    archive: Path | None = None,
     say: Callable[[str], None] | None = None,
 ) -> list[Verdict]:
-    """In the order of the scenarios."""
+    """In the order of the scenarios. `archive`: where their records are kept."""
     torch.set_num_threads(1)  # before the fork: a pool of threads does not survive one
     _import_slow_modules()
     found: list[Verdict] = []
     with multiprocessing.get_context("fork").Pool(jobs, maxtasksperchild=1) as pool:
-        for verdict in pool.imap(functools.partial(carry_out, watched=watched), scenarios, chunksize=1):
+        for verdict in pool.imap(functools.partial(_carry_out, watched, archive), scenarios, chunksize=1):
             found.append(verdict)
             if say is not None:
                 say(_line(verdict, len(found), len(scenarios)))
     return found
+
+
+def _carry_out(watched: bool, archive: Path | None, scenario: Scenario) -> Verdict:
+    return carry_out(scenario, watched=watched, keep=None if archive is None else functools.partial(keep, archive))
 
 
 def _import_slow_modules() -> None:

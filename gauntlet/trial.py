@@ -29,11 +29,13 @@ from gauntlet.scenario import Scenario, Verdict
 from safelight.errors import SafelightError
 
 LOOKS = (1, 3, 10, 30, 100)
-LONGEST = 180  # seconds, after which a trial is given up
+LONGEST = 600  # seconds, after which a trial is given up
 
 
-def carry_out(scenario: Scenario, *, watched: bool = True) -> Verdict:
-    """Whatever the run dies of, there is a verdict."""
+def carry_out(
+    scenario: Scenario, *, watched: bool = True, keep: Callable[[Verdict, Path], object] | None = None
+) -> Verdict:
+    """Whatever the run dies of, there is a verdict. `keep`: is shown the run before it is thrown away."""
     torch.set_num_threads(1)
     verdict = Verdict(
         scenario.id,
@@ -49,14 +51,17 @@ def carry_out(scenario: Scenario, *, watched: bool = True) -> Verdict:
     started = time.perf_counter()
     signal.signal(signal.SIGALRM, _give_up)
     signal.alarm(LONGEST)
-    try:
-        with tempfile.TemporaryDirectory(prefix="gauntlet-") as folder:
-            _undergo(scenario, verdict, Path(folder) / "run", watched)
-    except Exception as error:  # a faulty loop may die: that is no fault of the gauntlet
-        verdict.error = f"{type(error).__name__}: {error}"[:500]
-    finally:
-        signal.alarm(0)
-    verdict.seconds = round(time.perf_counter() - started, 2)
+    with tempfile.TemporaryDirectory(prefix="gauntlet-") as folder:
+        run = Path(folder) / "run"
+        try:
+            _undergo(scenario, verdict, run, watched)
+        except Exception as error:  # a faulty loop may die: that is no fault of the gauntlet
+            verdict.error = f"{type(error).__name__}: {error}"[:500]
+        finally:
+            signal.alarm(0)
+        verdict.seconds = round(time.perf_counter() - started, 2)
+        if keep is not None:
+            keep(verdict, run)
     return verdict
 
 
@@ -173,15 +178,15 @@ def _train_foreign(run: Loop, deed: Deed, verdict: Verdict, folder: Path, watche
             deed.at(step)
             run.take(watch, verdict.shown)
             if watch is not None and step + 1 in LOOKS:
-                _look(verdict, watch.findings, step + 1)
+                look(verdict, watch.findings, step + 1)
     except Exception as error:
         verdict.error = f"{type(error).__name__}: {error}"[:500]
     if watch is not None:
         watch.close()
-        _look(verdict, safelight.diagnose(folder), run.step)
+        look(verdict, safelight.diagnose(folder), run.step)
 
 
-def _look(verdict: Verdict, findings: list[Any], done: int) -> None:
+def look(verdict: Verdict, findings: list[Any], done: int) -> None:
     """What is said now; a cause keeps the look that first showed it."""
     verdict.findings = [
         {
@@ -220,7 +225,7 @@ def _train_own(run: Own, deed: Deed, verdict: Verdict, folder: Path, watched: bo
     except SafelightError as error:
         verdict.error = f"{type(error).__name__}: {error}"[:500]
         verdict.preflight = error.exit_code == 3
-    _look(verdict, safelight.diagnose(folder), run.step + 1)
+    look(verdict, safelight.diagnose(folder), run.step + 1)
     for found in verdict.findings:  # there was one look, at the end: a finding itself says since when
         if found["severity"] != "info":
             verdict.looks[found["cause"]] = 0 if verdict.preflight else found["step"] + 1
