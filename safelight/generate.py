@@ -53,7 +53,7 @@ def generate(
             shape = (config.data.channels or 3, config.data.image_size, config.data.image_size)
             noise = torch.stack([torch.randn(shape, generator=g) for g in generators]).to(device)
             index = torch.arange(start, stop, device=device)
-            denoise = _denoiser(model, weights, config, request, index)
+            denoise = make_denoiser(model, weights, config, request, index)
             done.append(_draw(denoise, noise, config, request, generators, on_step).cpu())
     return torch.cat(done)
 
@@ -62,7 +62,7 @@ def draw_from(model: nn.Module, noise: Tensor, config: Config, request: Request)
     """As `generate` does it, from given noise: what a probe drives with a network that knows the answer."""
     index = torch.arange(len(noise), device=noise.device)
     generators = sample_generators(request.seed, 0, len(noise))
-    return _draw(_denoiser(model, None, config, request, index), noise, config, request, generators)
+    return _draw(make_denoiser(model, None, config, request, index), noise, config, request, generators)
 
 
 def _draw(
@@ -95,9 +95,10 @@ def columns_for(config: Config) -> int | None:
     return classes if config.model.conditional and 2 <= classes <= 16 else None
 
 
-def _denoiser(
+def make_denoiser(
     model: nn.Module, weights: Mapping[str, Tensor] | None, config: Config, request: Request, index: Tensor
 ) -> Denoiser:
+    """What a sampler asks at every step, for the images of these places in a request."""
     network = model if weights is None else WithWeights(model, weights)
 
     def answer(x: Tensor, t: Tensor, labels: Tensor | None = None) -> Tensor:

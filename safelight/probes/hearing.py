@@ -37,6 +37,7 @@ class Hearing:
         self._random: Tensor | None = None
         self._came: Tensor | None = None  # the sentinel's gradient as it came out of the backward pass
         self._carried: Tensor | None = None
+        self._unheard: list[Tensor] = []
         self._undo: list[Callable[[], None]] = []
         if self.sentinel is not None:
             before = weakref.WeakMethod(self._see_before)
@@ -57,8 +58,11 @@ class Hearing:
 
         def after(network: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any], output: Any) -> None:
             if self._is_heard():
-                half = _half(answer_of(output))
-                wanted = self._is_wanted()
+                answer, wanted = answer_of(output), self._is_wanted()
+                half = _half(answer)
+                if answer is not None and answer.requires_grad and answer.dim() > 1 and self._is_close():
+                    hear = weakref.WeakMethod(self._hear_answer)
+                    answer.register_hook(lambda g, hear=hear: (hear() or _ignore)(g))
                 self._call = call_of(network, inputs, named, output, half, self._random) if wanted else None
                 on_call(network.training, half)
 
@@ -89,6 +93,11 @@ class Hearing:
         carried, self._carried = self._carried, None
         return {} if carried is None else {"sentinel/carried": carried}
 
+    def take_unheard(self) -> dict[str, Tensor]:
+        """The share of samples to whose answer no gradient came, exactly."""
+        unheard, self._unheard = self._unheard, []
+        return {"answer/unheard": torch.stack(unheard).mean()} if unheard else {}
+
     def take_backwards(self) -> int:
         count, self._backwards = self._backwards, 0
         self._first, self.cleared = True, 0
@@ -108,6 +117,10 @@ class Hearing:
                 self._carried = torch.zeros(()) if there is None else dense(there).any().float()
         elif there is None or (there.device.type == "cpu" and not bool(dense(there).any())):
             self.cleared += 1
+
+    def _hear_answer(self, gradient: Tensor) -> None:
+        if not self.busy:
+            self._unheard.append(1 - gradient.detach().flatten(1).any(1).float().mean())
 
     def _see_gradient(self, parameter: Tensor) -> None:
         if self.busy:

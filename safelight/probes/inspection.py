@@ -312,6 +312,7 @@ class Inspection:
     def _look_closely(self, specimens: Sequence[Specimen]) -> list[Piece]:
         self._came = self._hearing.take_came()
         scalars = self._sentinel.look() | self._averaged_sentinel | self._hearing.take_carried()
+        scalars |= self._hearing.take_unheard()
         scalars |= {"sentinel/came": self._came} if scalars else {}
         scalars |= (
             look_at_noising(specimens[-1], self.declared)

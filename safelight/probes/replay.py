@@ -33,6 +33,8 @@ class Before:
     copies: dict[str, nn.Parameter]
     rate: float
     decay: float
+    shrinking: dict[str, float]
+    """By parameter: the share of it that its group's decay takes."""
     coupled: float = 0.0
     """A decay that is added to the gradient, as Adam and SGD do it."""
 
@@ -47,7 +49,16 @@ def keep_before(named: Sequence[tuple[str, nn.Parameter]], optimizer: torch.opti
     decay = max((float(group.get("weight_decay", 0.0) or 0.0) for group in groups), default=0.0)
     apart = isinstance(optimizer, torch.optim.AdamW) or any(g.get("decoupled_weight_decay") for g in groups)
     added = isinstance(optimizer, torch.optim.Adam | torch.optim.SGD) and not apart
-    return Before(weights, gradients, twin, copies, rate, decay, decay if added else 0.0)
+    return Before(weights, gradients, twin, copies, rate, decay, _shrinking(named, groups), decay if added else 0.0)
+
+
+def _shrinking(named: Sequence[tuple[str, nn.Parameter]], groups: Sequence[dict[str, Any]]) -> dict[str, float]:
+    shares = {
+        id(parameter): float(group.get("lr", 0.0)) * float(group.get("weight_decay", 0.0) or 0.0)
+        for group in groups
+        for parameter in group["params"]
+    }
+    return {name: shares.get(id(parameter), 0.0) for name, parameter in named}
 
 
 def _twin(
@@ -104,7 +115,7 @@ def look_at_update(before: Before, named: Sequence[tuple[str, nn.Parameter]]) ->
             asks = (grad != 0) & grad.isfinite()
             lost += float((asks & (change == 0)).sum())
             asked += float(asks.sum())
-        decayed += _square(old) * (before.rate * before.decay) ** 2
+        decayed += _square(old) * before.shrinking[name] ** 2
         if name in before.copies:
             wanted = before.copies[name].detach().float() - old.float()
             expected += _square(wanted)
@@ -115,6 +126,7 @@ def look_at_update(before: Before, named: Sequence[tuple[str, nn.Parameter]]) ->
         "update/alignment": -aligned / max(math.sqrt(moved * gradient), TINY),
         "update/lost": lost / max(asked, 1.0),
         "update/decay_share": math.sqrt(decayed) / max(math.sqrt(moved), TINY) if moved else 0.0,
+        "update/decay": before.decay,
         "update/coarse": float(all(torch.equal(p.float(), p.bfloat16().float()) for _, p in named)),
         "update/weights": weights,
         "update/decay_pull": before.coupled * weights / max(math.sqrt(gradient), TINY) if gradient else 0.0,

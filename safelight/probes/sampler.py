@@ -16,7 +16,7 @@ from safelight.config.tree import Diffusion, Prediction
 from safelight.diagnosis.rules.sampler import ENOUGH_CALLS, RIGHT, SPREADS, TABLES
 from safelight.diagnosis.rules.target import KINDS
 from safelight.diffusion.objective import from_x0
-from safelight.diffusion.sampling import guided
+from safelight.diffusion.sampling import Denoiser
 from safelight.diffusion.schedule import make_schedule
 
 POINTS, SPREAD = 0.55, 0.25
@@ -227,15 +227,22 @@ def accepts(sampler: Sampler) -> bool:
     return True
 
 
-def look_at_guidance() -> dict[str, float]:
-    """Guidance of 0 must give the answer without a label, of 1 that with it, of 3 the third point on their line."""
-    labels, x = torch.tensor([1, 2]), torch.zeros(2, 3, dtype=torch.float64)
+class _Labelled(nn.Module):
+    """Answers 0.1 to the class 0, 0.2 to the class 1, and 0.4 to any other label, so also to the one for none."""
 
-    def predict(_: Tensor, __: Tensor, label: Tensor) -> Tensor:
-        return label.double()[:, None].expand(-1, 3) ** 2
+    def forward(self, x: Tensor, t: Tensor, labels: Tensor) -> Tensor:
+        answers = torch.tensor([0.1, 0.2, 0.4], device=x.device)[labels.clamp(max=2)]
+        return answers[:, None, None, None].expand_as(x)
 
-    wanted = {scale: 25 + scale * (labels.double().square() - 25)[:, None] for scale in (0.0, 1.0, 3.0)}
+
+@torch.no_grad()
+def look_at_guidance(denoiser: Callable[[nn.Module, float], Denoiser], shape: tuple[int, ...]) -> dict[str, float]:
+    """`denoiser`: of the run, for a network and a scale, with the first two classes. Guidance of 0 must give the answer
+    without a label, of 1 that with it, of 3 the third point on their line."""
+    x, t = torch.zeros(shape), torch.zeros(shape[0], dtype=torch.int64)
+    labelled = torch.tensor([0.1, 0.2])[:, None, None, None]
     errors = [
-        float((guided(predict, labels, 5, scale)(x, labels) - answer).abs().max()) for scale, answer in wanted.items()
+        float((denoiser(_Labelled(), scale)(x, t) - 0.4 - scale * (labelled - 0.4)).abs().max())
+        for scale in (0.0, 1.0, 3.0)
     ]
     return {"sampler/guidance": max(errors)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +15,9 @@ from safelight.data.images import hold_out
 from safelight.diagnosis.case import Case, Remembered
 from safelight.diagnosis.doctor import examine
 from safelight.diagnosis.finding import Finding
+from safelight.diffusion.sampling import Denoiser
 from safelight.diffusion.schedule import make_schedule
-from safelight.generate import Request, draw_from
+from safelight.generate import Request, draw_from, make_denoiser
 from safelight.monitors.modules import NAMED
 from safelight.monitors.pool import Pool
 from safelight.probes.inspection import Inspection, Subject, checked
@@ -26,6 +27,7 @@ from safelight.train.build import Parts, environment
 from safelight.train.checkpoint import Loaded
 from safelight.train.crew import Crew
 from safelight.train.ema import MAIN
+from safelight.train.ledger import Ledger
 from safelight.train.reduction import Alone
 from safelight.vocabulary import CHECK, LEARNING_RATE
 
@@ -137,7 +139,7 @@ def _preflight(parts: Parts, say: Callable[[str], None]) -> Preflight:
 
 def _static(parts: Parts, inspection: Inspection) -> dict[str, float]:
     """What is known without a step."""
-    static = inspection.at_start() | _guidance(parts.config) | checked(_overlap(parts))
+    static = inspection.at_start() | ask_guidance(parts.config) | checked(_overlap(parts))
     if parts.config.data.balance:  # the same image may be drawn twice, and rightly
         static = {name: value for name, value in static.items() if "duplicates" not in name}
     return static
@@ -160,11 +162,11 @@ STATIC = tuple(f"{CHECK.name}/{name}/" for name in ("network", "sampler", "check
 
 def _rehearse(parts: Parts, gathered: Gathered, step: int) -> list[Tensor]:
     """The weights after each of a few real steps."""
-    pool = Pool(gathered)
+    pool, ledger = Pool(gathered), Ledger(parts)
     for number in range(step, step + STEPS):
         inputs = [micro.moved(parts.engine.send) for micro in parts.feed.prepare(number)]
         view = parts.stepper.take(inputs, number)
-        pool.add(number, view.readings, {LEARNING_RATE.name: view.lr})
+        pool.add(number, [*view.readings, *ledger.look(view)], {LEARNING_RATE.name: view.lr})
     pool.flush()
     return [value.detach().clone() for value in parts.state.model.state_dict().values()]
 
@@ -211,8 +213,16 @@ def _apart(ours: list[Tensor], theirs: list[Tensor]) -> float:
     return sum(not torch.equal(a, b) for a, b in zip(ours, theirs, strict=True)) / max(1, len(ours))
 
 
-def _guidance(config: Config) -> dict[str, float]:
-    return checked(look_at_guidance()) if config.model.conditional else {}
+def ask_guidance(config: Config) -> dict[str, float]:
+    if not config.model.conditional or (config.data.classes or 0) < 2:
+        return {}
+    shape = (2, config.data.channels or 3, config.data.image_size, config.data.image_size)
+    request = Request(0, 0, config.sample.sampler, config.sample.steps)
+
+    def denoiser(model: nn.Module, scale: float) -> Denoiser:
+        return make_denoiser(model, None, config, replace(request, guidance=scale), torch.arange(2))
+
+    return checked(look_at_guidance(denoiser, shape))
 
 
 def _overlap(parts: Parts) -> dict[str, float]:
@@ -220,7 +230,7 @@ def _overlap(parts: Parts) -> dict[str, float]:
     _, held = hold_out(parts.images, parts.config.data.held_out)
     if not len(held):
         return {}
-    return {"data/held_out_overlap": float(np.isin(held, parts.batches.drawn_from()).mean())}
+    return {"data/held_out_overlap": float(np.isin(held, parts.feed.batches.drawn_from()).mean())}
 
 
 class _Kept:

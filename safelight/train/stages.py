@@ -17,8 +17,11 @@ from safelight.generate import Request, columns_for, generate
 from safelight.pictures.grid import grid, save_png, side_by_side, to_uint8
 from safelight.pictures.strip import strip
 from safelight.pictures.timelapse import timelapse
+from safelight.probes.inspection import checked
 from safelight.run import RunFolder
+from safelight.train.clipping import global_norm
 from safelight.train.crew import Crew
+from safelight.train.ema import MAIN
 from safelight.train.state import State
 
 STAGES = 20  # pictures of a run that does not say how many
@@ -46,6 +49,7 @@ class Drawn:
     samples: Tensor
     seconds_beyond: float
     raw: Tensor | None  # some of them from the raw weights, for the pictures of the first process
+    distance: float  # of averaged and raw weights, over the length of the raw ones
     columns: Columns
 
 
@@ -72,7 +76,22 @@ def draw_stage(state: State, config: Config, crew: Crew, *, samples: int = 0) ->
         )
     elif crew.is_main:
         raw = generate(state.model, config, compared)
-    return Drawn(drawn, seconds, raw, columns)
+    return Drawn(drawn, seconds, raw, _distance(state), columns)
+
+
+@torch.no_grad()
+def _distance(state: State) -> float:
+    averaged, raw = state.averages.shadows[MAIN], [parameter.detach() for _, parameter in state.held.named]
+    apart, length = (global_norm(list(each)) for each in (torch._foreach_sub(averaged, raw), raw))
+    return float(apart / length.clamp(min=1e-12))
+
+
+def compare_weights(drawn: Drawn) -> dict[str, float]:
+    """How far pictures of averaged weights are from those of raw ones, which must differ where the weights do."""
+    if drawn.raw is None:
+        return {}
+    apart = drawn.samples[: len(drawn.raw)] - drawn.raw
+    return checked({"pictures/apart": float(apart.square().mean().sqrt()), "pictures/distance": drawn.distance})
 
 
 def paint_stage(drawn: Drawn, config: Config, folder: RunFolder, step: int) -> None:

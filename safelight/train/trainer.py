@@ -35,6 +35,7 @@ from safelight.train.examiner import Examiner
 from safelight.train.guard import Guard
 from safelight.train.healer import Healer
 from safelight.train.interrupts import Interrupts, exit_code_of
+from safelight.train.ledger import Ledger
 from safelight.train.orders import GoBack, Spent
 from safelight.train.outlet import Outlet
 from safelight.train.physician import Physician
@@ -47,7 +48,16 @@ from safelight.train.rollback import find_good, give_up_future
 from safelight.train.rollcall import RollCall
 from safelight.train.speed import Speedometer
 from safelight.train.spreading import load_once
-from safelight.train.stages import BESIDE, Drawn, attempt, draw_stage, draw_timelapse, paint_stage, stage_steps
+from safelight.train.stages import (
+    BESIDE,
+    Drawn,
+    attempt,
+    compare_weights,
+    draw_stage,
+    draw_timelapse,
+    paint_stage,
+    stage_steps,
+)
 from safelight.train.state import Counters
 from safelight.train.step import StepView
 from safelight.vocabulary import (
@@ -122,6 +132,7 @@ class Trainer:
         self._physician = Physician(folder, self.record, screen.say)
         self._speed = Speedometer()
         self._roll_call = RollCall(parts, self._speed)
+        self._ledger = Ledger(parts)
         self._seconds_before = self.state.counters.seconds
         self._pool = Pool(self.record, by_clock=self.crew.count == 1)
         self._window: list[StepView] = []
@@ -243,7 +254,7 @@ class Trainer:
         self._window.append(view)
         decay = self.state.averages.decay(MAIN, view.step + 1)
         known = {LEARNING_RATE.name: view.lr, EMA_DECAY.name: decay} | self._roll_call.look(view)
-        self._pool.add(view.step, view.readings, known)
+        self._pool.add(view.step, [*view.readings, *self._ledger.look(view)], known)
         ended = self.state.counters.step == self.config.train.steps
         on_host = view.refused.device.type == "cpu"  # can be read at no cost: a refusal is judged at once
         if on_host:
@@ -414,6 +425,7 @@ class Trainer:
     def _paint(self, drawn: Drawn) -> None:
         step = self.state.counters.step
         paint_stage(drawn, self.config, self.folder, step)
+        self.record.add(step, compare_weights(drawn))
         self.record.picture(step, "samples", self.folder.picture(step))
         for kind in BESIDE:
             self.record.picture(step, kind, self.folder.picture(step, kind))

@@ -91,3 +91,16 @@ def test_a_call_that_nobody_asks_for_is_not_kept() -> None:
         backward(model)
     assert hearing.take_call() is None
     assert heard == [(True, None), (False, torch.bfloat16)], "its mode is heard all the same"
+
+
+def test_samples_to_whose_answer_no_gradient_comes() -> None:
+    model, hearing = make()
+    hearing.attach(lambda: None, lambda *_: None)
+    weight = torch.tensor([1.0, 0.0, 0.0, 2.0])
+    for weights in (weight, torch.ones(4)):  # micro-batches
+        (model(torch.ones(4, 4)).square().mean(1) * weights).mean().backward()
+    assert float(hearing.take_unheard()["answer/unheard"]) == 0.25
+    assert hearing.take_unheard() == {}
+    hearing.busy = True
+    (model(torch.ones(4, 4)).square().mean(1) * weight).mean().backward()
+    assert hearing.take_unheard() == {}, "the probes' own passes"

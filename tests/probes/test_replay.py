@@ -79,19 +79,19 @@ def test_a_gradient_of_something_else() -> None:
     before, specimens = after_backward(model)
     random = torch.Generator().manual_seed(0)
     strange = {name: torch.randn(value.shape, generator=random) for name, value in before.weights.items()}
-    other = Before(before.weights, dict(strange), None, {}, 0.0, 0.0)
+    other = Before(before.weights, dict(strange), None, {}, 0.0, 0.0, {})
     assert abs(replay_gradient(model, other, specimens, None)["replay/cosine"]) < 0.3
 
 
 def test_no_gradient_and_a_gradient_of_nothing() -> None:
     model = network()
     before, specimens = after_backward(model)
-    missing = Before(before.weights, dict.fromkeys(before.weights), None, {}, 0.0, 0.0)
+    missing = Before(before.weights, dict.fromkeys(before.weights), None, {}, 0.0, 0.0, {})
     told = replay_gradient(model, missing, specimens, before.gradients)
     assert (told["replay/missing"], told["replay/norm"]) == (1, 0)
     assert told["replay/own_norm"] > 0
     zeros = {name: torch.zeros_like(value) for name, value in before.weights.items()}
-    told = replay_gradient(model, Before(before.weights, dict(zeros), None, {}, 0.0, 0.0), specimens, None)
+    told = replay_gradient(model, Before(before.weights, dict(zeros), None, {}, 0.0, 0.0, {}), specimens, None)
     assert (told["replay/missing"], told["replay/norm"], told["replay/vanished"]) == (0, 0, 1)
 
 

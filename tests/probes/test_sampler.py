@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from safelight.config.tree import Prediction
 from safelight.diagnosis.case import Case, Remembered
 from safelight.diagnosis.doctor import examine
-from safelight.probes.sampler import Oracle, accepts, ask, is_right, look_at_guidance, look_at_sampler
+from safelight.probes.sampler import Oracle, accepts, ask, is_right, look_at_sampler
 
 SHAPE = (1, 4, 4)
 PLAIN = {"num_train_timesteps": 1000, "clip_sample": False}
@@ -196,20 +196,6 @@ def test_what_a_sampler_may_return() -> None:
 )
 def test_how_a_sampler_is_called(sampler: Any, fits: bool) -> None:
     assert accepts(sampler) == fits
-
-
-def test_guidance(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert look_at_guidance()["sampler/guidance"] < 1e-9
-
-    def turned(predict: Any, labels: Tensor, null: int, scale: float) -> Any:
-        def answer(x: Tensor, t: Tensor) -> Tensor:
-            with_label, plain = predict(x, t, labels), predict(x, t, torch.full_like(labels, null))
-            return with_label + scale * (with_label - plain)
-
-        return answer
-
-    monkeypatch.setattr("safelight.probes.sampler.guided", turned)
-    assert look_at_guidance()["sampler/guidance"] > 1
 
 
 def test_a_type_is_told_by_the_place_that_the_rules_read() -> None:

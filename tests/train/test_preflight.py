@@ -17,6 +17,7 @@ from torch import Tensor
 import safelight
 from safelight.cli import main
 from safelight.config import Config
+from safelight.diagnosis.rules.checkpoint import GUIDED
 from safelight.diffusion.objective import Noised, Objective
 from safelight.errors import PreflightError
 from safelight.record.history import open_history
@@ -25,7 +26,7 @@ from safelight.session import resume, train
 from safelight.train import preflight as module
 from safelight.train.build import Parts, environment
 from safelight.train.ema import Averages
-from safelight.train.preflight import preflight
+from safelight.train.preflight import ask_guidance, preflight
 from safelight.train.state import State
 
 ENOUGH: dict[str, Any] = {"sample.steps": 12, "train.batch_size": 16, "train.preflight": "stop"}
@@ -361,3 +362,20 @@ def test_parts_are_named_where_the_optimizer_lacks_them() -> None:
     found = preflight(parts, lambda _: None)
     assert "optimizer.missing-parameters" in [finding.cause for finding in found.findings]
     assert names[left_out] in " ".join(finding.summary for finding in found.findings)
+
+
+def test_guidance(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the very denoiser that the run's pictures are drawn with."""
+    config = tiny(**{"model.conditional": True, "data.classes": 3, "data.channels": 1})
+    assert ask_guidance(config)["check/sampler/guidance"] < GUIDED / 10
+
+    def turned(predict: Any, labels: Tensor, null: int, scale: float) -> Any:
+        def answer(x: Tensor, t: Tensor) -> Tensor:
+            with_label, plain = predict(x, t, labels), predict(x, t, torch.full_like(labels, null))
+            return with_label + scale * (with_label - plain)
+
+        return answer
+
+    monkeypatch.setattr("safelight.generate.guided", turned)
+    assert ask_guidance(config)["check/sampler/guidance"] > 0.1
+    assert ask_guidance(tiny()) == {}, "nobody is guided without labels"

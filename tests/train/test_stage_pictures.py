@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import pytest
 from PIL import Image
 
+from safelight.diagnosis.rules.ema import OTHER, SAME
+from safelight.generate import generate
 from safelight.record.history import open_history
 
 
@@ -42,3 +46,27 @@ def test_pictures_of_stages_that_are_given_up_are_drawn_again(train_tiny: Callab
     with open_history(run / "record.sqlite") as history:
         assert [picture.step for picture in history.pictures("denoising")] == [3, 6]
         assert len(history.pictures("contact_sheet")) == len(history.pictures("timelapse")) == 1
+
+
+@pytest.mark.parametrize("averaged", [True, False])
+def test_pictures_of_averaged_weights_are_not_those_of_raw_ones(
+    averaged: bool, train_tiny: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not averaged:  # a sampler that forgets to take the average
+        from safelight.train import stages
+
+        def forgetful(*given: Any, weights: Any = None, **named: Any) -> Any:
+            return generate(*given, **named)
+
+        monkeypatch.setattr(stages, "generate", forgetful)
+    run = train_tiny(f"averaged-{averaged}", **{"sample.every": 3, "optimizer.lr": 0.1, "optimizer.warmup": 0})
+    with open_history(run / "record.sqlite") as history:
+        steps, apart = history.raw("check/pictures/apart")
+        _, distance = history.raw("check/pictures/distance")
+    assert list(steps) == [3, 6]
+    assert (distance > OTHER).all()
+    assert ((apart > SAME) == averaged).all()
+    import safelight
+
+    told = [finding.cause for finding in safelight.diagnose(run)]
+    assert ("ema.not-sampled" in told) == (not averaged)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from safelight.diagnosis.case import Case
 from safelight.diagnosis.rule import Rule, Seen
 
+GUIDED = 1e-3  # where answers lie a tenth apart, and the arithmetic is in single precision
+
 
 def _lost(case: Case) -> tuple[float, float, float, float]:
     model, average, optimizer, step = (
@@ -63,14 +65,28 @@ def look_not_exact(case: Case) -> Seen | None:
 def look_overlap(case: Case) -> Seen | None:
     share = case.newest("data/held_out_overlap", 0.0)
     if share <= 0:
-        return None
+        return _look_drawn(case)
     return Seen(0, f"{share:.0%} of the held-out images are trained on: they cannot tell whether the model "
     f"generalises.",
                 (case.evidence("data/held_out_overlap", "0"),))  # fmt: skip
 
 
+def _look_drawn(case: Case) -> Seen | None:
+    """Exact: the numbers of the images of a batch are among those that are held out."""
+    spell = case.spell("rows/held_out", lambda shares: shares > 0)
+    if spell is None:
+        return None
+    return Seen(
+        spell.first,
+        f"From step {spell.first:,} on batches hold images that are held out, {case.newest('rows/held_out'):.0%} of "
+        "the last one: they cannot tell whether the model generalises.",
+        (case.evidence("rows/held_out", "0", spell.last),),
+        over=spell.over,
+    )
+
+
 def look_guidance(case: Case) -> Seen | None:
-    if case.newest("sampler/guidance", 0.0) <= 1e-6:
+    if case.newest("sampler/guidance", 0.0) <= GUIDED:
         return None
     return Seen(case.asked("sampler/guidance"), "Guidance of 0 is not the answer without a label, or guidance of 1 "
     "not that "
@@ -112,7 +128,8 @@ RULES = (
         misses="Loops that are not ours.",
         fix="Look for what is rounded, reset or drawn anew.",
         look=look_not_exact,
-        yields=("optimizer.", "accumulation."),  # gradients that are carried over are in no checkpoint
+        # Gradients that are carried over are in no checkpoint, and what is drawn anew is drawn otherwise without one.
+        yields=("optimizer.", "accumulation.", "conditioning.permuted"),
     ),
     Rule(
         code="DAT007",

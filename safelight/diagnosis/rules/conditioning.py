@@ -87,8 +87,25 @@ def _is_nothing(gains: np.ndarray, errors: np.ndarray, losses: np.ndarray, certa
     return mean <= 2 * spread and mean + certain * spread <= SMALL * float(np.median(losses))
 
 
+def _look_moved(case: Case) -> Seen | None:
+    spell = case.spell("rows/labels_moved", lambda shares: shares > 0)
+    if spell is None:
+        return None
+    _, shares = case.check("rows/labels_moved")
+    return Seen(
+        spell.first,
+        f"From step {spell.first:,} on {float(shares.max()):.0%} of the labels in a batch are those of other images.",
+        (case.evidence("rows/labels_moved", "0", spell.last),),
+        ("labels that are left out on purpose: they are not counted",),
+        over=spell.over,
+    )
+
+
 def look_permuted(case: Case) -> Seen | None:
-    """Paired over the samples of a batch: the error with true labels and with those of others."""
+    """Exact where the set says whose labels they are; else paired over the samples of a batch: the error with true
+    labels and with those of others."""
+    if (moved := _look_moved(case)) is not None:
+        return moved
     steps, gains = case.check("labels/gain")
     _, errors = case.check("labels/gain_error")
     _, losses = case.check("labels/error")

@@ -13,6 +13,7 @@ from safelight.vocabulary import EMA_DECAY
 LOOKS = 3
 ROUGH = 0.3  # share of the way of an average
 SPARSE = 24  # updates: averages that are moved at few of them are moved at every 10th
+SAME, OTHER = 1e-5, 1e-3  # between pictures; between weights, over their length
 HOPELESS = 0.5  # more than half of what is sampled is the beginning
 ENOUGH, INITIAL = 60, 0.9  # steps; the share of the beginning that is too much for any run of that length
 
@@ -63,7 +64,7 @@ def look_too_long_here(case: Case) -> Seen | None:
 def look_frozen(case: Case) -> Seen | None:
     """However it is moved, at every update or at one in twenty: between looks that lie so far apart it must be."""
     if case.config is not None:  # safelight's own moves with every update
-        spell = case.spell("average/moved", lambda numbers: numbers == 0, LOOKS)
+        spell = case.spell("average/moved", lambda numbers: numbers == 0, 2)
     else:
         spell = case.spell("average/same", lambda numbers: numbers == 1, LOOKS)
         if spell is not None and (spell.last - spell.first < SPARSE or not _moves(case, spell)):
@@ -132,6 +133,22 @@ def look_not_average(case: Case) -> Seen | None:
     )
 
 
+def look_not_sampled(case: Case) -> Seen | None:
+    """Exact but for rounding: from the same noise other weights draw other pictures."""
+    steps, apart = case.check("pictures/apart")
+    spell = spell_of(steps, (apart < SAME) & (case.check("pictures/distance")[1] > OTHER))
+    if spell is None:
+        return None
+    return Seen(
+        spell.first,
+        "Samples of the average are those of the raw weights, though the two are "
+        f"{case.newest('pictures/distance'):.2%} apart: the average is made, and never drawn from.",
+        (case.evidence("pictures/apart", "above 0.001", spell.last), case.evidence("pictures/distance")),
+        ("an average that has caught up with the weights: it is that far from them",),
+        over=spell.over,
+    )
+
+
 RULES = (
     Rule(
         code="EMA001",
@@ -155,7 +172,7 @@ RULES = (
         misses="An average that is moved at few steps only.",
         fix="Call the update of the average after every step of the optimizer, with this very model.",
         look=look_frozen,
-        yields=("optimizer.", "lr.zero", "loss.detached"),
+        yields=("optimizer.no-update", "optimizer.zeroed", "optimizer.other", "lr.zero", "loss.detached"),
     ),
     Rule(
         code="EMA003",
@@ -192,5 +209,18 @@ RULES = (
         "place.",
         look=look_not_average,
         yields=("ema.every-micro", "ema.low-precision"),
+    ),
+    Rule(
+        code="EMA006",
+        cause="ema.not-sampled",
+        title="An average that is never drawn from",
+        what="Pictures of the averaged weights are those of the raw ones, from the same noise, to the last digits.",
+        why="Raw weights jump about: samples are worse than the model is, and change with every step.",
+        alike="An average that stands still draws other pictures than the weights do.",
+        misses="Loops that are not ours.",
+        fix="Give the averaged weights to the sampler.",
+        severity="warning",
+        look=look_not_sampled,
+        yields=("ema.", "optimizer.", "lr."),
     ),
 )

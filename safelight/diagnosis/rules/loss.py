@@ -57,7 +57,9 @@ AGAINST, UNRELATED = -0.5, 0.1  # cosine with the gradient of the squared error;
 SAME = 0.7  # the same of a loss that is the squared error: 1 in fp32, 0.99 in bf16, 0.89 where numbers are clipped
 OVERFLOWS = 1e30  # a squared error of fp32 numbers
 SIGNS = 0.9  # of the numbers have the same sign: 1 in sound gradients, also where numbers are clipped; else 0.5
+PASSED = 24  # sound losses after one that was not: a weight that overflows would have come again
 ENDLESS = 10.0  # times what a loss below 0 was at first
+UNHEARD = 0.1  # of the samples; with a zero terminal SNR one timestep in a thousand may weigh nothing
 LOW, SWING = 0.5, 0.7  # of sound weightings the first cosines are 0.8 to 1, and swings 0.2 to 0.3
 
 
@@ -186,8 +188,10 @@ def look_weight_nonfinite(case: Case) -> Seen | None:
     compared = {int(s) for s, error in zip(*case.check("loss/error"), strict=True) if error < OVERFLOWS}
     infinite = {int(s) for s in case.check("finite/loss_number")[0]}  # NaN may come from what was not shown
     alone = [int(step) for step in bad if int(step) not in before and int(step) in compared | infinite]
-    if not alone:
-        return None
+    steps, losses = case.series(LOSS.name)
+    passed = len(alone) == 1 and int(np.isfinite(losses[steps > alone[0]]).sum()) >= PASSED
+    if not alone or (passed and look_nonfinite(case) is not None):
+        return None  # what comes once and never again is told as loss.nonfinite
     return Seen(
         alone[0],
         f"In {len(alone)} step{'s' * (len(alone) != 1)} the loss was not finite though prediction and target were: the "
@@ -207,9 +211,27 @@ def look_shape(case: Case) -> Seen | None:
     )
 
 
+def _look_unheard(case: Case) -> Seen | None:
+    spell = case.spell("answer/unheard", lambda shares: (shares > UNHEARD) & (shares < 1), 3)
+    if spell is None:
+        return None
+    steps, shares = case.check("answer/unheard")
+    share = float(np.median(shares[(steps >= spell.first) & (steps <= spell.last)]))
+    return Seen(
+        spell.first,
+        f"To the answers for {share:.0%} of the samples no gradient comes at all: their weight in the loss is 0, and "
+        "the network learns nothing from them.",
+        (case.evidence("answer/unheard", "0", spell.last),),
+        ("errors that are small: none is exactly 0",),
+        over=spell.over,
+    )
+
+
 def look_weighting(case: Case) -> Seen | None:
     """Weights that leave a few samples of a batch to decide it: told over plain loss swings from batch to batch, or the
-    gradient goes another way than that of the plain error at nearly every look."""
+    gradient goes another way than that of the plain error at nearly every look. Exact where a weight is 0."""
+    if (unheard := _look_unheard(case)) is not None:
+        return unheard
     steps, cosines = _replayed(case)
     early = _first(steps)
     low = spell_of(steps[early], (cosines[early] >= UNRELATED) & (cosines[early] < LOW), 2)
@@ -296,7 +318,7 @@ RULES = (
         what="Prediction and target are finite, and the loss is not.",
         why="One such step would make every weight NaN.",
         alike="Networks that overflow give predictions that are not finite.",
-        misses="Loops that do not tell prediction and target.",
+        misses="Loops that do not tell prediction and target. A weight so rare that it comes once in a run.",
         fix="Cap the weights: 1 / SNR is infinite where no signal is left.",
         look=look_weight_nonfinite,
         yields=("precision.transient", "lr.", "clipping.", "optimizer.", "data.nonfinite", "loss.sign"),

@@ -17,6 +17,7 @@ AGAINST = -0.1  # cosine of gradient and update; Adam has 0.05 to 0.6, with mome
 EXPLAINED = 0.995  # of the gradient, by that of the step before and its own
 CARRIED = 0.5  # of the gradient of the step before, over the new one; cleared gradients have 0, kept ones 1
 OTHER = 0.05  # of the update's length
+ROUNDING = 0.01  # of it: steps of a weight by itself are a few of its last digits
 FAST = 2e-4  # of the weights per step: half of them are gone after 3,500
 DECAYED = 0.2  # of the update that is decay; sound runs have 0.001 to 0.1
 
@@ -190,7 +191,6 @@ def _against(case: Case) -> Spell | None:
 def look_weight_decay(case: Case) -> Seen | None:
     steps, shares = case.check("update/decay_share")
     late = shares[1:]
-    shrinking = case.newest("search/rate", 0.0) * case.newest("optimizer/weight_decay", 0.0)
     pulls = case.check("update/decay_pull")[1][1:]
     if len(pulls) >= 2 and float(np.median(pulls)) > PULLED:
         return Seen(
@@ -200,13 +200,19 @@ def look_weight_decay(case: Case) -> Seen | None:
             "instead of learning.",
             (case.evidence("update/decay_pull", "below 1"), case.evidence("optimizer/weight_decay", "0 to 0.01")),
         )
-    high = case.newest("optimizer/weight_decay", 0.0) > USUAL_DECAY  # else it is the rate that is
-    if len(late) < 2 or not float(np.median(late)) > DECAYED or shrinking < FAST or not high:
+    decay = case.newest("update/decay", case.newest("optimizer/weight_decay", 0.0))
+    shrinking = case.newest("search/rate", 0.0) * decay
+    if len(late) < 2 or shrinking < FAST or not decay > USUAL_DECAY:  # else it is the rate that is high
         return None
+    spell = spell_of(steps[1:], late > DECAYED, 2)
+    whole = float(np.median(late)) > DECAYED
+    if not whole and (spell is None or spell.over is not None):
+        return None
+    first, share = (int(steps[1]), float(np.median(late))) if whole or spell is None else (spell.first, float(late[-1]))
     return Seen(
-        int(steps[1]),
-        f"{float(np.median(late)):.0%} of the length of an update is weight decay "
-        f"({case.newest('optimizer/weight_decay'):g}): weights are pulled to zero faster than they learn.",
+        first,
+        f"{share:.0%} of the length of an update is weight decay ({decay:g}): weights are pulled to zero faster than "
+        "they learn.",
         (case.evidence("update/decay_share", "below 0.1"), case.evidence("optimizer/weight_decay")),
     )
 
@@ -217,13 +223,32 @@ def look_zeroed(case: Case) -> Seen | None:
     norms = dict(zip(*case.series(GRADIENT_NORM.name), strict=True))
     spell = spell_of(steps, (came > 0) & np.array([norms.get(step, 1.0) == 0 for step in steps], bool), 2)
     if spell is None:
-        return None
+        return _look_unheard(case)
     return Seen(
         spell.first,
         "Gradients came out of the backward pass, and were gone when the optimizer made its step: they are cleared in "
         "between.",
         (case.evidence("sentinel/came", "above 0", spell.last), Evidence(GRADIENT_NORM.name, 0.0, usual="above 0")),
         ("a loss that does not reach the network: gradients did come",),
+        over=spell.over,
+    )
+
+
+def _look_unheard(case: Case) -> Seen | None:
+    """Exact: at the first updates the weights decay as told, to the last digit, and nothing else happens to them."""
+    steps, errors = case.check("update/error")
+    shares = case.check("update/decay_share")[1]
+    if not len(steps) or len(shares) != len(steps):
+        return None
+    spell = spell_of(steps, (errors > OTHER) & (np.abs(shares - 1) < ROUNDING), 2)
+    if spell is None:
+        return None
+    return Seen(
+        spell.first,
+        "There was a gradient, and the optimizer made its steps without it: the weights only decay. It was cleared "
+        "just before the update.",
+        (case.evidence("update/decay_share", "below 0.1", spell.last), case.evidence("update/expected")),
+        ("a large decay: the optimizer's own arithmetic says that the gradient should have moved them",),
         over=spell.over,
     )
 
@@ -377,6 +402,6 @@ RULES = (
         fix="Look at what happens to the weights between backward and the next forward pass.",
         severity="warning",
         look=look_not_its_update,
-        yields=("precision.lost", "optimizer.no-update", "optimizer.other"),
+        yields=("precision.lost", "optimizer.no-update", "optimizer.other", "optimizer.zeroed"),
     ),
 )

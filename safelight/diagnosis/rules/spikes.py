@@ -40,7 +40,7 @@ def look_outliers(case: Case) -> Seen | None:
     odd = np.flatnonzero(reach > 4 * np.median(reach)) if len(reach) >= USUAL else np.zeros(0, np.int64)
     odd = odd if len(odd) < 0.2 * len(reach) else odd[:0]
     found = spikes_of(case)
-    if not len(odd) and (found is None or not found[2]):
+    if not len(odd) and (found is None or not found[2] or not _passes(case, found[0])):
         return None
     step = int(steps[odd[0]]) if len(odd) else (found[0] if found is not None else 0)
     count = len(odd) or 1
@@ -68,6 +68,14 @@ def spikes_of(case: Case) -> tuple[int, float, bool] | None:
         return None
     by_batch = not losses[mine] < 3 * losses[mine - USUAL : mine].max()
     return int(steps[place]), float(norms[place] / norms[max(0, place - USUAL) : place].max()), by_batch
+
+
+def _passes(case: Case, step: int) -> bool:
+    """Whether the errors after a step are those of before; where they stay, it was not the batch."""
+    steps, losses = case.series(LOSS.name)
+    place = int(np.searchsorted(steps, step))
+    before, after = losses[max(0, place - USUAL) : place], losses[place + 1 : place + 1 + WINDOW]
+    return len(after) < WINDOW // 2 or bool(np.median(after) < 3 * before.max())
 
 
 def _beyond(numbers: np.ndarray, factor: float) -> np.ndarray:

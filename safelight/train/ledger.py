@@ -1,0 +1,52 @@
+"""Whose images and labels a step really had, against what the set says of them."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import torch
+
+from safelight.data.images import hold_out
+from safelight.monitors.pool import Piece
+from safelight.probes.inspection import checked
+from safelight.train.build import Parts
+from safelight.train.step import StepView
+
+CLOSE, EVERY = 16, 8  # the first steps are all compared, then one of so many: a batch of whole numbers, without waiting
+
+
+class Ledger:
+    """Compares and tells. A label may be its image's or the one for none; an image may not be one that is held out."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._send = parts.engine.send
+        conditional, labels = parts.config.model.conditional, parts.images.labels
+        self._labels = labels.astype(np.int64) if conditional and labels is not None else None
+        self._none = parts.config.data.classes
+        _, held = hold_out(parts.images, parts.config.data.held_out)
+        self._held = np.isin(np.arange(len(parts.images)), held) if len(held) else None
+
+    def look(self, view: StepView) -> list[Piece]:
+        if view.step >= CLOSE and view.step % EVERY:
+            return []
+        pieces: list[Piece] = []
+        if self._held is not None:
+            share = float(np.mean([self._held[micro.ids].mean() for micro in view.inputs]))
+            pieces.append(Piece((), partial(checked, {"rows/held_out": share})))
+        if self._labels is not None:
+            pieces.append(Piece((self._moved(view, self._labels),), _tell_moved))
+        return pieces
+
+    def _moved(self, view: StepView, known: np.ndarray) -> torch.Tensor:
+        """The share of labels that are another image's, on the device."""
+        shares = []
+        for micro in view.inputs:
+            assert micro.labels is not None, "conditional runs have labels"
+            own = self._send(torch.from_numpy(known[micro.ids]))
+            shares.append(((micro.labels != own) & (micro.labels != self._none)).float().mean())
+        return torch.stack(shares).mean().reshape(1)
+
+
+def _tell_moved(share: np.ndarray) -> dict[str, float]:
+    return checked({"rows/labels_moved": float(share[0])})
