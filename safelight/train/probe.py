@@ -78,7 +78,7 @@ class Probe:
 
     def _losses(self, network: nn.Module, noised: Noised) -> Tensor:
         answer = predict(network, noised.x_t, noised.t, self._inputs.labels)
-        return self._objective.loss(answer, noised)[0]
+        return self._objective.loss(answer, noised)[0].detach()  # of a loss that asks for gradients by itself
 
 
 def gap(trained: Tensor, held: Tensor, ids: np.ndarray) -> float | None:

@@ -12,6 +12,7 @@ from torch import nn
 
 from safelight.probes.replay import (
     Before,
+    explained,
     keep_before,
     look_at_labels,
     look_at_update,
@@ -303,3 +304,17 @@ def test_labels_that_cannot_be_exchanged(labels: torch.Tensor | None) -> None:
     model = network(classes=4)
     specimen, _ = step(model, labels=labels)
     assert look_at_labels(model, keep_before(named(model), None), specimen) == {}
+
+
+@pytest.mark.parametrize("belong", [True, False])
+def test_images_of_one_label_are_alike_whatever_a_network_has_learnt(belong: bool) -> None:
+    found = []
+    for seed in range(20):
+        random = torch.Generator().manual_seed(seed)
+        labels = torch.randint(4, (32,), generator=random)
+        centres = torch.randn(4, 1, 4, 4, generator=random)
+        shown = labels if belong else labels[torch.randperm(32, generator=random)]
+        images = centres[labels] + 2 * torch.randn(32, 1, 4, 4, generator=random)
+        found.append(explained(images, shown))
+    assert (min(found) > 1 and sum(found) > 60) if belong else abs(sum(found)) < 3 * 20**0.5
+    assert explained(torch.ones(8, 1, 4, 4), torch.arange(8) % 2) == 0, "images that are all the same"

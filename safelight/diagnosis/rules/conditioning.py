@@ -11,6 +11,8 @@ from safelight.diagnosis.rule import Rule, Seen
 MOSTLY = 0.7  # of the labels: a tenth to a half is left out on purpose
 ENOUGH = 400  # draws without the extra label: with 5 % of labels dropped, chance has 1e-9
 LATE, LEARNT, SMALL = 60, 0.6, 0.05  # steps; share of the zero predictor's loss; share of the loss
+BELONG = 3.0  # deviations of chance, of all looks together
+PLAIN, FADED = 5.0, 0.25  # the same of a single look, where labels plainly belong; share of it that may be chance
 
 
 def look_ignored(case: Case) -> Seen | None:
@@ -101,11 +103,39 @@ def _look_moved(case: Case) -> Seen | None:
     )
 
 
+def _look_faded(case: Case) -> Seen | None:
+    """Images of one label were alike, and from some look on they are no more alike than others."""
+    steps, alike = case.check("labels/explain")
+    usual = np.flatnonzero(alike > PLAIN)
+    if len(usual) < 3:
+        return None
+    first, level = int(usual[-1]) + 1, float(np.median(alike[usual]))
+    late = alike[first:]
+    if len(late) < 2 or not (late < FADED * level).all() or float(late.sum()) > BELONG * len(late) ** 0.5:
+        return None
+    return Seen(
+        (since := int(steps[first])),
+        f"Images of one label were alike, {level:.1f} deviations beyond chance; from step {since:,} on they are no more "
+        f"alike than images of any labels ({float(late.mean()):.1f}).",
+        (case.evidence("labels/explain", f"{level:.1f}"),),
+        ("images that are all alike: labels are compared with the same ones dealt out anew",),
+        confidence=1 - RATE,
+    )
+
+
+def _belong(case: Case, since: int) -> bool:
+    """Whether images of one label are alike, whatever the network has learnt of it."""
+    steps, alike = case.check("labels/explain")
+    recent = alike[steps >= since]
+    return len(recent) > 0 and float(recent.sum()) > BELONG * len(recent) ** 0.5
+
+
 def look_permuted(case: Case) -> Seen | None:
-    """Exact where the set says whose labels they are; else paired over the samples of a batch: the error with true
-    labels and with those of others."""
-    if (moved := _look_moved(case)) is not None:
-        return moved
+    """Exact where the set says whose labels they are; plain where images of one label stop being alike; else paired
+    over the samples of a batch: the error with true labels and with those of others, unless images say that labels
+    belong to them, and a slow network has not noticed yet."""
+    if (plain := _look_moved(case) or _look_faded(case)) is not None:
+        return plain
     steps, gains = case.check("labels/gain")
     _, errors = case.check("labels/gain_error")
     _, losses = case.check("labels/error")
@@ -115,7 +145,8 @@ def look_permuted(case: Case) -> Seen | None:
         return None
     windows = late, late[-3:], late[-2:]
     certain = bound("labels that help nothing", len(late) - 1, len(windows))
-    if not any(_is_nothing(gains[last], errors[last], losses[last], certain) for last in windows):
+    nothing = [last for last in windows if _is_nothing(gains[last], errors[last], losses[last], certain)]
+    if not nothing or all(_belong(case, int(steps[last[0]])) for last in nothing):
         return None
     return Seen(
         int(steps[-1]),
@@ -179,7 +210,8 @@ RULES = (
         code="CON005",
         cause="conditioning.permuted",
         title="Labels of other images",
-        what="True labels help the network no more than exchanged ones, though it looks at them.",
+        what="True labels help the network no more than exchanged ones, though it looks at them; or images of one label "
+        "were alike, and are no longer.",
         why="Asked for a class, the model draws any.",
         alike="Labels that are ignored do not change the output at all.",
         misses="A part of the labels; labels exchanged as a whole, which is only another naming.",
