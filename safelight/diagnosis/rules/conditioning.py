@@ -115,8 +115,8 @@ def _look_faded(case: Case) -> Seen | None:
         return None
     return Seen(
         (since := int(steps[first])),
-        f"Images of one label were alike, {level:.1f} deviations beyond chance; from step {since:,} on they are no more "
-        f"alike than images of any labels ({float(late.mean()):.1f}).",
+        f"Images of one label were alike, {level:.1f} deviations beyond chance; from step {since:,} on they are no "
+        f"more alike than images of any labels ({float(late.mean()):.1f}).",
         (case.evidence("labels/explain", f"{level:.1f}"),),
         ("images that are all alike: labels are compared with the same ones dealt out anew",),
         confidence=1 - RATE,
@@ -210,8 +210,8 @@ RULES = (
         code="CON005",
         cause="conditioning.permuted",
         title="Labels of other images",
-        what="True labels help the network no more than exchanged ones, though it looks at them; or images of one label "
-        "were alike, and are no longer.",
+        what="True labels help the network no more than exchanged ones, though it looks at them; or images of one "
+        "label were alike, and are no longer.",
         why="Asked for a class, the model draws any.",
         alike="Labels that are ignored do not change the output at all.",
         misses="A part of the labels; labels exchanged as a whole, which is only another naming.",
