@@ -23,12 +23,14 @@ from tiny import Quiet, fingerprints, tiny
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
+import safelight
 from safelight import session
 from safelight.data.prepare import open_images
 from safelight.errors import Stopped, UsageError
 from safelight.record.store import read_signal
 from safelight.run import RunFolder
 from safelight.train import crew as crew_module
+from safelight.train import rollcall as rollcall_module
 from safelight.train import trainer as trainer_module
 from safelight.train.build import Parts, build, check_shares, fit_to_data
 from safelight.train.checkpoint import steps
@@ -302,6 +304,42 @@ def test_killed_process_ends_all_and_another_number_carries_on_to_the_same_bytes
     assert np.abs(ours - theirs).max() <= 1  # drawn by four processes and by one
     for name in ("loss/mean", "loss/whitened", "gradient/norm"):
         assert read_signal(run / "record.sqlite", name) == read_signal(whole / "record.sqlite", name)
+
+
+def drift(stepper: Stepper, number: int) -> None:
+    if number == 6:
+        stepper.state.model.conv_in.weight.data.view(-1)[7].mul_(1.5)
+
+
+ILL: dict[str, tuple[Callable[[Stepper, int], None], bool]] = {  # what one does; with whose place
+    "distributed.drift": (drift, False),
+    "distributed.same-noise": (lambda *_: None, True),
+    "": (lambda *_: None, False),
+}
+
+
+@pytest.mark.parametrize("cause", ILL)
+def test_processes_that_are_no_longer_one_run_are_named(cause: str, tmp_path: Path) -> None:
+    """Of the doctor's findings on real processes; with a roll call at every third step."""
+    do, doubled = ILL[cause]
+
+    def happening(rank: int) -> None:
+        take, feed = Stepper.take, Feed.__init__
+
+        def taking(self: Stepper, inputs: Any, number: int, signal: int = 0) -> Any:
+            if rank == 2:
+                do(self, number)
+            return take(self, inputs, number, signal)
+
+        def seated(self: Feed, *given: Any, **named: Any) -> None:
+            feed(self, *given, **named | ({"rank": 0} if rank == 2 and doubled else {}))
+
+        rollcall_module.EVERY, Stepper.take, Feed.__init__ = 3, taking, seated  # only in the fork
+
+    run = tmp_path / "run"
+    assert start(3, run, happening, train__steps=13).codes() == [0, 0, 0]
+    told = [finding.cause for finding in safelight.diagnose(run)]
+    assert cause in told if cause else not [each for each in told if each.startswith("distributed.")]
 
 
 HANGS = {"stopped": lambda: os.kill(os.getpid(), signal.SIGSTOP), "asleep": lambda: time.sleep(1000)}
