@@ -165,6 +165,11 @@ ROWS: list[Row] = [
     row("labels that help nothing, of images that are not alike", "conditioning.permuted", LABELS | checks(
         labels__gain=(LOOKS, np.zeros(7)), labels__explain=(LOOKS, [0.3, -1, 1, 0, 0.5, 1.2, -0.2]),
         loss__error=np.maximum(ERROR * 0.8, 0.2))),
+    row("labels that help next to nothing", "", LABELS | checks(labels__gain=(LOOKS, np.zeros(7)),
+        labels__gain_error=(LOOKS, np.full(7, 0.008)), loss__error=np.maximum(ERROR * 0.8, 0.2))),
+    row("labels that help next to nothing, of images that are not alike", "conditioning.permuted", LABELS | checks(
+        labels__gain=(LOOKS, np.zeros(7)), labels__gain_error=(LOOKS, np.full(7, 0.008)),
+        labels__explain=(LOOKS, [0.3, -1, 1, 0, 0.5, 1.2, -0.2]), loss__error=np.maximum(ERROR * 0.8, 0.2))),
     row("labels that stop belonging", "conditioning.permuted",
         LABELS | checks(labels__explain=(LOOKS, [9, 12, 8, 11, 9, 0.4, -1.0]))),
     row("a look at which labels hardly belong", "",

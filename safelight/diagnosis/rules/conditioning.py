@@ -11,6 +11,7 @@ from safelight.diagnosis.rule import Rule, Seen
 MOSTLY = 0.7  # of the labels: a tenth to a half is left out on purpose
 ENOUGH = 400  # draws without the extra label: with 5 % of labels dropped, chance has 1e-9
 LATE, LEARNT, SMALL = 60, 0.6, 0.05  # steps; share of the zero predictor's loss; share of the loss
+MANY = 6  # looks
 BELONG = 3.0  # deviations of chance, of all looks together
 PLAIN, FADED = 5.0, 0.25  # the same of a single look, where labels plainly belong; share of it that may be chance
 
@@ -82,11 +83,11 @@ def look_one_class(case: Case) -> Seen | None:
     )
 
 
-def _is_nothing(gains: np.ndarray, errors: np.ndarray, losses: np.ndarray, certain: float) -> bool:
-    """An equivalence: not only is nothing seen, anything larger than a twentieth of the loss would have been."""
+def _is_nothing(gains: np.ndarray, errors: np.ndarray, losses: np.ndarray, certain: float, small: float) -> bool:
+    """An equivalence: not only is nothing seen, anything larger than a small share of the loss would have been."""
     weights = 1 / np.square(np.maximum(errors, 1e-12))
     mean, spread = float((gains * weights).sum() / weights.sum()), float(weights.sum() ** -0.5)
-    return mean <= 2 * spread and mean + certain * spread <= SMALL * float(np.median(losses))
+    return mean <= 2 * spread and mean + certain * spread <= small * float(np.median(losses))
 
 
 def _look_moved(case: Case) -> Seen | None:
@@ -130,6 +131,12 @@ def _belong(case: Case, since: int) -> bool:
     return len(recent) > 0 and float(recent.sum()) > BELONG * len(recent) ** 0.5
 
 
+def _are_strangers(case: Case) -> bool:
+    """Whether at many looks images of one label were no more alike than others."""
+    alike = case.check("labels/explain")[1]
+    return len(alike) >= MANY and abs(float(alike.sum())) < 2 * len(alike) ** 0.5
+
+
 def look_permuted(case: Case) -> Seen | None:
     """Exact where the set says whose labels they are; plain where images of one label stop being alike; else paired
     over the samples of a batch: the error with true labels and with those of others, unless images say that labels
@@ -145,7 +152,8 @@ def look_permuted(case: Case) -> Seen | None:
         return None
     windows = late, late[-3:], late[-2:]
     certain = bound("labels that help nothing", len(late) - 1, len(windows))
-    nothing = [last for last in windows if _is_nothing(gains[last], errors[last], losses[last], certain)]
+    small = 2 * SMALL if _are_strangers(case) else SMALL
+    nothing = [last for last in windows if _is_nothing(gains[last], errors[last], losses[last], certain, small)]
     if not nothing or all(_belong(case, int(steps[last[0]])) for last in nothing):
         return None
     return Seen(
