@@ -411,6 +411,14 @@ ROWS: list[Row] = [
     row("warm-up", "", checks(search__1=(LOOKS, np.full(7, 0.99999)), search__10=(LOOKS, np.full(7, 0.9999)),
         search__100=(LOOKS, np.full(7, 0.998)), search__start=(LOOKS, np.full(7, 0.9)),
         search__rate=(LOOKS, 1e-6 * 1.5 ** np.arange(7)))),
+    row("thrown about while the rate rises", "lr.too-high",
+        checks(loss__error=np.where(np.isin(STEPS, [3, 4, 6, 9]), 3.0, ERROR))
+        | measured(optimizer__lr=(STEPS, 1e-3 * np.minimum(1, (1 + STEPS) / 16)))),
+    row("thrown about at the very first steps", "lr.no-warmup",
+        checks(loss__error=np.where(np.isin(STEPS, [1, 2, 3]), 3.0, ERROR))),
+    row("worse than nothing at two of the first steps", "",
+        checks(loss__error=np.where(np.isin(STEPS, [1, 2]), 3.0, ERROR))),
+    row("a network that begins loudly", "", checks(loss__error=4 * ERROR)),
     row("no warm-up", "lr.no-warmup", checks(search__1=(LOOKS, [4.0, 1.0, 0.9, 0.9, 0.9, 0.9, 0.9]))),
     row("a first update that is a little long", "", checks(search__1=(LOOKS, [2.0, 1.0, 0.9, 0.9, 0.9, 0.9, 0.9]))),
     row("a learning rate of zero", "lr.zero", STILL | PARTS_STILL | measured(optimizer__lr=(STEPS, np.zeros(128)))

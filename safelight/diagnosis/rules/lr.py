@@ -14,6 +14,8 @@ AWFUL = 1e3  # times the error of before
 NOTHING, MUCH = 0.98, 0.999  # an update that gains less than the first, where a hundredfold one gains more
 STRAIGHT = 5.0  # times more gain by a hundredfold update than by a tenfold one: the loss still falls in a straight line
 UNLEARNT = 0.6  # error over that of the zero predictor: above it, there is something left to learn
+BEGINNING, OVERSHOT, OFTEN = 32, 1.5, 3  # steps; times the zero predictor's error: 1.04 at most in healthy runs; times
+PEAK = 0.9  # of the highest rate: a warm-up was over, or never there
 JUMP, ENDED = 5.0, 1e-3
 LONG = 50  # steps
 
@@ -30,7 +32,7 @@ def look_too_high(case: Case) -> Seen | None:
     awful = np.flatnonzero(bad & ~(whole < AWFUL))  # also not finite: after one such update there may be no other look
     hits = sorted({*pairs.tolist(), *map(int, rising), *map(int, awful)})
     if not hits:
-        return None
+        return _look_overshot(case)
     first, last = int(steps[max(0, hits[0] - 1) if hits[0] in pairs else hits[0]]), hits[-1]
     over = int(steps[last + 1]) if last + 1 < len(steps) and not rising else None
     rate = float(rates[last])
@@ -50,6 +52,48 @@ def look_too_high(case: Case) -> Seen | None:
         fix=Fix(
             f"Lower the learning rate to about {rate * better:.1g}.", {"optimizer.lr": float(f"{rate * better:.1g}")}
         ),
+    )
+
+
+def _overshoots(case: Case) -> tuple[np.ndarray, np.ndarray]:
+    """(steps, times the zero predictor's error) of the beginning at which the network is far worse than one that always
+    answers 0, and than it was at first. Paired: both errors are of the same samples and noise."""
+    steps, errors = case.check("loss/error")
+    zeros = case.check("loss/zero")[1]
+    if not len(steps) or len(zeros) != len(steps):
+        return np.zeros(0, np.int64), np.zeros(0)
+    ratios = errors / np.maximum(zeros, 1e-12)
+    far = (steps - steps[0] <= BEGINNING) & (ratios > OVERSHOT * max(1.0, float(ratios[0])))  # NaN has other names
+    return steps[far], ratios[far]
+
+
+def _is_without_warmup(case: Case, first: int, last: int) -> bool:
+    """Whether the rate was at its peak when it began, and is near it still where all is well again."""
+    steps, rates = _rates(case)
+    if not len(rates):
+        return False
+    high = PEAK * float(rates.max())
+    return float(rates[min(int(np.searchsorted(steps, first)), len(rates) - 1)]) >= high and bool(
+        (rates[steps > last] > high / 2).any()
+    )
+
+
+def _look_overshot(case: Case) -> Seen | None:
+    steps, ratios = _overshoots(case)
+    if len(steps) < OFTEN or _is_without_warmup(case, int(steps[0]), int(steps[-1])):
+        return None
+    rate = float(case.newest("search/rate", 0.0))
+    return Seen(
+        int(steps[0]),
+        f"At {len(steps)} of the first steps the error was up to {float(ratios.max()):.3g} times that of a network "
+        "that always answers 0, and it had begun well: updates throw the weights about.",
+        (
+            case.evidence("loss/error", "below that of zero", int(steps[0])),
+            case.evidence("loss/zero", None, int(steps[0])),
+        ),
+        ("a hard batch: both errors are of the same samples with the same noise",),
+        confidence=0.99,
+        fix=Fix("Lower the learning rate tenfold.", {"optimizer.lr": float(f"{rate / 10:.1g}")} if rate > 0 else {}),
     )
 
 
@@ -94,8 +138,10 @@ def look_no_warmup(case: Case) -> Seen | None:
     """One of the very first updates raises the error several times, and later ones do not."""
     steps, whole = case.check("search/1")
     early = steps - (steps[0] if len(steps) else 0) <= 16
-    if not len(steps) or not (whole[early] > 2 * WORSE).any() or look_too_high(case) is not None:
+    if look_too_high(case) is not None:
         return None
+    if not len(steps) or not (whole[early] > 2 * WORSE).any():
+        return _look_overshot_at_first(case)
     first = int(np.flatnonzero(early & (whole > 2 * WORSE))[0])
     return Seen(
         int(steps[first]),
@@ -106,6 +152,23 @@ def look_no_warmup(case: Case) -> Seen | None:
             case.evidence("search/rate", None, int(steps[first])),
         ),
         ("a rate that is too high for the whole run: later updates are sound",),
+        confidence=0.99,
+    )
+
+
+def _look_overshot_at_first(case: Case) -> Seen | None:
+    steps, ratios = _overshoots(case)
+    if len(steps) < OFTEN or not _is_without_warmup(case, int(steps[0]), int(steps[-1])):
+        return None
+    return Seen(
+        int(steps[0]),
+        f"At {len(steps)} of the first steps the error was up to {float(ratios.max()):.3g} times that of a network "
+        "that always answers 0, and never after: the rate is high before the optimizer knows how large gradients are.",
+        (
+            case.evidence("loss/error", "below that of zero", int(steps[0])),
+            case.evidence("loss/zero", None, int(steps[0])),
+        ),
+        ("a rate that is too high for the whole run: it is as high still, and later updates are sound",),
         confidence=0.99,
     )
 
@@ -178,13 +241,14 @@ RULES = (
         code="LRA001",
         cause="lr.too-high",
         title="A learning rate that is too high",
-        what="The update of a step makes the error larger on the very batch it was made from.",
+        what="The update of a step makes the error larger on the very batch it was made from; or the first steps bring "
+        "the error far above that of a network that answers 0.",
         why="The loss jumps about or rises; weights grow until numbers overflow.",
         alike="A bad batch has a large loss before the update too. A wrong sign makes every length worse.",
         misses="Rates that are only unstable later: see `loss.diverged`.",
         fix="Lower optimizer.lr, or lengthen optimizer.warmup.",
         look=look_too_high,
-        yields=(*SIDE, "lr.jump"),
+        yields=(*SIDE, "lr.jump", "accumulation.", "forward."),
     ),
     Rule(
         code="LRA002",
@@ -234,7 +298,7 @@ RULES = (
         fix="Lengthen optimizer.warmup.",
         severity="warning",
         look=look_no_warmup,
-        yields=(*SIDE, "lr.jump"),
+        yields=(*SIDE, "lr.jump", "accumulation.", "forward."),
     ),
     Rule(
         code="LRA005",
