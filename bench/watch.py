@@ -37,6 +37,7 @@ from safelight.probes.agenda import CLOSE, Agenda
 from safelight.record.store import Record
 from safelight.train.build import Parts, build, build_model, fit_to_data
 from safelight.train.feed import Inputs
+from safelight.train.ledger import Ledger
 from safelight.train.preflight import inspect
 from safelight.train.step import Stepper
 
@@ -167,10 +168,12 @@ def recording(stack: contextlib.ExitStack, folder: Path, parts: Parts) -> Step:
     record = Record(folder / "record.sqlite", from_step=0, say=print)
     stack.callback(record.close)
     pool, inputs = Pool(record), [parts.feed.take(step) for step in range(8)]
+    ledger = None if parts.stepper.inspection is None else Ledger(parts)
 
     def step(number: int) -> bool:
         view = parts.stepper.take(inputs[number % 8], number)
-        pool.add(number, view.readings, {"optimizer/lr": view.lr})
+        compared = () if ledger is None else ledger.look(view)
+        pool.add(number, [*view.readings, *compared], {"optimizer/lr": view.lr})
         if due := pool.is_due:
             pool.flush()
         return due
