@@ -106,5 +106,6 @@ def evidence_in_words(evidence: object) -> str:
 
     assert isinstance(evidence, Evidence)
     value = evidence.value if isinstance(evidence.value, str) else f"{evidence.value:.4g}"
-    where = "" if evidence.steps is None else f", steps {evidence.steps[0]:,} to {evidence.steps[1]:,}"
+    first, last = evidence.steps or (None, None)
+    where = "" if first is None else f", step {first:,}" if first == last else f", steps {first:,} to {last:,}"
     return f"{evidence.signal} {value}{where}" + (f" (healthy: {evidence.usual})" if evidence.usual else "")

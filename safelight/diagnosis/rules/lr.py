@@ -70,30 +70,30 @@ def _overshoots(case: Case) -> tuple[np.ndarray, np.ndarray]:
 def _is_without_warmup(case: Case, first: int, last: int) -> bool:
     """Whether the rate was at its peak when it began, and is near it still where all is well again."""
     steps, rates = _rates(case)
-    if not len(rates):
-        return False
-    high = PEAK * float(rates.max())
-    return float(rates[min(int(np.searchsorted(steps, first)), len(rates) - 1)]) >= high and bool(
-        (rates[steps > last] > high / 2).any()
-    )
+    high = PEAK * float(rates.max(initial=0.0))
+    return _rate_at(case, first) >= high > 0 and bool((rates[steps > last] > high / 2).any())
 
 
 def _look_overshot(case: Case) -> Seen | None:
     steps, ratios = _overshoots(case)
     if len(steps) < OFTEN or _is_without_warmup(case, int(steps[0]), int(steps[-1])):
         return None
-    rate = float(case.newest("search/rate", 0.0))
+    rate = _rate_at(case, int(steps[0]))
+    worst = int(steps[ratios.argmax()])
     return Seen(
         int(steps[0]),
         f"At {len(steps)} of the first steps the error was up to {float(ratios.max()):.3g} times that of a network "
         "that always answers 0, and it had begun well: updates throw the weights about.",
         (
-            case.evidence("loss/error", "below that of zero", int(steps[0])),
-            case.evidence("loss/zero", None, int(steps[0])),
+            case.evidence("loss/error", "below that of zero", worst),
+            case.evidence("loss/zero", None, worst),
         ),
         ("a hard batch: both errors are of the same samples with the same noise",),
         confidence=0.99,
-        fix=Fix("Lower the learning rate tenfold.", {"optimizer.lr": float(f"{rate / 10:.1g}")} if rate > 0 else {}),
+        fix=Fix(
+            f"Lower the learning rate to about {rate / 10:.1g}, a tenth of what it was then.",
+            {"optimizer.lr": float(f"{rate / 10:.1g}")} if rate > 0 else {},
+        ),
     )
 
 
@@ -160,13 +160,14 @@ def _look_overshot_at_first(case: Case) -> Seen | None:
     steps, ratios = _overshoots(case)
     if len(steps) < OFTEN or not _is_without_warmup(case, int(steps[0]), int(steps[-1])):
         return None
+    worst = int(steps[ratios.argmax()])
     return Seen(
         int(steps[0]),
         f"At {len(steps)} of the first steps the error was up to {float(ratios.max()):.3g} times that of a network "
         "that always answers 0, and never after: the rate is high before the optimizer knows how large gradients are.",
         (
-            case.evidence("loss/error", "below that of zero", int(steps[0])),
-            case.evidence("loss/zero", None, int(steps[0])),
+            case.evidence("loss/error", "below that of zero", worst),
+            case.evidence("loss/zero", None, worst),
         ),
         ("a rate that is too high for the whole run: it is as high still, and later updates are sound",),
         confidence=0.99,
@@ -175,6 +176,11 @@ def _look_overshot_at_first(case: Case) -> Seen | None:
 
 def _rates(case: Case) -> tuple[np.ndarray, np.ndarray]:
     return case.series(LEARNING_RATE.name)
+
+
+def _rate_at(case: Case, step: int) -> float:
+    steps, rates = _rates(case)
+    return float(rates[min(int(np.searchsorted(steps, step)), len(rates) - 1)]) if len(rates) else 0.0
 
 
 def look_zero(case: Case) -> Seen | None:
