@@ -366,7 +366,12 @@ ROWS: list[Row] = [
     row("maximize", "optimizer.maximize", checks(optimizer__maximize=1, update__alignment=np.full(3, -0.8))),
     row("up the gradient, late", "optimizer.maximize",
         checks(update__alignment=([0, 1, 2, 64, 65], [0.8, 0.8, 0.8, -0.4, -0.4]),
-               search__1=(LOOKS, np.full(7, 1.01))) | {"check/search/0.1": ([64], [1.01])}),
+               search__1=(LOOKS, np.full(7, 1.01))) | {"check/search/0.1": ([64], [1.01])}
+        | measured(loss__mean=(STEPS, np.where(STEPS < 64, 0.3, 0.3 * 1.02 ** (STEPS - 63))))),
+    row("momentum up the gradient, and the loss as before", "",
+        checks(update__alignment=([0, 1, 2, 64, 65], [0.8, 0.8, 0.8, -0.4, -0.4]),
+               search__1=(LOOKS, np.full(7, 1.01))) | {"check/search/0.1": ([64], [1.01])}
+        | measured(loss__mean=(STEPS, np.full(128, 0.3)))),
     row("momentum that leads the other way for a while", "",
         checks(update__alignment=([0, 1, 2, 64, 65], [0.8, 0.8, 0.8, -0.4, -0.4]))),
     row("a negative rate", "optimizer.maximize", checks(update__alignment=np.full(3, -0.8))),

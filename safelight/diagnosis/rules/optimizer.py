@@ -8,11 +8,12 @@ from safelight.diagnosis.case import Case, Spell, spell_of
 from safelight.diagnosis.finding import Evidence, Fix
 from safelight.diagnosis.rule import Rule, Seen
 from safelight.diagnosis.rules.loss import is_plain
-from safelight.vocabulary import CHECK, GRADIENT_NORM, LEARNING_RATE, REFUSED, UPDATE_RATIO
+from safelight.vocabulary import CHECK, GRADIENT_NORM, LEARNING_RATE, LOSS, REFUSED, UPDATE_RATIO
 
 STILL = 3  # updates
 PULLED, USUAL_DECAY = 3.0, 0.2  # times the gradient; settings in use are 0 to 0.1
 OFTEN = 0.1  # of the steps
+USUAL, RISEN = 16, 1.1  # steps; times their loss
 AGAINST = -0.1  # cosine of gradient and update; Adam has 0.05 to 0.6, with momentum a little below 0 for a while
 EXPLAINED = 0.995  # of the gradient, by that of the step before and its own
 CARRIED = 0.5  # of the gradient of the step before, over the new one; cleared gradients have 0, kept ones 1
@@ -179,13 +180,20 @@ def look_maximize(case: Case) -> Seen | None:
 
 
 def _against(case: Case) -> Spell | None:
-    """Later: against the gradient at two looks in a row, and a tenth of the update makes the error larger too."""
+    """Later: against the gradient at two looks in a row, where a tenth of the update makes the error larger too, and
+    the loss has risen. One of these alone is what momentum does where a run swings."""
     steps, aligned = case.check("update/alignment")
     searched = dict(zip(*case.check("search/0.1"), strict=True))
     spell = spell_of(steps, aligned < AGAINST, 2)
-    if spell is None or not any(searched.get(s, 0.0) > 1 for s in steps if spell.first <= s <= spell.last):
+    if spell is None:
         return None
-    return spell
+    tenths = [searched[s] for s in steps.tolist() if spell.first <= s <= spell.last and s in searched]
+    if not tenths or not all(tenth > 1 for tenth in tenths):
+        return None
+    places, losses = case.series(LOSS.name)
+    before, since = losses[places < spell.first][-USUAL:], losses[places >= spell.first]
+    risen = len(before) > 0 and len(since) > 0 and not np.median(since) <= RISEN * np.median(before)
+    return spell if risen else None
 
 
 def look_weight_decay(case: Case) -> Seen | None:
