@@ -32,7 +32,7 @@ def look_too_high(case: Case) -> Seen | None:
     awful = np.flatnonzero(bad & ~(whole < AWFUL))  # also not finite: after one such update there may be no other look
     hits = sorted({*pairs.tolist(), *map(int, rising), *map(int, awful)})
     if not hits:
-        return _look_overshot(case)
+        return _look_overshot(case, at_first=False)
     first, last = int(steps[max(0, hits[0] - 1) if hits[0] in pairs else hits[0]]), hits[-1]
     over = int(steps[last + 1]) if last + 1 < len(steps) and not rising else None
     rate = float(rates[last])
@@ -74,26 +74,29 @@ def _is_without_warmup(case: Case, first: int, last: int) -> bool:
     return _rate_at(case, first) >= high > 0 and bool((rates[steps > last] > high / 2).any())
 
 
-def _look_overshot(case: Case) -> Seen | None:
+def _look_overshot(case: Case, *, at_first: bool) -> Seen | None:
+    """`at_first`: only where the beginning is to blame and not the rate of the whole run; else only where that is."""
     steps, ratios = _overshoots(case)
-    if len(steps) < OFTEN or _is_without_warmup(case, int(steps[0]), int(steps[-1])):
+    if len(steps) < OFTEN or _is_without_warmup(case, int(steps[0]), int(steps[-1])) != at_first:
         return None
-    rate = _rate_at(case, int(steps[0]))
-    worst = int(steps[ratios.argmax()])
+    rate, worst = _rate_at(case, int(steps[0])), int(steps[ratios.argmax()])
+    lower = Fix(
+        f"Lower the learning rate to about {rate / 10:.1g}, a tenth of what it was then.",
+        {"optimizer.lr": float(f"{rate / 10:.1g}")} if rate > 0 else {},
+    )
     return Seen(
         int(steps[0]),
         f"At {len(steps)} of the first steps the error was up to {float(ratios.max()):.3g} times that of a network "
-        "that always answers 0, and it had begun well: updates throw the weights about.",
-        (
-            case.evidence("loss/error", "below that of zero", worst),
-            case.evidence("loss/zero", None, worst),
+        "that always answers 0, "
+        + (
+            "and never after: the rate is high before the optimizer knows how large gradients are."
+            if at_first
+            else "and it had begun well: updates throw the weights about."
         ),
+        (case.evidence("loss/error", "below that of zero", worst), case.evidence("loss/zero", None, worst)),
         ("a hard batch: both errors are of the same samples with the same noise",),
         confidence=0.99,
-        fix=Fix(
-            f"Lower the learning rate to about {rate / 10:.1g}, a tenth of what it was then.",
-            {"optimizer.lr": float(f"{rate / 10:.1g}")} if rate > 0 else {},
-        ),
+        fix=None if at_first else lower,
     )
 
 
@@ -141,7 +144,7 @@ def look_no_warmup(case: Case) -> Seen | None:
     if look_too_high(case) is not None:
         return None
     if not len(steps) or not (whole[early] > 2 * WORSE).any():
-        return _look_overshot_at_first(case)
+        return _look_overshot(case, at_first=True)
     first = int(np.flatnonzero(early & (whole > 2 * WORSE))[0])
     return Seen(
         int(steps[first]),
@@ -152,24 +155,6 @@ def look_no_warmup(case: Case) -> Seen | None:
             case.evidence("search/rate", None, int(steps[first])),
         ),
         ("a rate that is too high for the whole run: later updates are sound",),
-        confidence=0.99,
-    )
-
-
-def _look_overshot_at_first(case: Case) -> Seen | None:
-    steps, ratios = _overshoots(case)
-    if len(steps) < OFTEN or not _is_without_warmup(case, int(steps[0]), int(steps[-1])):
-        return None
-    worst = int(steps[ratios.argmax()])
-    return Seen(
-        int(steps[0]),
-        f"At {len(steps)} of the first steps the error was up to {float(ratios.max()):.3g} times that of a network "
-        "that always answers 0, and never after: the rate is high before the optimizer knows how large gradients are.",
-        (
-            case.evidence("loss/error", "below that of zero", worst),
-            case.evidence("loss/zero", None, worst),
-        ),
-        ("a rate that is too high for the whole run: it is as high still, and later updates are sound",),
         confidence=0.99,
     )
 
