@@ -59,7 +59,7 @@ def test_pictures_of_averaged_weights_are_not_those_of_raw_ones(
             return generate(*given, **named)
 
         monkeypatch.setattr(stages, "generate", forgetful)
-    run = train_tiny(f"averaged-{averaged}", **{"sample.every": 3, "optimizer.lr": 0.1, "optimizer.warmup": 0})
+    run = train_tiny(f"averaged-{averaged}", **{"sample.every": 3, "optimizer.lr": 0.02, "optimizer.warmup": 0})
     with open_history(run / "record.sqlite") as history:
         steps, apart = history.raw("check/pictures/apart")
         _, distance = history.raw("check/pictures/distance")
