@@ -23,6 +23,7 @@ from safelight.config.tree import Data
 from safelight.data.images import Images
 from safelight.data.page import summary
 from safelight.data.prepare import open_images
+from safelight.diagnosis import diagnose
 from safelight.diagnosis.finding import Finding
 from safelight.diagnosis.rules import RULES
 from safelight.errors import CheckpointError, PreflightError, SafelightError, Stopped, UsageError
@@ -265,7 +266,7 @@ def carry_out(parts: Parts, folder: RunFolder, terminal: Terminal, beside: Besid
         raise
     if crew.is_main:
         _write_report(folder, terminal)
-        terminal.last_screen(parts, folder, time.time() - started)
+        terminal.last_screen(parts, folder, time.time() - started, _findings(folder))
     return Run(folder.path, config, parts.state.counters.step)
 
 
@@ -274,6 +275,14 @@ def _inspect(parts: Parts, terminal: Terminal) -> None:
     if not parts.config.model.compile:  # a hook would be compiled with it, and might change its arithmetic
         inspection.attach()
     parts.stepper.inspection = inspection
+
+
+def _findings(folder: RunFolder) -> list[Finding]:
+    """What is wrong at the end. The physician has told of a diagnosis that fails."""
+    try:
+        return [each for each in diagnose(folder.path) if each.severity != "info" and each.over is None]
+    except Exception:
+        return []
 
 
 def _write_report(folder: RunFolder, terminal: Terminal) -> None:

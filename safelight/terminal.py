@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ from rich.text import Text
 from safelight import __version__
 
 if TYPE_CHECKING:
+    from safelight.diagnosis.finding import Finding
     from safelight.run import RunFolder
     from safelight.train.build import Parts
     from safelight.train.trainer import Progress
@@ -140,9 +141,8 @@ class Terminal:
             ],
         )
 
-    def last_screen(self, parts: Parts, folder: RunFolder, seconds: float) -> None:
+    def last_screen(self, parts: Parts, folder: RunFolder, seconds: float, findings: Sequence[Finding]) -> None:
         counters, pictures = parts.state.counters, folder.pictures()
-        refused = f"{counters.refused} updates refused because they were not finite" if counters.refused else "none"
         by = "by evaluation" if counters.best_evaluated else f"probe loss {counters.best_loss:.4f}"
         best = f"best at step {counters.best_step:,} ({by})" if counters.best_step is not None else "nothing saved"
         self._table(
@@ -153,7 +153,7 @@ class Terminal:
                 ("timelapse", str(folder.samples / "timelapse.gif")),
                 ("model", str(folder.checkpoints / f"step_{counters.step:08d}")),
                 *([("report", str(folder.report_page))] if folder.report_page.is_file() else []),
-                ("findings", refused),
+                *_findings_in_words(findings, folder, counters.refused),
                 *_next_commands(folder),
             ],
         )
@@ -162,6 +162,13 @@ class Terminal:
         self._print(Text(title, style=f"bold {ACCENT}"))
         for name, value in rows:
             self._print(Text.assemble((f"  {name:<11}", "dim"), value), soft_wrap=True)
+
+
+def _findings_in_words(findings: Sequence[Finding], folder: RunFolder, refused: int) -> list[tuple[str, str]]:
+    told = [f"{each.severity} {each.code} {each.cause}, since step {each.step:,}" for each in findings]
+    told += [f"safelight doctor {folder.path}"] if told else []
+    told += [f"{refused} updates refused because they were not finite"] if refused else []
+    return [("" if place else "findings", words) for place, words in enumerate(told or ["none"])]
 
 
 def _next_commands(folder: RunFolder) -> list[tuple[str, str]]:

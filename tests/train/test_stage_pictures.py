@@ -50,7 +50,10 @@ def test_pictures_of_stages_that_are_given_up_are_drawn_again(train_tiny: Callab
 
 @pytest.mark.parametrize("averaged", [True, False])
 def test_pictures_of_averaged_weights_are_not_those_of_raw_ones(
-    averaged: bool, train_tiny: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+    averaged: bool,
+    train_tiny: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     if not averaged:  # a sampler that forgets to take the average
         from safelight.train import stages
@@ -70,3 +73,5 @@ def test_pictures_of_averaged_weights_are_not_those_of_raw_ones(
 
     told = [finding.cause for finding in safelight.diagnose(run)]
     assert ("ema.not-sampled" in told) == (not averaged)
+    last = "findings   none" if averaged else "findings   warning EMA006 ema.not-sampled, since step 3"
+    assert last in capsys.readouterr().err, "the last screen says so too"
