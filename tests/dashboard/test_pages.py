@@ -216,6 +216,15 @@ def test_a_silent_run_says_so_and_nothing_in_a_name_is_markup(runs: Path, addres
     page.locator(".data-page").get_by_text("<b>x</b>.png").wait_for()
 
 
+def test_the_newest_run_comes_first(runs: Path, address: str, open_page: Open) -> None:
+    """They were made in this order: sound, other, sick; by their names they would come otherwise."""
+    page = open_page(address)
+    page.locator(f'.run-row[data-id="{id_of(runs, "sound")}"]').wait_for()
+    ours = [id_of(runs, name) for name in ("sick <img src=x onerror=alert(1)>", "other", "sound")]
+    shown = [row.get_attribute("data-id") for row in page.locator(".run-row").all()]
+    assert [each for each in shown if each in ours] == ours
+
+
 def test_runs_are_compared_side_by_side(runs: Path, address: str, open_page: Open) -> None:
     page = open_page(f"{address}#/")
     page.get_by_label("Choose sound for comparing").check()

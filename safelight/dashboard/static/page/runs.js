@@ -37,6 +37,7 @@ export function openRuns(main, source) {
     try {
       const { runs } = await source.runs();
       if (!open) return;
+      runs.sort((/** @type {any} */ one, /** @type {any} */ two) => (two.created ?? 0) - (one.created ?? 0));
       trouble.hidden = true;
       say(intro, runs.length > 1 ? `${runs.length} runs, the newest first.` : runs.length ? "One run." : "None yet.");
       if (runs.length) drawRuns(list, runs, source, chosen, choose);
