@@ -456,6 +456,11 @@ ROWS: list[Row] = [
     row("moved between micro-batches", "ema.every-micro-batch", checks(average__between=([1, 2], [1, 1]))),
     row("not an average", "ema.not-an-average", checks(average__left=([1, 2, 3, 16, 32], np.full(5, 0.5)))),
     row("not an average, once", "", checks(average__left=([1, 2, 3, 16, 32], [0, 0, 0.5, 0, 0]))),
+    row("our own average stands still", "ema.frozen",
+        checks(average__moved=([1, 2, 3, 16, 32], [0.01, 0.01, 0.01, 0, 0])), settings={"train.steps": 2000}),
+    row("our own average, while updates are refused", "loss.nonfinite",
+        checks(average__moved=([1, 2, 3, 16, 32], [0.01, 0, 0, 0.01, 0.01]))
+        | measured(update__refused=flagged([1, 2])), events=(*refusals([1, 2]),), settings={"train.steps": 2000}),
     row("an average that is never drawn from", "ema.not-sampled",
         checks(pictures__apart=([63, 127], [0, 0]), pictures__distance=([63, 127], [0.05, 0.05]))),
     row("an average that has caught up", "",

@@ -8,7 +8,7 @@ from safelight.config.check import TOLD_INITIAL_SHARE, initial_share
 from safelight.diagnosis.case import Case, Spell, spell_of
 from safelight.diagnosis.finding import Evidence, Fix
 from safelight.diagnosis.rule import Rule, Seen
-from safelight.vocabulary import EMA_DECAY
+from safelight.vocabulary import EMA_DECAY, REFUSED
 
 LOOKS = 3
 ROUGH = 0.3  # share of the way of an average
@@ -63,8 +63,12 @@ def look_too_long_here(case: Case) -> Seen | None:
 
 def look_frozen(case: Case) -> Seen | None:
     """However it is moved, at every update or at one in twenty: between looks that lie so far apart it must be."""
-    if case.config is not None:  # safelight's own moves with every update
-        spell = case.spell("average/moved", lambda numbers: numbers == 0, 2)
+    if case.config is not None:  # safelight's own moves with every update that is not refused
+        steps, moved = case.check("average/moved")
+        at, refused = case.series(REFUSED.name)
+        without = at[refused > 0]
+        made = ~(np.isin(steps, without) | np.isin(steps - 1, without))  # a look is at what the update before it left
+        spell = spell_of(steps[made], moved[made] == 0, 2)
     else:
         spell = case.spell("average/same", lambda numbers: numbers == 1, LOOKS)
         if spell is not None and (spell.last - spell.first < SPARSE or not _moves(case, spell)):

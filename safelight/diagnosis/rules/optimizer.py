@@ -231,7 +231,7 @@ def look_zeroed(case: Case) -> Seen | None:
     norms = dict(zip(*case.series(GRADIENT_NORM.name), strict=True))
     spell = spell_of(steps, (came > 0) & np.array([norms.get(step, 1.0) == 0 for step in steps], bool), 2)
     if spell is None:
-        return _look_unheard(case)
+        return _look_only_decay(case)
     return Seen(
         spell.first,
         "Gradients came out of the backward pass, and were gone when the optimizer made its step: they are cleared in "
@@ -242,7 +242,7 @@ def look_zeroed(case: Case) -> Seen | None:
     )
 
 
-def _look_unheard(case: Case) -> Seen | None:
+def _look_only_decay(case: Case) -> Seen | None:
     """Exact: at the first updates the weights decay as told, to the last digit, and nothing else happens to them."""
     steps, errors = case.check("update/error")
     shares = case.check("update/decay_share")[1]
