@@ -5,12 +5,14 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install -q -c constraints.txt
 RUN    ?= runs/demo
 
-.PHONY: demo browser test check format bench gauntlet torture clean help
+.PHONY: demo browser test test-again same check format bench gauntlet torture clean help
 
 help:
 	@echo "make demo    install, train on handwritten digits, leave pictures and a model (about 5 minutes)"
 	@echo "make test    install, run all tests"
 	@echo "make check   format, lint and types"
+	@echo "make test-again N=10  all tests N times in random order, every second time on busy cores; tools/results/again.md"
+	@echo "make same BASE=REV    train a matrix of runs with the code of REV and with this, compare every byte"
 	@echo "make gauntlet  every fault and every healthy recipe on all bases; hours; the tables land in gauntlet/results"
 	@echo "make torture  kills, full disks, power losses, bit rot, NaN storms, hostile files; under an hour on two cores"
 	@echo "make bench   all benchmarks; the tables land in bench/results"
@@ -48,6 +50,14 @@ browser:
 # One thread per process: two test processes share the cores.
 test: $(VENV)/ready-dev browser
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+
+N ?= 10
+test-again: $(VENV)/ready-dev browser
+	$(BIN)/python -m tools.again --runs $(N)
+
+BASE ?= HEAD
+same: $(VENV)/ready-dev
+	$(BIN)/python -m tools.same $(BASE)
 
 # One after the other, on a quiet machine.
 bench: $(VENV)/ready-dev

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import os
+import random
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+import hypothesis
 import pytest
 import torch
+
+# `make test` tries the same examples every time; `make test-again` others in every run.
+hypothesis.settings.register_profile("same", derandomize=True, deadline=None)
+hypothesis.settings.register_profile("random", deadline=None)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
+
+# By the seconds that they take; whoever adds a file that takes long adds it here (pytest --durations=0).
+LONGEST: tuple[str, ...] = ()
 
 TINY = {
     "steps": 6,
@@ -25,6 +36,41 @@ TINY = {
         "ema.snapshots": 2,
     },
 }
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--shuffle", type=int, metavar="SEED", help="run files, and the tests of each file, in random order"
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The longest files first, so that no worker is left with one of them at the end; or any order, which is none."""
+    seed = config.getoption("--shuffle")
+    if seed is None:
+        place = {name: number for number, name in enumerate(LONGEST)}
+        items.sort(key=lambda item: place.get(item.path.relative_to(config.rootpath).as_posix(), len(place)))
+        return
+    draw = random.Random(seed)
+    files: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        files.setdefault(item.path, []).append(item)
+    groups = list(files.values())
+    draw.shuffle(groups)
+    for group in groups:
+        draw.shuffle(group)
+    items[:] = [item for group in groups for item in group]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """One line on what this machine lacks: a test that was not run must not look like one that passed."""
+    reasons: Counter[str] = Counter()
+    for report in terminalreporter.stats.get("skipped", []):
+        if isinstance(report.longrepr, tuple):
+            reasons[report.longrepr[2].removeprefix("Skipped: ")] += 1
+    if reasons:
+        words = "; ".join(f"{count} ({reason})" for reason, count in sorted(reasons.items()))
+        terminalreporter.write_line(f"Not run on this machine: {sum(reasons.values())} tests: {words}")
 
 
 @pytest.fixture(scope="session", autouse=True)

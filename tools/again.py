@@ -1,0 +1,123 @@
+"""Runs the whole test suite again and again, to find tests that fail by chance.
+
+    make test-again N=10
+
+Each run has a random order of tests and random examples of hypothesis; every second one has to share the machine with a
+busy loop on each core. The table is written after every run, so a run that is broken off is not lost.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+import xml.etree.ElementTree as xml
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One run of the suite."""
+
+    seed: int
+    busy: int  # loops beside it
+    seconds: float
+    cpu: float  # seconds of all its processes
+    passed: int
+    skipped: int
+    failed: tuple[str, ...]
+    code: int
+
+
+@contextmanager
+def busy_loops(count: int) -> Iterator[None]:
+    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for loop in loops:
+            loop.kill()
+            loop.wait()
+
+
+def run_suite(seed: int, busy: int, arguments: Sequence[str] = ()) -> Outcome:
+    with tempfile.TemporaryDirectory() as folder, busy_loops(busy):
+        results = Path(folder) / "results.xml"
+        command = [
+            sys.executable, "-m", "pytest", "-n", "2", "--shuffle", str(seed), f"--junitxml={results}", *arguments,
+            f"--hypothesis-seed={seed}",
+        ]  # fmt: skip
+        environment = os.environ | {"OMP_NUM_THREADS": "1", "HYPOTHESIS_PROFILE": "random"}
+        begun = time.monotonic()
+        suite = subprocess.Popen(command, cwd=ROOT, env=environment)
+        _, status, usage = os.wait4(suite.pid, 0)  # with the processor time of all its processes
+        suite.returncode = os.waitstatus_to_exitcode(status)
+        seconds = time.monotonic() - begun
+        cases = list(xml.parse(results).iter("testcase")) if results.exists() else []
+    failed = [case for case in cases if case.find("failure") is not None or case.find("error") is not None]
+    skipped = [case for case in cases if case.find("skipped") is not None]
+    return Outcome(
+        seed, busy, seconds, usage.ru_utime + usage.ru_stime, len(cases) - len(failed) - len(skipped), len(skipped),
+        tuple(f"{case.get('classname')}::{case.get('name')}" for case in failed), suite.returncode,
+    )  # fmt: skip
+
+
+def table(outcomes: Sequence[Outcome], revision: str) -> str:
+    failures: dict[str, list[int]] = {}
+    for outcome in outcomes:
+        for name in outcome.failed:
+            failures.setdefault(name, []).append(outcome.seed)
+    broken = sum(outcome.code != 0 for outcome in outcomes)
+    lines = [
+        "# The test suite, again and again", "",
+        f"`make test-again N={len(outcomes)}` at {revision}, Python {platform.python_version()}, {os.cpu_count()} cores: "
+        f"**{broken} of {len(outcomes)} runs failed.**", "",
+        "CPU: seconds of all processes of the suite over seconds of the "
+        "clock.", "",
+        "| run | seed | beside it | seconds | CPU | passed | skipped | failed |", "|---|---|---|---|---|---|---|---|",
+    ]  # fmt: skip
+    for number, each in enumerate(outcomes, 1):
+        beside = f"{each.busy} busy loops" if each.busy else "nothing"
+        share = each.cpu / each.seconds
+        lines.append(
+            f"| {number} | {each.seed} | {beside} | {each.seconds:.0f} | {share:.2f} | {each.passed:,} | "
+            f"{each.skipped} | {len(each.failed)} |"
+        )
+    lines += ["", "## What ever failed", ""]
+    lines += [f"- `{name}`: seeds {', '.join(map(str, seeds))}" for name, seeds in sorted(failures.items())] or [
+        "Nothing."
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=10)
+    parser.add_argument("--first-seed", type=int, default=1)
+    parser.add_argument("-o", "--out", type=Path, default=ROOT / "tools" / "results" / "again.md")
+    parser.add_argument("arguments", nargs="*", help="for pytest, after --")
+    given = parser.parse_args()
+    revision = subprocess.run(
+        ["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.strip()
+    outcomes: list[Outcome] = []
+    given.out.parent.mkdir(parents=True, exist_ok=True)
+    for number in range(given.runs):
+        busy = (os.cpu_count() or 1) * (number % 2)
+        outcomes.append(run_suite(given.first_seed + number, busy, given.arguments))
+        given.out.write_text(table(outcomes, revision))
+    print(given.out.read_text())
+    sys.exit(any(outcome.code for outcome in outcomes))
+
+
+if __name__ == "__main__":
+    main()
