@@ -79,10 +79,9 @@ def table(outcomes: Sequence[Outcome], revision: str) -> str:
     broken = sum(outcome.code != 0 for outcome in outcomes)
     lines = [
         "# The test suite, again and again", "",
-        f"`make test-again N={len(outcomes)}` at {revision}, Python {platform.python_version()}, {os.cpu_count()} cores: "
-        f"**{broken} of {len(outcomes)} runs failed.**", "",
-        "CPU: seconds of all processes of the suite over seconds of the "
-        "clock.", "",
+        f"`make test-again N={len(outcomes)}` at {revision}, Python {platform.python_version()}, "
+        f"{os.cpu_count()} cores: **{broken} of {len(outcomes)} runs failed.**", "",
+        "CPU: seconds of all processes of the suite over seconds of the clock.", "",
         "| run | seed | beside it | seconds | CPU | passed | skipped | failed |", "|---|---|---|---|---|---|---|---|",
     ]  # fmt: skip
     for number, each in enumerate(outcomes, 1):
