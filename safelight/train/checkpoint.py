@@ -204,8 +204,19 @@ def patiently(read: Callable[[], Loaded]) -> Loaded:
 class Writer:
     """Saves in the background: one thread, one save in flight; a failure never stops the training."""
 
-    def __init__(self, folder: Path, *, last: int, every: int, say: Callable[[str], None], disk: Disk = DISK) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        last: int,
+        every: int,
+        say: Callable[[str], None],
+        disk: Disk = DISK,
+        before_commit: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`before_commit` is called on the writer's thread: what must be on disk before the checkpoint is."""
         self.failures = 0  # saves that were given up
+        self._before_commit = before_commit
         self.last_saved: int | None = None
         self._folder, self._last, self._every, self._say, self._disk = folder, last, every, say, disk
         self._news: deque[str] = deque()  # spoken by the caller's thread only
@@ -250,6 +261,7 @@ class Writer:
         except Exception as error:  # a second attempt could not end otherwise
             self._give_up(str(error), "")
             return
+        self._before_commit()
         kept = (best, safe)
         if not self._attempt(prepared, kept, final=False) and not self._attempt(prepared, kept, final=True):
             return

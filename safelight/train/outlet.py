@@ -69,6 +69,10 @@ class Outlet:
         self._record.flush(wait=wait)
         self._send()
 
+    def settle(self) -> None:
+        """From any thread: returns when all that was recorded so far is on disk."""
+        self._record.flush(wait=True)
+
     def close(self, *, interrupted: bool = False) -> None:
         self._send()
         self._record.close()

@@ -72,9 +72,17 @@ class FirstWriter(Writer):
     """Of the process that writes the manifest."""
 
     def __init__(
-        self, folder: Path, relay: Relay, *, last: int, every: int, say: Callable[[str], None], disk: Disk = DISK
+        self,
+        folder: Path,
+        relay: Relay,
+        *,
+        last: int,
+        every: int,
+        say: Callable[[str], None],
+        disk: Disk = DISK,
+        before_commit: Callable[[], None] = lambda: None,
     ) -> None:
-        super().__init__(folder, last=last, every=every, say=say, disk=disk)
+        super().__init__(folder, last=last, every=every, say=say, disk=disk, before_commit=before_commit)
         self._relay = relay
 
     def _prepare(self, snapshot: Snapshot) -> Prepared:

@@ -142,12 +142,19 @@ class Trainer:
         self._beat = 0.0
 
     def _make_writer(self, folder: Path, *, last: int, every: int) -> Writer:
+        """A resume cuts the record at its checkpoint, so all that lies before that has to be on disk first."""
+
+        def before_commit() -> None:
+            self.record.settle()
+
         if self._divided:
             relay = Relay(self.crew, folder.name)
             if not self.is_main:
                 return PartWriter(folder, relay)
-            return FirstWriter(folder, relay, last=last, every=every, say=self.screen.say)
-        return Writer(folder, last=last, every=every, say=self.screen.say) if self.is_main else NoWriter()
+            return FirstWriter(folder, relay, last=last, every=every, say=self.screen.say, before_commit=before_commit)
+        if not self.is_main:
+            return NoWriter()
+        return Writer(folder, last=last, every=every, say=self.screen.say, before_commit=before_commit)
 
     def _draw_contact_sheet(self, found: dict[str, Any]) -> None:
         path = self.folder.samples / "contact_sheet.png"
@@ -452,7 +459,7 @@ class Trainer:
     def _save(self, *, wait: bool) -> None:
         counters = self.state.counters
         self._drain()
-        self.record.flush()  # what lies before a checkpoint is never trained again, so it must not be lost
+        self.record.flush()  # the writer waits for it before the checkpoint is there
         if wait or self._healer.enabled:  # the checkpoint that a run goes back to must not depend on the disk's speed
             self.writer.wait()
         elif self.crew.tell(lambda: self.writer.busy):

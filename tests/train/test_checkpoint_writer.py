@@ -216,3 +216,21 @@ def test_writer_with_one_fault_at_every_call_saves_all_the_same(tmp_path: Path) 
         assert_equal(newest(folder), snapshot(3))
         reached = disk.reached
     assert at > 60
+
+
+def test_what_must_come_first_is_waited_for(tmp_path: Path) -> None:
+    """The record is cut at the checkpoint by a resume: a checkpoint must not be there before its readings are."""
+    begun, stored, seen = threading.Event(), threading.Event(), list[list[int]]()
+
+    def before_commit() -> None:
+        begun.set()
+        stored.wait()
+        seen.append(steps(tmp_path))
+
+    saving = Writer(tmp_path, last=2, every=0, say=Spoken(), disk=QUICK, before_commit=before_commit)
+    saving.submit(snapshot(1), None)
+    begun.wait()
+    assert steps(tmp_path) == []
+    stored.set()
+    saving.wait()
+    assert (seen, steps(tmp_path)) == ([[]], [1])
