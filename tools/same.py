@@ -48,7 +48,9 @@ class Control:
 
 CONTROLS = (
     Control("update", "safelight/train/optimizer.py", "return low + ", "return 1e-9 + low + ", "plain"),
-    Control("data order", "safelight/data/batches.py", '"order"', '"Order"', "plain"),
+    Control(
+        "data order", "safelight/data/batches.py", 'key(self._seed, "order"', 'key(1 + self._seed, "order"', "plain"
+    ),
     Control("monitor", "safelight/monitors/loss.py", "MEMORY = 0.98", "MEMORY = 0.97", "plain"),
 )
 
