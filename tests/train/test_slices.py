@@ -6,8 +6,7 @@ import errno
 import json
 import shutil
 import threading
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,27 +26,44 @@ from safelight.train.slices import Cut, Slicing
 from torture.disks import FaultyDisk, QuickDisk
 
 SHAPES = {"weight": (3, 2), "bias": (2,), "row": (1, 4)}
+LIMIT = 300.0  # seconds after which a test is taken to hang
+
+
+class Notes(dict[str, str]):
+    """In the order in which they were left; and which of them the first process waits for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.changed = threading.Condition()
+        self.awaited: str | None = None
+
+    def wait_for(self, happens: Callable[[], object]) -> None:
+        with self.changed:
+            assert self.changed.wait_for(happens, LIMIT), "it never happened"
 
 
 class Board:
-    """The notes of processes that are threads; one of them may be gone."""
+    """The notes of processes that are threads; `gone_at`: where the first one learns that another is gone."""
 
-    def __init__(self, notes: dict[str, str], rank: int, count: int) -> None:
-        self.notes, self.rank, self.count, self.is_broken = notes, rank, count, False
+    def __init__(self, notes: Notes, rank: int, count: int, gone_at: str | None = None) -> None:
+        self.notes, self.rank, self.count, self.is_broken, self._gone_at = notes, rank, count, False, gone_at
 
     def leave(self, key: str, value: Any) -> None:
-        self.notes[key] = json.dumps(value)
+        with self.notes.changed:
+            self.notes[key] = json.dumps(value)
+            self.notes.changed.notify_all()
 
     def find(self, *keys: str) -> Any:
-        until = time.monotonic() + 10
-        while time.monotonic() < until:
-            if self.is_broken:
-                raise ProcessLost("Process 1 is gone.")
-            for key in keys:
-                if key in self.notes:
-                    return json.loads(self.notes[key])
-            time.sleep(0.001)
-        raise AssertionError(f"nobody told of {keys}")
+        if self.rank == 0:
+            with self.notes.changed:
+                self.notes.awaited = keys[0]
+                self.notes.changed.notify_all()
+        if self._gone_at in keys:
+            self.is_broken = True
+        if self.is_broken:
+            raise ProcessLost("Process 1 is gone.")
+        self.notes.wait_for(lambda: any(key in self.notes for key in keys))
+        return json.loads(next(self.notes[key] for key in keys if key in self.notes))
 
 
 def whole(step: int) -> Snapshot:
@@ -83,16 +99,21 @@ def part(full: Snapshot, slicing: Slicing) -> Snapshot:
 
 
 def write_together(
-    folder: Path, full: Snapshot, count: int, notes: dict[str, str] | None = None, **disks: Disk
+    folder: Path, full: Snapshot, count: int, notes: Notes | None = None, **disks: Disk | Sequence[Disk]
 ) -> tuple[list[str], list[int | None]]:
     """What the first one says, and which step each process believes to be saved. `notes`: to look at."""
-    notes = {} if notes is None else notes
+    notes = Notes() if notes is None else notes
+
+    def disk_of(rank: int) -> Disk:
+        disk = disks.get("others" if rank else "first", QUICK)
+        return disk if isinstance(disk, Disk) else disk[rank - 1]
+
     boards = [Board(notes, rank, count) for rank in range(count)]
     said: list[str] = []
     relays: list[Any] = [Relay(board, "checkpoints") for board in boards]  # pyright: ignore[reportArgumentType]
     folder.mkdir(exist_ok=True)
-    first = FirstWriter(folder, relays[0], last=9, every=0, say=said.append, disk=disks.get("first", QUICK))
-    others = [PartWriter(folder, relay, disk=disks.get("others", QUICK)) for relay in relays[1:]]
+    first = FirstWriter(folder, relays[0], last=9, every=0, say=said.append, disk=disk_of(0))
+    others = [PartWriter(folder, relay, disk=disk_of(rank)) for rank, relay in enumerate(relays[1:], 1)]
     for rank, writer in enumerate((first, *others)):
         writer.submit(part(full, Slicing(rank, count)), None)
     for writer in (first, *others):
@@ -163,22 +184,20 @@ def test_failure_of_another_process_is_told_and_tried_again(tmp_path: Path) -> N
 
 
 class Slow(QuickDisk):
-    """Takes its time for every file; `full`: but says at once that there is no room for the first one."""
+    """Writes nothing before the first process waits for this one to end its first attempt, or has ended that itself."""
 
-    def __init__(self, full: bool) -> None:
-        self.full = full
+    def __init__(self, notes: Notes, rank: int) -> None:
+        self._notes, self._own = notes, f"checkpoints/0/{rank}"
 
     def allocate(self, descriptor: int, size: int) -> None:
-        if self.full:
-            self.full = False
-            raise OSError(errno.ENOSPC, "No space left on device")
-        time.sleep(0.02)
+        self._notes.wait_for(lambda: {self._notes.awaited, *self._notes} & {self._own, "checkpoints/0/end"})
 
 
-@pytest.mark.parametrize("first", [QUICK, Full(99)])
-def test_nobody_writes_any_more_where_a_failed_attempt_is_removed(first: Disk, tmp_path: Path) -> None:
-    notes: dict[str, str] = {}
-    write_together(tmp_path, whole(3), 3, notes, first=first, others=Slow(first is QUICK))
+@pytest.mark.parametrize("failing", [0, 1, 2])
+def test_nobody_writes_any_more_where_a_failed_attempt_is_removed(failing: int, tmp_path: Path) -> None:
+    notes = Notes()
+    disks = [Full(99) if rank == failing else Slow(notes, rank) for rank in range(3)]
+    write_together(tmp_path, whole(3), 3, notes, first=disks[0] if failing == 0 else QUICK, others=disks[1:])
     assert json.loads(notes["checkpoints/0/end"])["error"]
     told = list(notes)
     assert max(told.index("checkpoints/0/1"), told.index("checkpoints/0/2")) < told.index("checkpoints/0/end")
@@ -206,11 +225,9 @@ def test_weights_that_are_not_finite_in_one_part_are_not_saved(tmp_path: Path) -
 
 def test_process_that_is_gone_is_not_waited_for(tmp_path: Path) -> None:
     write_together(tmp_path, whole(3), 2)
-    notes: dict[str, str] = {}
-    board: Any = Board(notes, 0, 2)
+    board: Any = Board(Notes(), 0, 2, gone_at="checkpoints/0/1")
     said: list[str] = []
     writer = FirstWriter(tmp_path, Relay(board, "checkpoints"), last=1, every=0, say=said.append, disk=QUICK)
-    threading.Timer(0.05, lambda: setattr(board, "is_broken", True)).start()
     writer.submit(part(whole(6), Slicing(0, 2)), None)
     writer.wait()
     assert "Process 1 is gone" in said[-1]
