@@ -20,6 +20,8 @@ EVERY = 0.25  # seconds between two beats
 FIRST_STEPS, FIRST_PATIENCE = 3, 10  # kernels are tuned and compiled at first: so many times the patience
 GRACE, DEVICE_GRACE, LONGEST_GRACE = 5.0, 30.0, 600.0  # seconds that the thread that trains has to notice by itself
 SETTLING = 1.5  # seconds after a broken connection until it is plain who is gone
+NAMING = 2.0  # seconds more that the others have to hear from the first process who that is
+PARTING = 1.5  # seconds that the first process, which may keep the store, waits for the others to leave
 LAST_WAIT = 60.0  # seconds that the first process has to save after a failure
 
 
@@ -104,7 +106,7 @@ class Pulse:
         self._noticed = True
         with contextlib.suppress(RuntimeError):
             self.note("broken")  # the first process looks more closely then, whatever it is busy with
-        until = time.monotonic() + SETTLING + (2 if self.rank == 0 else 8) * EVERY
+        until = time.monotonic() + SETTLING + (NAMING / 4 if self.rank == 0 else NAMING)
         while self.lost is None and time.monotonic() < until:
             try:
                 if (words := self._first_words()) is not None:
@@ -127,7 +129,7 @@ class Pulse:
         self.arrive("end")
         patience = LAST_WAIT if failed else math.inf
         if self.rank == 0:
-            patience = 0.0 if lost else SETTLING
+            patience = 0.0 if lost else PARTING
         until = time.monotonic() + patience
         while time.monotonic() < until and not self._may_leave():
             time.sleep(0.02)
@@ -137,7 +139,7 @@ class Pulse:
             return
         with contextlib.suppress(RuntimeError):
             self.note("main-left")
-        until = time.monotonic() + SETTLING  # it may keep the store, which the others still ask
+        until = time.monotonic() + PARTING
         others = self.count - (1 if self.lost_rank is None else 2)
         while time.monotonic() < until and not self.have_arrived("gone", others):
             time.sleep(0.02)
