@@ -209,7 +209,10 @@ def test_a_file_swapped_between_check_and_load_is_not_seen(tmp_path: Path) -> No
 def test_more_than_the_memory_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path, snapshot(1), disk=QUICK)
     reseal(path, "model.safetensors", size=1 << 42)
-    os.truncate(path / "model.safetensors", 1 << 42)  # a hole: it takes no space
+    try:
+        os.truncate(path / "model.safetensors", 1 << 42)  # a hole: it takes no space
+    except OSError as error:
+        pytest.skip(f"needs a file system with files of 4 TB, such as ext4 or XFS: {error.strerror}")
     with pytest.raises(Unreadable, match=r"needs 8,796,093\.\d MB of memory"):
         load(path)
     monkeypatch.setattr(checkpoint, "_check_memory", lambda path, entries: None)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import importlib
 import os
 import shutil
-import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from launch import Launch
+from launch import Launch, be_patient, die
 from test_processes import SIZE, at, build_with, digest, keep, kept, launch, taken
 from test_step import parts_of
 from tiny import Quiet, fingerprints, tiny
@@ -26,7 +25,7 @@ from safelight.generate import generate
 from safelight.record.history import open_history
 from safelight.train import probe
 from safelight.train.build import Parts
-from safelight.train.checkpoint import load, steps
+from safelight.train.checkpoint import Writer, load, steps
 from safelight.train.crew import Crew, join
 from safelight.train.relay import FirstWriter, PartWriter, Relay
 from safelight.train.slices import rows_each
@@ -51,12 +50,10 @@ def warm() -> Iterator[None]:
     taken(parts_of(), 1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(probe, "SIZE", 16)
+        patch.setattr(Writer, "busy", property(lambda self: bool(self.wait())))  # no save is skipped on a slow disk
+        patch.setattr(session, "_write_report", lambda *_: None)
+        be_patient(patch)
         yield
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "_write_report", lambda *_: None)
 
 
 def gathered(parts: Parts) -> dict[str, dict[str, Tensor]]:
@@ -314,7 +311,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_killed_process_ends_all_and_a_restart_ends_with_the_same_bytes(whole: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    first = start(3, run, at(7, 1, lambda: os.kill(os.getpid(), signal.SIGKILL)))
+    first = start(3, run, at(7, 1, die))
     assert first.codes() == [75, -9, 75]
     assert "".join(first.said(rank) for rank in range(3)).count("Error: Process 1 is gone") == 1
     assert max(steps(run / "checkpoints")) in (4, 6)  # whatever was saved last: this process has but a part of the rest

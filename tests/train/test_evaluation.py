@@ -186,7 +186,8 @@ def test_all_together_never_take_more_and_the_last_is_there_if_one_is(cost: floa
     assert len(done) == min(USUAL, int(5 // cost))
 
 
-def test_a_run_too_short_is_told_once_and_trains(tmp_path: Path) -> None:
+def test_a_run_too_short_is_told_once_and_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("safelight.train.trainer.Trainer._seconds", lambda self: (0.1, 1.2))
     terminal = train(tmp_path / "run", evaluate__every=None)
     told = [text for text in terminal.said if "samples are not evaluated" in text]
     assert len(told) == 1
@@ -203,8 +204,8 @@ def test_a_run_too_short_is_told_once_and_trains(tmp_path: Path) -> None:
 def test_a_run_with_time_enough_is_evaluated_without_being_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The near miss: the same run, if a step took a minute."""
-    monkeypatch.setattr("safelight.train.trainer.Trainer._seconds", lambda self: (1.0, 3600.0))
+    """The near miss: the same run, if a step took a day."""
+    monkeypatch.setattr("safelight.train.trainer.Trainer._seconds", lambda self: (1.0, 1e6))
     terminal = train(tmp_path / "run", evaluate__every=None)
     assert [step for step, _ in events(tmp_path / "run", "evaluated")] == [1, 3, 7, 12]
     assert not any("not evaluated" in text for text in terminal.said)
@@ -485,11 +486,11 @@ def test_the_first_tie_is_kept_over_a_crash(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_what_was_spent_before_counts_after_a_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seconds = (1.0, 3600.0)  # 180 s may be spent
+    seconds = (1.0, 1e6)  # 50,000 s may be spent
     monkeypatch.setattr("safelight.train.trainer.Trainer._seconds", lambda self: seconds)
     train(tmp_path / "run", crash_after=7, evaluate__every=None)
-    assert 0 < counters(tmp_path / "run")["evaluation_seconds"] < 180
-    wasted(tmp_path / "run", 179.9)
+    assert 0 < counters(tmp_path / "run")["evaluation_seconds"] < 50_000
+    wasted(tmp_path / "run", 49_999.9)
     terminal = resume(tmp_path / "run")
     assert sum("samples are not evaluated" in text for text in terminal.said) == 1
     assert [step for step, _ in distances(tmp_path / "run")] == [0, 2]
@@ -497,7 +498,7 @@ def test_what_was_spent_before_counts_after_a_resume(tmp_path: Path, monkeypatch
 
 def test_a_budget_that_is_not_spent_is_left_after_a_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The near miss: the same crash, and nothing wasted."""
-    monkeypatch.setattr("safelight.train.trainer.Trainer._seconds", lambda self: (1.0, 3600.0))
+    monkeypatch.setattr("safelight.train.trainer.Trainer._seconds", lambda self: (1.0, 1e6))
     train(tmp_path / "run", crash_after=7, evaluate__every=None)
     resume(tmp_path / "run")
     assert [step for step, _ in distances(tmp_path / "run")] == [0, 2, 6, 11]

@@ -2,103 +2,132 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
+from launch import Launch
 from tiny import TINY, Quiet, fingerprints, tiny
 
 from safelight import session
+from safelight.cli import main
 from safelight.errors import CheckpointError
+from safelight.files import Disk
 from safelight.run import RunFolder
+from safelight.terminal import Terminal
 from safelight.train.checkpoint import steps
+from safelight.train.interrupts import Interrupts
+from safelight.train.trainer import Progress
+
+HELD = 3  # the step after which a run is held
+pytestmark = pytest.mark.usefixtures("every_save")
 
 
-def start(run: Path, *words: str) -> subprocess.Popen[str]:
-    settings = TINY | {"train.steps": 4000, "checkpoint.every": 1000, "ema.snapshots": 0}
-    sets = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
-    command = [sys.executable, "-m", "safelight", "train", "--run", str(run), *sets, *words]
-    return subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+@pytest.fixture(scope="module", autouse=True)
+def warm(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """All that is imported late is imported before the fork, once and not by every process."""
+    importlib.import_module("safelight.cli.train")
+    session.train(tiny(train__steps=1), run=tmp_path_factory.mktemp("warm") / "run", terminal=Quiet())
 
 
-def wait_until_training(process: subprocess.Popen[str], run: Path) -> None:
-    deadline = time.monotonic() + 120
-    while RunFolder(run).status().get("status") != "training" or RunFolder(run).status().get("step", 0) < 1:
-        assert process.poll() is None, process.communicate()[1]
-        assert time.monotonic() < deadline, "training did not begin"
-        time.sleep(0.1)
+class Held:
+    """`safelight train` in a process of its own that stands still after a step until it is let go."""
+
+    def __init__(self, run: Path) -> None:
+        here, told = os.pipe()
+        let, go = os.pipe()
+
+        def act(rank: int) -> int:
+            os.close(here)
+            os.close(go)
+            hold(told, let)
+            sets = [word for key, value in TINY.items() for word in ("--set", f"{key}={value}")]
+            return main(["train", "--run", str(run), *sets, "--set", "checkpoint.every=100"])
+
+        self._launch, self._told, self._go = Launch(1, act, run.with_name("said")), here, go
+        os.close(told)
+        os.close(let)
+        self.pid = self._launch.pids[0]
+        self.hear("held")
+
+    def hear(self, word: str) -> None:
+        """Waits for it; a process that ended says nothing."""
+        assert os.read(self._told, len(word)).decode() == word, self._launch.said(0)
+
+    def end(self) -> tuple[int, str]:
+        """Its exit code and what it said, once it is let go."""
+        os.close(self._go)
+        os.close(self._told)
+        [code] = self._launch.codes()
+        return code, self._launch.said(0)
+
+
+def hold(told: int, let: int) -> None:
+    """Only in the fork: says that it is held, and of every signal that it was taken notice of."""
+    show, handle = Terminal.show, Interrupts._handle
+
+    def showing(self: Terminal, progress: Progress) -> None:
+        show(self, progress)
+        if progress.step == HELD:
+            os.write(told, b"held")
+            os.read(let, 1)
+
+    def handling(self: Interrupts, *given: object) -> None:
+        handle(self, *given)  # type: ignore[arg-type]
+        os.write(told, b"signal")
+
+    Terminal.show, Interrupts._handle = showing, handling  # type: ignore[method-assign]
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 75)])
 def test_first_signal_saves_and_says_how_to_go_on(number: signal.Signals, code: int, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    process = start(run)
-    wait_until_training(process, run)
-    process.send_signal(number)
-    _, stderr = process.communicate(timeout=120)
-    assert process.returncode == code, stderr
-    assert f"safelight resume {run}" in stderr
-    assert "Traceback" not in stderr
+    process = Held(run)
+    os.kill(process.pid, number)
+    process.hear("signal")
+    ended, said = process.end()
+    assert ended == code, said
+    assert f"safelight resume {run}" in said
+    assert "Traceback" not in said
     assert RunFolder(run).status()["status"] == "interrupted"
-    assert max(steps(run / "checkpoints")) == RunFolder(run).status()["step"]
+    assert steps(run / "checkpoints") == [RunFolder(run).status()["step"]] == [HELD]
 
 
 def test_second_signal_stops_now_and_leaves_a_run_that_resumes(tmp_path: Path) -> None:
-    """Sent as one burst, so that the second comes while the first is being answered."""
     run = tmp_path / "run"
-    process = start(run)
-    wait_until_training(process, run)
-    process.send_signal(signal.SIGINT)
-    process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=120)
-    assert process.returncode in (128 + signal.SIGTERM, 130)  # the first may have been quicker than the second
-    with RunLockFree(run):
-        pass
+    process = Held(run)
+    os.kill(process.pid, signal.SIGINT)
+    process.hear("signal")
+    os.kill(process.pid, signal.SIGTERM)
+    ended, said = process.end()
+    assert ended == 128 + signal.SIGTERM, said
+    assert steps(run / "checkpoints") == []  # the answer to the first had not begun
+    session.resume(run, terminal=Quiet())  # the lock of a dead process is nobody's
+    assert RunFolder(run).status()["status"] == "finished"
 
 
-class RunLockFree:
-    """The lock of a dead process is nobody's."""
-
-    def __init__(self, run: Path) -> None:
-        self._run = run
-
-    def __enter__(self) -> None:
-        from safelight.files import RunLock
-
-        with RunLock(self._run):
-            pass
-
-    def __exit__(self, *_: object) -> None: ...
-
-
-def test_second_process_refuses_while_the_first_trains(tmp_path: Path) -> None:
+def test_second_process_refuses_while_the_first_trains(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = tmp_path / "run"
-    process = start(run)
-    wait_until_training(process, run)
-    second = subprocess.run([sys.executable, "-m", "safelight", "resume", str(run)], capture_output=True, text=True)
-    process.kill()
-    process.communicate()
-    assert second.returncode == 2, second.stderr
-    assert str(process.pid) in second.stderr
+    process = Held(run)
+    assert main(["resume", str(run)]) == 2
+    assert str(process.pid) in capsys.readouterr().err
+    ended, said = process.end()
+    assert ended == 0, said
+    assert RunFolder(run).status()["status"] == "finished"
+
+
+def full(self: Disk, descriptor: int, content: memoryview) -> int:
+    raise OSError(28, os.strerror(28))
 
 
 def test_full_disk_costs_checkpoints_but_not_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from safelight.files import Disk
-
-    def full(self: Disk, descriptor: int, content: memoryview) -> int:
-        raise OSError(28, os.strerror(28))
-
-    good = tmp_path / "run"
+    good, write = tmp_path / "run", Disk.write
 
     def fill(step: int) -> None:
-        if step == 5:
-            monkeypatch.setattr(Disk, "write", full)
-        if step == 11:
-            monkeypatch.undo()
+        if step in (5, 11):
+            monkeypatch.setattr(Disk, "write", full if step == 5 else write)
 
     terminal = Quiet(on_step=fill)
     session.train(tiny(checkpoint__every=2), run=good, terminal=terminal)
@@ -112,17 +141,12 @@ def test_full_disk_costs_checkpoints_but_not_the_run(tmp_path: Path, monkeypatch
 def test_full_disk_at_the_end_is_an_error_that_says_how_to_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from safelight.files import Disk
-
-    def full(self: Disk, descriptor: int, content: memoryview) -> int:
-        raise OSError(28, os.strerror(28))
-
-    run = tmp_path / "run"
+    run, write = tmp_path / "run", Disk.write
     terminal = Quiet(on_step=lambda step: monkeypatch.setattr(Disk, "write", full) if step == 9 else None)
     with pytest.raises(CheckpointError, match="safelight resume"):
         session.train(tiny(), run=run, terminal=terminal)
     assert max(steps(run / "checkpoints")) in (4, 8)  # that of step 8 may still have been on its way
-    monkeypatch.undo()
+    monkeypatch.setattr(Disk, "write", write)
     session.resume(run, terminal=Quiet())
     session.train(tiny(), run=tmp_path / "whole", terminal=Quiet())
     assert fingerprints(run) == fingerprints(tmp_path / "whole")
