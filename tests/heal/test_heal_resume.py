@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from launch import Launch
 from test_heal import journal_of
 from tiny import Crash, Quiet, fingerprints, tiny
 
@@ -48,39 +48,64 @@ def short_trials(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("safelight.train.rates.UPDATES", 3)
 
 
-def train(folder: Path, crash_at_look: int | None = None, **settings: Any) -> int:
+def crash() -> None:
+    raise Crash
+
+
+def train(folder: Path, at_look: tuple[int, Callable[[], object]] | None = None, **settings: Any) -> int:
     """Returns how often the run was looked at: more often than it has steps, where it went back."""
     looks = 0
 
     def look(_: int) -> None:
         nonlocal looks
         looks += 1
-        if looks == crash_at_look:
-            raise Crash
+        if at_look is not None and looks == at_look[0]:
+            at_look[1]()
 
     try:
         session.train(tiny(**SETTINGS | settings), run=folder, terminal=Quiet(on_step=look))
     except Crash:
-        assert crash_at_look is not None
+        assert at_look is not None
     return looks
 
 
-@pytest.mark.parametrize(("fault", "settings", "kind"), ILL.values(), ids=ILL.keys())
+class Trained:
+    """Ill runs that several tests look at, each trained once; the fault must be there when they are asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._looks = folder, dict[str, int]()
+
+    def whole(self, name: str) -> tuple[Path, int]:
+        """Read it only; and how often it was looked at."""
+        path = self._folder / f"{name}, whole"
+        if name not in self._looks:
+            self._looks[name] = train(path, **ILL[name][1])
+        return path, self._looks[name]
+
+    def broken(self, name: str, share: float, target: Path) -> Path:
+        """A copy of what a crash after this share of the looks left behind."""
+        path = self._folder / f"{name}, broken at {share}"
+        if not path.exists():
+            train(path, at_look=(int(self.whole(name)[1] * share), crash), **ILL[name][1])
+        return shutil.copytree(path, target)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    return Trained(tmp_path_factory.mktemp("ill"))
+
+
+@pytest.mark.parametrize("name", ILL)
 def test_killed_anywhere_it_ends_with_the_same_bytes(
-    fault: Callable[[pytest.MonkeyPatch], object],
-    settings: dict[str, Any],
-    kind: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    name: str, trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    fault, settings, kind = ILL[name]
     fault(monkeypatch)
-    whole = tmp_path / "whole"
-    looks = train(whole, **settings)
+    whole, _ = trained.whole(name)
     acts = journal_of(whole)
     assert kind in {act["kind"] for act in acts}
     for share in (0.3, 0.55, 0.9):
-        broken = tmp_path / f"broken at {share}"
-        train(broken, crash_at_look=int(looks * share), **settings)
+        broken = trained.broken(name, share, tmp_path / f"broken at {share}")
         session.resume(broken, terminal=Quiet())
         assert fingerprints(broken) == fingerprints(whole), share
         assert [(act["kind"], act["step"], act["since"]) for act in journal_of(broken)] == [
@@ -93,27 +118,27 @@ def test_killed_anywhere_it_ends_with_the_same_bytes(
         )
 
 
-def diverged(folder: Path, monkeypatch: pytest.MonkeyPatch, share: float = 0.9) -> Path:
-    """A run that went back and was then killed."""
+@pytest.fixture
+def diverged(trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
+    """A run that went back and was then killed, and the same one that was not."""
     illnesses.raise_rate(monkeypatch, 1e4)
-    looks = train(folder.parent / "whole", train__steps=48)
-    train(folder, crash_at_look=int(looks * share), train__steps=48)
-    assert journal_of(folder)
-    return folder
+    broken = trained.broken("divergence", 0.9, tmp_path / "broken")
+    assert journal_of(broken)
+    return broken, trained.whole("divergence")[0]
 
 
-def test_a_forgotten_journal_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_forgotten_journal_is_noticed(diverged: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """The negative control: a resume without the journal trains with the old learning rate and ends elsewhere."""
-    broken = diverged(tmp_path / "broken", monkeypatch)
+    broken, whole = diverged
     monkeypatch.setattr("safelight.train.state.read_journal", lambda _: Journal())
     session.resume(broken, settings={"heal.enabled": False}, terminal=Quiet())
-    assert fingerprints(broken) != fingerprints(tmp_path / "whole")
+    assert fingerprints(broken) != fingerprints(whole)
 
 
-def test_what_was_done_goes_on_where_healing_is_turned_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    broken = diverged(tmp_path / "broken", monkeypatch)
+def test_what_was_done_goes_on_where_healing_is_turned_off(diverged: tuple[Path, Path]) -> None:
+    broken, whole = diverged
     session.resume(broken, settings={"heal.enabled": False}, terminal=Quiet())
-    assert fingerprints(broken) == fingerprints(tmp_path / "whole")
+    assert fingerprints(broken) == fingerprints(whole)
 
 
 def test_nothing_of_the_steps_that_were_given_up_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,13 +162,12 @@ def test_nothing_of_the_steps_that_were_given_up_is_left(tmp_path: Path, monkeyp
         assert [step for step, _ in read_signal(run / "record.sqlite", signal_name)] == list(range(48))
 
 
-def test_an_act_can_be_undone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    illnesses.limit_memory(monkeypatch, 4, 9)
-    whole, undone = tmp_path / "whole", tmp_path / "undone"
-    looks = train(whole)
-    train(undone, crash_at_look=looks - 5)
-    monkeypatch.undo()
-    monkeypatch.setattr("safelight.monitors.pool.HOST_SECONDS", 0.0)
+def test_an_act_can_be_undone(trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        illnesses.limit_memory(patch, 4, 9)
+        whole, looks = trained.whole("memory")
+        undone = tmp_path / "undone"
+        train(undone, at_look=(looks - 5, crash))
     first = max(steps(undone / "checkpoints"))
     terminal = Quiet()
     session.resume(undone, undo=1, terminal=terminal)
@@ -158,7 +182,7 @@ def test_an_act_can_be_undone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_undoing_survives_a_kill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     illnesses.limit_memory(monkeypatch, 4, 9)
     run = tmp_path / "run"
-    train(run, crash_at_look=20)
+    train(run, at_look=(20, crash))
     with pytest.raises(OutOfMemory):  # at the first step, as it would have been without the act
         session.resume(run, undo=1, settings={"heal.enabled": False}, terminal=Quiet())
     [act] = journal_of(run)
@@ -179,43 +203,15 @@ def test_wrong_words_are_told(words: list[str], told: str, tmp_path: Path, capsy
     assert told in " ".join(capsys.readouterr().err.split())
 
 
-KILLED = """
-import os, signal, sys
-sys.path[:0] = {paths!r}
-import pytest, torch
-from gauntlet import illnesses
-from pathlib import Path
-from test_heal_resume import SETTINGS
-from tiny import Quiet, tiny
-from safelight import session
-
-torch.set_num_threads(1)
-patch = pytest.MonkeyPatch()
-patch.setattr("safelight.train.rates.UPDATES", 3)
-patch.setattr("safelight.monitors.pool.HOST_SECONDS", 0.0)
-illnesses.raise_rate(patch, 1e4)
-looks = 0
-
-def look(_):
-    global looks
-    looks += 1
-    if looks == {look}:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-session.train(tiny(**SETTINGS | {{"train__steps": 48}}), run=Path({run!r}), terminal=Quiet(on_step=look))
-"""
-
-
-def test_kill_9_after_going_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kill_9_after_going_back(trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     illnesses.raise_rate(monkeypatch, 1e4)
-    looks = train(tmp_path / "whole", train__steps=48)
-    run, here = tmp_path / "killed", Path(__file__).parent
-    script = KILLED.format(
-        paths=[str(here), str(here.parent / "train"), str(here.parent.parent)], look=looks - 20, run=str(run)
-    )
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment)
-    assert done.returncode == -signal.SIGKILL, done.stderr
+    whole, looks = trained.whole("divergence")
+    run = tmp_path / "killed"
+
+    def act(_: int) -> None:
+        train(run, at_look=(looks - 20, lambda: os.kill(os.getpid(), signal.SIGKILL)), **ILL["divergence"][1])
+
+    assert Launch(1, act, tmp_path / "said").codes() == [-signal.SIGKILL]
     assert journal_of(run)
     session.resume(run, terminal=Quiet())
-    assert fingerprints(run) == fingerprints(tmp_path / "whole")
+    assert fingerprints(run) == fingerprints(whole)
