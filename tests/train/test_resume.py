@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,12 @@ VARIANTS = {
     "conditional": {"model__conditional": True},
     "spectral norm": {"model__spectral_norm": True},
     "bf16": {"train__precision": "bf16"},
-    "several epochs in a batch": {"train__batch_size": 2048, "train__steps": 6, "checkpoint__every": 2},
+    "several epochs in a batch": {
+        "train__batch_size": 2048,
+        "train__steps": 6,
+        "checkpoint__every": 2,
+        "model__widths": "8",
+    },
 }
 
 
@@ -41,6 +47,28 @@ def train(folder: Path, crash_after: int | None = None, **settings: object) -> P
     return folder
 
 
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The undisturbed run and what a crash after step 5 left of it, trained once."""
+    folder = tmp_path_factory.mktemp("runs")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("safelight.monitors.pool.HOST_SECONDS", 0.0)
+        train(folder / "whole")
+        train(folder / "broken", crash_after=5)
+    return folder
+
+
+@pytest.fixture
+def whole(runs: Path) -> Path:
+    """Read it only."""
+    return runs / "whole"
+
+
+@pytest.fixture
+def broken(runs: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(runs / "broken", tmp_path / "broken")
+
+
 @pytest.mark.parametrize("settings", VARIANTS.values(), ids=VARIANTS.keys())
 def test_resumed_run_ends_with_the_same_bytes(settings: dict[str, object], tmp_path: Path) -> None:
     whole = train(tmp_path / "whole", **settings)
@@ -49,27 +77,24 @@ def test_resumed_run_ends_with_the_same_bytes(settings: dict[str, object], tmp_p
     assert fingerprints(broken) == fingerprints(whole)
 
 
-def test_worker_count_changes_nothing(tmp_path: Path) -> None:
-    assert fingerprints(train(tmp_path / "a")) == fingerprints(train(tmp_path / "b", data__workers=4))
+def test_worker_count_changes_nothing(whole: Path, tmp_path: Path) -> None:
+    assert fingerprints(whole) == fingerprints(train(tmp_path / "b", data__workers=4))
 
 
-def test_another_seed_changes_everything(tmp_path: Path) -> None:
+def test_another_seed_changes_everything(whole: Path, tmp_path: Path) -> None:
     """The negative control: equal hashes are not equal for want of looking."""
-    ours, theirs = fingerprints(train(tmp_path / "a")), fingerprints(train(tmp_path / "b", train__seed=1))
+    ours, theirs = fingerprints(whole), fingerprints(train(tmp_path / "b", train__seed=1))
     assert all(ours[name] != theirs[name] for name in ours)
 
 
-def test_forgotten_optimizer_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_forgotten_optimizer_is_noticed(whole: Path, broken: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The negative control: a resume that loses one part of the state ends elsewhere."""
-    whole = train(tmp_path / "whole")
-    broken = train(tmp_path / "broken", crash_after=5)
     monkeypatch.setattr("safelight.train.state.load_optimizer", lambda *_: None)
     session.resume(broken, terminal=Quiet())
     assert fingerprints(broken)["model.safetensors"] != fingerprints(whole)["model.safetensors"]
 
 
-def test_kill_before_the_first_checkpoint_starts_again_in_words(tmp_path: Path) -> None:
-    whole = train(tmp_path / "whole")
+def test_kill_before_the_first_checkpoint_starts_again_in_words(whole: Path, tmp_path: Path) -> None:
     broken = train(tmp_path / "broken", crash_after=2)
     terminal = Quiet()
     session.resume(broken, terminal=terminal)
@@ -77,8 +102,7 @@ def test_kill_before_the_first_checkpoint_starts_again_in_words(tmp_path: Path) 
     assert fingerprints(broken) == fingerprints(whole)
 
 
-def test_damaged_newest_checkpoint_is_passed_over_in_words(tmp_path: Path) -> None:
-    whole = train(tmp_path / "whole")
+def test_damaged_newest_checkpoint_is_passed_over_in_words(whole: Path, tmp_path: Path) -> None:
     broken = train(tmp_path / "broken", crash_after=10)
     newest = broken / "checkpoints" / "step_00000008" / "model.safetensors"
     content = bytearray(newest.read_bytes())
@@ -99,24 +123,21 @@ def test_nothing_verifies_is_never_step_0(tmp_path: Path) -> None:
         session.resume(broken, terminal=Quiet())
 
 
-def test_record_has_every_step_once_after_resume(tmp_path: Path) -> None:
+def test_record_has_every_step_once_after_resume(whole: Path, tmp_path: Path) -> None:
     broken = train(tmp_path / "broken", crash_after=6)
     session.resume(broken, terminal=Quiet())
-    whole = train(tmp_path / "whole")
     for name in ("loss/mean", "loss/whitened", "gradient/part/conv_in"):
         readings = read_signal(broken / "record.sqlite", name)
         assert [step for step, _ in readings] == list(range(12))
         assert readings == read_signal(whole / "record.sqlite", name)
 
 
-def test_second_process_on_one_folder_is_refused(tmp_path: Path) -> None:
-    broken = train(tmp_path / "broken", crash_after=5)
+def test_second_process_on_one_folder_is_refused(broken: Path) -> None:
     with RunLock(broken), pytest.raises(RunBusy):
         session.resume(broken, terminal=Quiet())
 
 
-def test_changed_meaning_is_refused_and_told(tmp_path: Path) -> None:
-    broken = train(tmp_path / "broken", crash_after=5)
+def test_changed_meaning_is_refused_and_told(broken: Path) -> None:
     terminal = Quiet()
     with pytest.raises(UsageError, match=r"optimizer\.lr"):
         session.resume(broken, settings={"optimizer.lr": 0.5}, terminal=terminal)
@@ -126,23 +147,19 @@ def test_changed_meaning_is_refused_and_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("settings", [{"checkpoint.every": 3}, {"sample.every": 5}, {"data.workers": 2}])
-def test_harmless_changes_keep_the_bytes(settings: dict[str, object], tmp_path: Path) -> None:
-    whole = train(tmp_path / "whole")
-    broken = train(tmp_path / "broken", crash_after=5)
+def test_harmless_changes_keep_the_bytes(settings: dict[str, object], whole: Path, broken: Path) -> None:
     session.resume(broken, settings=settings, terminal=Quiet())
     assert fingerprints(broken) == fingerprints(whole)
 
 
-def test_run_folder_can_be_moved(tmp_path: Path) -> None:
-    whole = train(tmp_path / "whole")
-    broken = train(tmp_path / "broken", crash_after=5)
+def test_run_folder_can_be_moved(whole: Path, broken: Path, tmp_path: Path) -> None:
     moved = broken.rename(tmp_path / "elsewhere")
     session.resume(moved, terminal=Quiet())
     assert fingerprints(moved) == fingerprints(whole)
 
 
-def test_finished_run_says_so_and_touches_nothing(tmp_path: Path) -> None:
-    whole = train(tmp_path / "whole")
+def test_finished_run_says_so_and_touches_nothing(runs: Path, tmp_path: Path) -> None:
+    whole = shutil.copytree(runs / "whole", tmp_path / "whole")
     before = fingerprints(whole)
     terminal = Quiet()
     session.resume(whole, terminal=terminal)
@@ -156,8 +173,7 @@ def test_retention_keeps_the_last_the_best_and_every_kth(tmp_path: Path) -> None
     assert set(steps(run / "checkpoints")) == {6, 10, 12, best}
 
 
-def test_checkpoint_of_another_model_is_told_in_words(tmp_path: Path) -> None:
-    broken = train(tmp_path / "broken", crash_after=5)
+def test_checkpoint_of_another_model_is_told_in_words(broken: Path) -> None:
     with pytest.raises(CheckpointError, match="not of this model"):
         session.resume(broken, settings={"model.layers": 2}, force=True, terminal=Quiet())
 
