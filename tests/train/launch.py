@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import mmap
 import os
 import signal
@@ -15,7 +16,6 @@ from typing import Any
 
 import pytest
 import torch.distributed as dist
-from torch.distributed import rendezvous
 
 from safelight.cli import main
 from safelight.errors import SafelightError
@@ -48,7 +48,7 @@ class Launch:
             os.dup2(said, 1)
             os.dup2(said, 2)
             sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", closefd=False)
-            os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(self.count), MASTER_PORT="1")
+            os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(self.count), MASTER_PORT="0")
             os.environ.update(MASTER_ADDR="127.0.0.1", LOCAL_WORLD_SIZE=str(self.count), **environment)
             _share_port(rank, self.count, *self._port)
             _judge_only_the_lost(self._fates)
@@ -136,7 +136,10 @@ def _share_port(rank: int, count: int, reading: int, writing: int) -> None:
         os.environ["MASTER_PORT"] = str(port)
         return dist.TCPStore(*given, **named | {"port": port or 1})  # it died before it had one: nobody is at port 1
 
-    rendezvous.TCPStore = keep if rank == 0 else find  # type: ignore[misc,assignment]
+    module: Any = importlib.import_module(
+        "torch.distributed.rendezvous"
+    )  # the attribute of torch.distributed is a function
+    module.TCPStore = keep if rank == 0 else find
 
 
 def _judge_only_the_lost(fates: mmap.mmap) -> None:
