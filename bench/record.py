@@ -25,6 +25,8 @@ SIGNALS = tuple(f"area/signal_{number:02d}" for number in range(50))
 WINDOW = 64
 SPIKE = 100.0  # among normal numbers
 WANTED_MICROSECONDS, WANTED_LOST = 30.0, 1.0
+LONGEST_SITTING = 1000  # steps, about a second of them
+PATIENCE = 300.0  # seconds for them on a busy machine
 PIXELS = 1000
 Row = list[object]
 
@@ -159,7 +161,8 @@ class Kills:
 
 
 def kill_writers(folder: Path, kills: int, seed: int = 0) -> Kills:
-    """Each writer takes the record up at a random step that the one before left, and dies at a random moment."""
+    """Each writer takes the record up at a random step that the one before left, and dies after a random number of
+    steps; one in five at a random moment, which may be before its first."""
     draw, found, path = random.Random(seed), Kills(), folder / "killed.sqlite"
     expected: list[int] = []  # which sitting each step was written by
     for sitting in range(1, kills + 1):
@@ -168,7 +171,10 @@ def kill_writers(folder: Path, kills: int, seed: int = 0) -> Kills:
         log.write_bytes(b"")
         words = [sys.executable, "-c", WRITER, str(path), str(log), str(start), str(sitting)]
         child = subprocess.Popen(words, env=os.environ | {"OMP_NUM_THREADS": "1"}, stderr=subprocess.PIPE)
-        time.sleep(0.2 + 1.6 * draw.random())
+        if sitting % 5:
+            await_steps(log, draw.randint(1, LONGEST_SITTING), child)
+        else:
+            time.sleep(0.4 * draw.random())
         struck = time.monotonic()
         child.kill()
         _, said = child.communicate()
@@ -178,6 +184,14 @@ def kill_writers(folder: Path, kills: int, seed: int = 0) -> Kills:
         expected = judge(found, path, expected, start, sitting, times, struck)
         found.wrong += [said.decode()] if said else []
     return found
+
+
+def await_steps(log: Path, steps: int, child: subprocess.Popen[bytes]) -> None:
+    until = time.monotonic() + PATIENCE
+    while log.stat().st_size < 8 * steps:
+        assert child.poll() is None, "the writer ended by itself"
+        assert time.monotonic() < until, f"fewer than {steps} steps within {PATIENCE:g} s"
+        time.sleep(0.002)
 
 
 def judge(
@@ -291,8 +305,8 @@ def notes_on(sizes: Sizes) -> list[str]:
         f"Spikes and NaN: {sizes.injected:,} of each at random steps of random signals, among normal numbers. A spike "
         "is seen if it is the lowest or highest of its span, a NaN if the span counts it.",
         "Kills: one record, taken up again each time at a random earlier step; 22 signals, about a thousand steps a "
-        "second, killed 0.2 to 1.8 s after the process began. Lost: from the first step that is not in the record to "
-        "the blow.",
+        f"second, killed after 1 to {LONGEST_SITTING:,} of them, every fifth within 0.4 s after the process began. "
+        "Lost: from the first step that is not in the record to the blow.",
     ]
 
 

@@ -377,17 +377,17 @@ def test_a_refusal_leaves_no_run_folder(here: Path, capsys: pytest.CaptureFixtur
 
 def test_a_run_that_another_process_holds_is_refused(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
     hold = (
-        "import sys, time; from pathlib import Path; from safelight.files import RunLock\n"
-        "with RunLock(Path(sys.argv[1])):\n    print('held', flush=True); time.sleep(120)"
+        "import sys; from pathlib import Path; from safelight.files import RunLock\n"
+        "with RunLock(Path(sys.argv[1])):\n    print('held', flush=True); sys.stdin.read()"
     )
-    holder = subprocess.Popen([sys.executable, "-c", hold, str(copied)], stdout=subprocess.PIPE, text=True)
+    command = [sys.executable, "-c", hold, str(copied)]
+    holder = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
         refused(capsys, 2, [str(holder.pid)], "resume", str(copied))
     finally:
-        holder.kill()
-        holder.communicate()
+        holder.communicate()  # closes its input, which ends it
 
 
 def test_an_unexpected_error_of_the_disk_ends_in_words(

@@ -1,10 +1,8 @@
 from __future__ import annotations
 
 import importlib
-import statistics
 import subprocess
 import sys
-import time
 from dataclasses import fields
 
 import pytest
@@ -28,7 +26,7 @@ print(code, *sorted(name for name in sys.modules if "." not in name), file=sys.s
 
 def probe(*arguments: str, script: str = PROBE) -> tuple[int, str, set[str]]:
     """(exit code, stdout, modules that were imported) of a fresh process."""
-    done = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True, timeout=300)
     code, *modules = done.stderr.splitlines()[-1].split()
     return int(code), done.stdout, set(modules)
 
@@ -98,22 +96,3 @@ def test_python_m_safelight_is_the_same() -> None:
     done = subprocess.run([sys.executable, "-m", "safelight", "trian"], capture_output=True, text=True)
     assert done.returncode == 2
     assert "Did you mean 'train'?" in done.stderr
-
-
-def test_how_long_the_help_takes() -> None:
-    """Told, not asserted: a shared machine would make it a coin toss. bench/ has the figures (at most 15x)."""
-    commands = {
-        "python -c pass": ["-c", "pass"],
-        "safelight --help": ["-m", "safelight", "--help"],
-        "safelight train --help": ["-m", "safelight", "train", "--help"],
-    }
-    seconds: dict[str, list[float]] = {name: [] for name in commands}
-    for _ in range(3):
-        for name, words in commands.items():
-            start = time.perf_counter()
-            subprocess.run([sys.executable, *words], stdout=subprocess.DEVNULL, check=True)
-            seconds[name].append(time.perf_counter() - start)
-    bare = statistics.median(seconds["python -c pass"])
-    for name, each in seconds.items():
-        print(f"{name}: {statistics.median(each):.3f} s, {statistics.median(each) / bare:.1f}x")
-    assert all(len(each) == 3 for each in seconds.values())

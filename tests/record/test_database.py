@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -158,12 +159,13 @@ def test_numbers_change_after_they_were_handed_over(tmp_path: Path) -> None:
 def test_a_writer_that_cannot_keep_up_says_what_it_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from safelight.record import store
 
-    said = list[str]()
+    said, go = list[str](), threading.Event()
     monkeypatch.setattr(store, "LARGEST_BACKLOG", 10)
-    monkeypatch.setattr(store, "open_database", lambda path, real=open_database: [store.time.sleep(0.5), real(path)][1])
+    monkeypatch.setattr(store, "open_database", lambda path: [go.wait(300), open_database(path)][1])
     record = Record(tmp_path / "record.sqlite", from_step=0, say=said.append)
     for step in range(25):
         record.add(step, {"a": 1.0})
+    go.set()
     record.close()
     assert said == ["The record was too slow: 15 entries were left out."]
     assert len(read_signal(tmp_path / "record.sqlite", "a")) == 10

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from unittest.mock import patch
 
 import numpy as np
@@ -74,10 +75,10 @@ def test_what_could_not_be_stored_is_tried_again_though_nothing_more_comes(tmp_p
     said: list[str] = []
     kept = record(path, say=said.append)
     kept.flush(wait=True)
-    kept.add(0, {"loss": 1.0})
     with patch("safelight.record.store.transaction", side_effect=sqlite3.OperationalError("full")):
+        kept.add(0, {"loss": 1.0})
         kept.flush(wait=True)
-    until = time.monotonic() + 60
+    until = time.monotonic() + 300
     while not read_signal(path, "loss"):
         assert time.monotonic() < until, "the writer waits for more"
         time.sleep(0.01)
@@ -236,7 +237,7 @@ def test_a_record_that_cannot_be_opened_does_not_end_the_run(tmp_path: Path, spo
         kept.event(step, "refused")
     closing = threading.Thread(target=kept.close, daemon=True)
     closing.start()
-    closing.join(60)
+    closing.join(300)
     assert not closing.is_alive(), "close() hangs"
     opened = [words for words in said if "cannot be opened" in words]
     assert len(opened) == 1
@@ -324,6 +325,45 @@ def test_reading_while_it_is_written(tmp_path: Path) -> None:
     kept.close()
     assert seen == sorted(seen)
     assert len(read_signal(path, "loss")) == 400
+
+
+class Noting(threading.Event):
+    """Notes how long it was waited for at most."""
+
+    waits = list[float]()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        if timeout is not None and threading.current_thread().name == "safelight-record":
+            self.waits.append(timeout)
+        return super().wait(timeout)
+
+
+def test_what_was_added_is_stored_soon_though_nobody_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The writer never rests longer than STORE_SECONDS: with the commit, that is what a kill costs at most."""
+    from safelight.record import store
+
+    waits = list[float]()
+    monkeypatch.setattr(Noting, "waits", waits)
+    monkeypatch.setattr(store, "threading", SimpleNamespace(Event=Noting, Thread=threading.Thread))
+    path = tmp_path / "record.sqlite"
+    kept = record(path)
+    until = time.monotonic() + 300
+    for step in range(3):
+        kept.add(step, {"loss": 1.0})
+        while not path.exists() or len(stored_steps(path)) <= step:
+            assert time.monotonic() < until, "the writer waits to be asked"
+            time.sleep(0.01)
+    kept.close()
+    assert waits
+    assert max(waits) <= store.STORE_SECONDS
+
+
+def stored_steps(path: Path) -> list[int]:
+    """None while the writer has not made its tables yet."""
+    try:
+        return [step for step, _ in read_signal(path, "loss")]
+    except sqlite3.Error:
+        return []
 
 
 KILLED = """
