@@ -6,7 +6,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +16,16 @@ from safelight.dashboard.app import make_app
 from safelight.dashboard.guard import Access
 from safelight.dashboard.server import bind, make_server
 
+PATIENCE = 300.0  # seconds until a test gives up: what is awaited ends the wait at once
+
+
+def wait_for(holds: Callable[[], object], what: str) -> None:
+    """Until it holds; a test that waits in vain is ended with words."""
+    until = time.monotonic() + PATIENCE
+    while not holds():
+        assert time.monotonic() < until, f"within {PATIENCE:g} s not: {what}"
+        time.sleep(0.01)
+
 
 @contextmanager
 def served(roots: Sequence[Path], token: str | None = None) -> Iterator[int]:
@@ -24,14 +34,12 @@ def served(roots: Sequence[Path], token: str | None = None) -> Iterator[int]:
     server = make_server(make_app(roots, Access(token), mark="test"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
     thread.start()
-    until = time.monotonic() + 10
-    while not server.started and time.monotonic() < until:
-        time.sleep(0.01)
+    wait_for(lambda: server.started or not thread.is_alive(), "a server that has started")
     try:
         yield listening.getsockname()[1]
     finally:
         server.should_exit = True
-        thread.join(10)
+        thread.join(PATIENCE)
         listening.close()
         assert not thread.is_alive(), "the server did not end"
 
@@ -48,13 +56,16 @@ class Answer:
         return json.loads(self.body)
 
 
-def send(port: int, content: bytes, seconds: float = 5.0) -> Answer:
-    """Sends bytes as they are and reads until the other side closes, or has said all that it announced."""
-    with socket.create_connection(("127.0.0.1", port), timeout=seconds) as connection:
+def send(port: int, content: bytes, *, last: bool = False) -> Answer:
+    """Sends bytes as they are and reads until the other side closes, or has said all that it announced. `last`: the
+    other side is told that nothing more comes."""
+    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as connection:
         with suppress(OSError):  # refused before all was said: the answer may be there all the same
             connection.sendall(content)
+            if last:
+                connection.shutdown(socket.SHUT_WR)
         found = b""
-        with suppress(TimeoutError, ConnectionResetError):
+        with suppress(ConnectionResetError):
             while not _complete(found) and (part := connection.recv(65_536)):
                 found += part
     return parse(found)

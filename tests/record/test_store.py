@@ -327,23 +327,18 @@ def test_reading_while_it_is_written(tmp_path: Path) -> None:
     assert len(read_signal(path, "loss")) == 400
 
 
-class Noting(threading.Event):
-    """Notes how long it was waited for at most."""
-
-    waits = list[float]()
-
-    def wait(self, timeout: float | None = None) -> bool:
-        if timeout is not None and threading.current_thread().name == "safelight-record":
-            self.waits.append(timeout)
-        return super().wait(timeout)
-
-
 def test_what_was_added_is_stored_soon_though_nobody_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The writer never rests longer than STORE_SECONDS: with the commit, that is what a kill costs at most."""
     from safelight.record import store
 
     waits = list[float]()
-    monkeypatch.setattr(Noting, "waits", waits)
+
+    class Noting(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            if timeout is not None and threading.current_thread().name == "safelight-record":
+                waits.append(timeout)
+            return super().wait(timeout)
+
     monkeypatch.setattr(store, "threading", SimpleNamespace(Event=Noting, Thread=threading.Thread))
     path = tmp_path / "record.sqlite"
     kept = record(path)
