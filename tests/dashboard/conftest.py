@@ -14,6 +14,36 @@ from typing import Any
 import pytest
 from showcase import build_run
 
+PATIENCE = 300_000  # ms until a test gives up: what is awaited ends the wait at once
+# What a page has begun and not ended: questions, frames, and timers but for those of a second and more, which are for
+# looking again now and then.
+UNDERWAY = """{
+  let begun = 0;
+  const timers = new Set(), frames = new Set(), { setTimeout: later, clearTimeout: never } = window;
+  const { requestAnimationFrame: paint, cancelAnimationFrame: skip } = window;
+  const count = (owner, name) => {
+    const work = owner[name];
+    owner[name] = function (...words) { begun += 1; return work.apply(this, words).finally(() => (begun -= 1)) };
+  };
+  count(window, "fetch"), count(Response.prototype, "json"), count(HTMLImageElement.prototype, "decode");
+  window.setTimeout = (work, wait = 0, ...words) => {
+    const timer = later(() => { timers.delete(timer); work(...words) }, wait);
+    if (wait < 1000) timers.add(timer);
+    return timer;
+  };
+  window.clearTimeout = (timer) => { timers.delete(timer); never(timer) };
+  window.requestAnimationFrame = (work) => {
+    const frame = paint((at) => { frames.delete(frame); work(at) });
+    frames.add(frame);
+    return frame;
+  };
+  window.cancelAnimationFrame = (frame) => { frames.delete(frame); skip(frame) };
+  window.settled = async () => {
+    const frame = () => new Promise((done) => paint(done));
+    for (let calm = 0; calm < 4; calm = begun + timers.size + frames.size ? 0 : calm + 1) await frame();
+    await document.fonts.ready;
+  };
+}"""
 LOCAL = re.compile(r"(?:http://localhost:\d+/|data:|blob:|file:)")
 
 
@@ -22,9 +52,10 @@ def browser() -> Iterator[Any]:
     """Chromium without a window. Where SAFELIGHT_BROWSER is `required`, as in CI, a missing one is a failure."""
     program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if program is None:
-        words = "There is no Chromium here: apt-get install chromium"
+        words = "needs Chromium: apt-get install chromium"
         pytest.fail(words) if os.environ.get("SAFELIGHT_BROWSER") == "required" else pytest.skip(words)
-    from playwright.sync_api import sync_playwright
+    reason = "needs Playwright: pip install playwright"
+    sync_playwright = pytest.importorskip("playwright.sync_api", reason=reason).sync_playwright
 
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
@@ -62,8 +93,9 @@ def open_page(browser: Any) -> Iterator[Callable[..., Any]]:
     def open_page(url: str, *, width: int = 1280, height: int = 800, theme: str = "dark", **how: Any) -> Any:
         context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=theme, **how)
         contexts.append(context)
+        context.add_init_script(UNDERWAY)
+        context.set_default_timeout(PATIENCE)
         page = context.new_page()
-        page.set_default_timeout(15_000)
         page.on("console", lambda said: wrong.append(said.text) if said.type in ("error", "warning") else None)
         page.on(
             "response", lambda answer: wrong.append(f"{answer.status} {answer.url}") if answer.status >= 400 else None

@@ -23,6 +23,7 @@ from safelight.record.store import Record
 from safelight.report.page import write_report
 from safelight.run import RunFolder
 
+PATIENCE = 300_000  # ms, as that of the pages
 Open = Callable[..., Any]
 TINY = ("model.widths=16", "model.norm_groups=8", "model.layers=1", "model.attention=", "model.conditional=false",
         "sample.steps=2", "sample.count=4", "train.preflight=off", "ema.snapshots=2")  # fmt: skip
@@ -57,21 +58,27 @@ def painted(page: Any, title: str) -> int:
     return chart.locator(".plot canvas").first.evaluate(PAINTED)
 
 
+def settle(page: Any) -> None:
+    """Until all that the page has begun has come to its end: answers, pictures, paintings, words beside charts."""
+    page.evaluate("window.settled()")
+
+
 def at_rest(page: Any, place: Any) -> str:
     """The words there, once the answers that may change them have come."""
-    before, now = "", place.inner_text()
-    while now != before:
-        page.wait_for_timeout(600)
-        before, now = now, place.inner_text()
-    return now
+    settle(page)
+    return place.inner_text()
 
 
-def wait_until(page: Any, holds: Callable[[], bool], seconds: float = 30) -> None:
-    for _ in range(int(seconds * 5)):
-        if holds():
-            return
-        page.wait_for_timeout(200)
-    raise AssertionError("It never came to hold.")
+def wait_until(page: Any, holds: Callable[[], bool]) -> None:
+    until = time.monotonic() + PATIENCE / 1000
+    while not holds():
+        assert time.monotonic() < until, "It never came to hold."
+        page.wait_for_timeout(20)
+
+
+def reached(page: Any) -> str:
+    """How far the charts go, as the bar above them says."""
+    return page.locator(".toolbar .range").inner_text()
 
 
 def test_a_real_training_run_appears_and_grows_without_a_reload(runs: Path, address: str, open_page: Open) -> None:
@@ -83,13 +90,13 @@ def test_a_real_training_run_appears_and_grows_without_a_reload(runs: Path, addr
     settings = [word for each in TINY for word in ("--set", each)]
     with subprocess.Popen([*command, *settings], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as training:
         try:
-            page.get_by_text("grows", exact=True).click(timeout=60_000)
+            page.get_by_text("grows", exact=True).click()
             slider = page.locator(".print input.stage")
             wait_until(page, lambda: last_step(page, "Loss") > 0)
             before, stages = last_step(page, "Loss"), int(slider.get_attribute("max") or 0)
             wait_until(page, lambda: last_step(page, "Loss") > before + 50)
             wait_until(page, lambda: int(slider.get_attribute("max") or 0) > stages + 1)
-            assert page.locator(".run-title .state").inner_text() == "Training"
+            wait_until(page, lambda: page.locator(".run-title .state").inner_text() == "Training")
             assert page.evaluate("window.loadedOnce")
         finally:
             training.kill()
@@ -115,7 +122,7 @@ def test_every_chart_draws_and_says_what_it_shows(runs: Path, address: str, open
     page = open_page(f"{address}#/run/{id_of(runs, 'sound')}", height=2600)
     wait_until(page, lambda: last_step(page, "Loss") == 299)
     for title in DRAWN:
-        wait_until(page, lambda title=title: painted(page, title) > 500, 5)
+        wait_until(page, lambda title=title: painted(page, title) > 500)
     figure = page.locator("figure.chart").first
     assert "lowest" in (figure.locator(".overlay").get_attribute("aria-label") or "")
     figure.locator("summary").click()
@@ -128,6 +135,7 @@ def test_nan_and_refused_updates_are_drawn(runs: Path, address: str, open_page: 
     for page in (sick, sound):
         wait_until(page, lambda page=page: last_step(page, "Loss") == 299)
         page.mouse.move(2, 2)
+        settle(page)
         counts.append(page.locator("figure.chart .plot canvas").first.evaluate(RED))
     assert counts[0] > 10
     assert counts[1] == 0
@@ -137,18 +145,21 @@ def test_nan_and_refused_updates_are_drawn(runs: Path, address: str, open_page: 
 def test_zoom_and_cursor_are_linked_by_mouse_and_by_keyboard(runs: Path, address: str, open_page: Open) -> None:
     page = open_page(f"{address}#/run/{id_of(runs, 'sound')}", height=1400)
     wait_until(page, lambda: last_step(page, "Loss") == 299)
+    settle(page)
     surface = page.locator("figure.chart .overlay").first
     box = surface.bounding_box()
     page.mouse.move(box["x"] + 200, box["y"] + 60)
     page.mouse.down()
     page.mouse.move(box["x"] + 400, box["y"] + 60, steps=4)
     page.mouse.up()
+    settle(page)
     shown = page.locator(".toolbar .range")
     assert re.fullmatch(r"Steps \d+ to \d+", shown.inner_text())
-    wait_until(page, lambda: 0 < last_step(page, "Gradient norm") < 299, 5)
+    wait_until(page, lambda: 0 < last_step(page, "Gradient norm") < 299)
     surface.dblclick()
+    settle(page)
     assert shown.inner_text().startswith("All steps")
-    wait_until(page, lambda: last_step(page, "Loss") == 299, 5)
+    wait_until(page, lambda: last_step(page, "Loss") == 299)
     surface.focus()
     for key in ("Home", *["ArrowRight"] * 30):
         page.keyboard.press(key)
@@ -156,23 +167,28 @@ def test_zoom_and_cursor_are_linked_by_mouse_and_by_keyboard(runs: Path, address
     smoothed = at_rest(page, value)
     for key in ("+", "+"):
         page.keyboard.press(key)
-    wait_until(page, lambda: 0 < last_step(page, "Loss") < 299, 10)
+    wait_until(page, lambda: 0 < last_step(page, "Loss") < 299)
     assert at_rest(page, value) == smoothed  # no zoom changes it
     page.keyboard.press("Shift+ArrowRight")
+    settle(page)
     assert shown.inner_text().startswith("Steps")
     page.keyboard.press("Escape")
+    settle(page)
     assert shown.inner_text().startswith("All steps")
     page.keyboard.press("End")
     page.keyboard.press("ArrowLeft")
+    settle(page)
     assert page.locator(".print .caption").first.inner_text() == "after step 200"  # the one that was drawn by then
     page.get_by_role("radio", name="time").check(force=True)
     page.get_by_role("radio", name="whitened").check(force=True)
-    wait_until(page, lambda: "usual" in page.locator("figure.chart .legend").first.inner_text(), 5)
+    wait_until(page, lambda: "usual" in page.locator("figure.chart .legend").first.inner_text())
 
 
 def test_the_slider_goes_through_every_stage(runs: Path, address: str, open_page: Open) -> None:
     page = open_page(f"{address}#/run/{id_of(runs, 'sound')}/samples")
     slider, caption = page.locator(".samples-main input.stage"), page.locator(".samples-main .caption")
+    wait_until(page, slider.is_enabled)
+    settle(page)
     slider.focus()
     page.keyboard.press("Home")
     seen = [caption.inner_text()]
@@ -182,8 +198,10 @@ def test_the_slider_goes_through_every_stage(runs: Path, address: str, open_page
     assert seen == [f"after step {step}" for step in (60, 120, 200, 300)]
     assert page.locator(".samples-side .caption").first.inner_text() == "after step 300"  # they go along
     page.keyboard.press("Home")
-    page.get_by_role("button", name="Play the stages of samples").click()
-    wait_until(page, lambda: caption.inner_text() == "after step 300", 5)
+    play = page.get_by_role("button", name="Play the stages of samples")
+    play.click()
+    wait_until(page, lambda: caption.inner_text() == "after step 300")
+    play.wait_for()  # it has stopped, and does not go on from where somebody leads it
     page.locator(".samples-main .frame").click()
     page.keyboard.press("ArrowLeft")
     assert "after step 200" in page.locator("dialog .caption").inner_text()
@@ -198,10 +216,12 @@ def test_cards_tell_what_is_wrong_and_lead_to_the_moment(runs: Path, address: st
     for words in TOLD:
         assert words in text
     assert page.locator("article").first.inner_text().startswith("Warning")  # what is still true comes first
-    wait_until(page, lambda: painted(page, "gradient/norm") > 500, 5)
+    wait_until(page, lambda: painted(page, "gradient/norm") > 500)
     card.get_by_role("button", name="Copy the settings").click()
     card.get_by_text("Copied").wait_for()
     card.get_by_role("button", name="Show in the charts").click()
+    page.locator(".toolbar .range").wait_for()
+    settle(page)
     shown = re.fullmatch(r"Steps (\d+) to (\d+)", page.locator(".toolbar .range").inner_text())
     assert shown
     assert int(shown[1]) < 120 < 180 < int(shown[2])
@@ -233,10 +253,12 @@ def test_runs_are_compared_side_by_side(runs: Path, address: str, open_page: Ope
     page.get_by_text("Settings that differ").wait_for()
     row = page.locator("table.settings tbody tr").filter(has_text="optimizer.lr")
     assert row.locator("td").all_inner_texts() == ["0.001", "0.01"]
-    wait_until(page, lambda: last_step(page, "Distance from real images") == 299, 5)
+    wait_until(page, lambda: last_step(page, "Distance from real images") == 299)
+    settle(page)
     slider = page.get_by_label("Stage of all runs")
     slider.focus()
     page.keyboard.press("Home")
+    settle(page)
     captions = page.locator(".beside .caption")
     assert captions.all_inner_texts() == ["after step 60"] * 2
 
@@ -254,18 +276,29 @@ def test_both_themes_follow_the_system_and_the_choice_is_kept(address: str, open
 
 
 @pytest.mark.parametrize(
-    "place", ["#/", "#/run/ID", "#/run/ID/samples", "#/run/ID/findings", "#/run/ID/data", "#/compare/ID,OTHER"]
+    ("place", "content"),
+    [
+        ("#/", ".run-row"),
+        ("#/run/ID", "figure.chart"),
+        ("#/run/ID/samples", ".samples-main"),
+        ("#/run/ID/findings", "article"),
+        ("#/run/ID/data", ".data-page"),
+        ("#/compare/ID,OTHER", "table.settings"),
+    ],
+    ids=lambda given: given if given.startswith("#") else "",
 )
-def test_a_narrow_screen_scrolls_only_down(runs: Path, address: str, open_page: Open, place: str) -> None:
+def test_a_narrow_screen_scrolls_only_down(runs: Path, address: str, open_page: Open, place: str, content: str) -> None:
     place = place.replace("ID", id_of(runs, "sick")).replace("OTHER", id_of(runs, "other"))
     page = open_page(address + place, width=360, height=740, has_touch=True)
-    page.wait_for_timeout(700)
+    page.locator(content).first.wait_for()
+    settle(page)
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
 
 
 def test_the_keyboard_reaches_everything(address: str, open_page: Open) -> None:
     page = open_page(f"{address}#/")
     page.get_by_text("sound").first.wait_for()
+    settle(page)
     reached = []
     for _ in range(9):
         page.keyboard.press("Tab")
@@ -280,15 +313,16 @@ def test_the_report_works_from_a_disk_without_a_network(runs: Path, open_page: O
     write_report(RunFolder(sick), tmp_path / "report.html")
     page = open_page((tmp_path / "report.html").as_uri(), offline=True)
     wait_until(page, lambda: last_step(page, "Loss") == 299)
-    wait_until(page, lambda: painted(page, "Loss by noise level") > 500, 5)
+    wait_until(page, lambda: painted(page, "Loss by noise level") > 500)
+    settle(page)
     page.locator(".print input.stage").focus()
     page.keyboard.press("Home")
     assert page.locator(".print .caption").first.inner_text() == "after step 60"
-    wait_until(page, lambda: page.locator(".print .frame img").first.evaluate("image => image.naturalWidth") == 120, 5)
+    wait_until(page, lambda: page.locator(".print .frame img").first.evaluate("image => image.naturalWidth") == 120)
     page.get_by_role("link", name="Findings").click()
     card = page.get_by_role("article").filter(has_text="A learning rate that is too high")
     card.get_by_role("button", name="Show in the charts").click()
-    wait_until(page, lambda: last_step(page, "Loss") < 299, 5)
+    wait_until(page, lambda: last_step(page, "Loss") < 299)
     assert page.get_by_role("link", name="Compare").count() == 0
     pages = page.pdf(format="A4")
     assert pages.startswith(b"%PDF")
@@ -326,19 +360,23 @@ def test_a_hidden_tab_does_nothing_and_catches_up_when_it_is_seen(runs: Path, ad
     page = open_page(f"{address}#/")
     page.add_init_script(HIDE)
     page.goto(f"{address}?again#/run/{id_of(runs, 'hides')}")
-    wait_until(page, lambda: last_step(page, "Loss") == 299)
+    witness = open_page(f"{address}#/run/{id_of(runs, 'hides')}")
+    for each in (page, witness):
+        wait_until(each, lambda each=each: last_step(each, "Loss") == 299)
+        settle(each)
     page.evaluate("turn(true)")
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
-    log_steps(path, range(300, 320))
-    page.wait_for_timeout(1500)
-    shown = page.locator(".toolbar .range")
+    for start in (300, 310):  # once the second news is seen in the other window, the first would have been in this one
+        log_steps(path, range(start, start + 10))
+        wait_until(witness, lambda start=start: reached(witness) == f"All steps, to {start + 9}")
+    settle(page)
     assert asked == []
-    assert shown.inner_text() == "All steps, to 299"
+    assert reached(page) == "All steps, to 299"
     page.evaluate("turn(false)")
-    wait_until(page, lambda: shown.inner_text() == "All steps, to 319", 10)
+    wait_until(page, lambda: reached(page) == "All steps, to 319")
     log_steps(path, range(320, 330))  # and hears again
-    wait_until(page, lambda: shown.inner_text() == "All steps, to 329", 10)
+    wait_until(page, lambda: reached(page) == "All steps, to 329")
 
 
 # Paints all again, and counts the pixels that differ then.
@@ -359,7 +397,7 @@ AGAIN = """async c => { const read = () => { const copy = document.createElement
 def test_a_curve_that_grows_bit_by_bit_looks_as_if_painted_at_once(runs: Path, address: str, open_page: Open) -> None:
     path = build_run(runs / "bits", sick=True)
     status = json.loads((path / "run.json").read_text())
-    (path / "run.json").write_text(json.dumps(status | {"heartbeat": time.time(), "steps": 1000}))
+    (path / "run.json").write_text(json.dumps(status | {"heartbeat": time.time() + 3600, "steps": 1000}))
     page = open_page(f"{address}#/", height=1400)
     page.add_init_script(
         "const clear = CanvasRenderingContext2D.prototype.clearRect; window.cleared = [];"
@@ -368,11 +406,12 @@ def test_a_curve_that_grows_bit_by_bit_looks_as_if_painted_at_once(runs: Path, a
     )
     page.goto(f"{address}?again#/run/{id_of(runs, 'bits')}")
     wait_until(page, lambda: last_step(page, "Loss") == 299)
-    page.wait_for_timeout(600)
+    settle(page)
     page.evaluate("window.cleared = []")
     for start in range(300, 312, 3):
         log_steps(path, range(start, start + 3))
-        page.wait_for_timeout(700)
+        wait_until(page, lambda start=start: reached(page) == f"All steps, to {start + 2}")
+        settle(page)
     shares = page.evaluate("window.cleared")
     assert sum(share < 0.2 for share in shares) > len(shares) / 2  # most of the time only the end was painted
     for title in ("Loss", "Gradient norm"):
@@ -382,14 +421,19 @@ def test_a_curve_that_grows_bit_by_bit_looks_as_if_painted_at_once(runs: Path, a
         assert different <= 3, title
 
 
-def test_tabs_of_one_browser_share_one_stream(runs: Path, address: str, browser: Any) -> None:
-    context = browser.new_context()
-    streams = []
-    context.on("request", lambda asked: streams.append(asked.url) if "/api/live" in asked.url else None)
-    for _ in range(3):
-        page = context.new_page()
-        page.goto(f"{address}#/run/{id_of(runs, 'sick')}")
-        page.locator("figure").first.wait_for()
-    page.wait_for_timeout(500)
-    context.close()
+def test_tabs_of_one_browser_share_one_stream(runs: Path, address: str, open_page: Open) -> None:
+    """All of them hear what is new."""
+    path = build_run(runs / "shared", sick=True)
+    place = f"{address}#/run/{id_of(runs, 'shared')}"
+    pages, streams = [open_page(place)], list[str]()
+    pages[0].context.on("request", lambda asked: streams.append(asked.url) if "/api/live" in asked.url else None)
+    pages[0].goto(place.replace("#", "?again#"))
+    pages += [pages[0].context.new_page() for _ in range(2)]
+    for page in pages[1:]:
+        page.goto(place)
+    for end in (299, 309):  # a tab that says how far it goes listens
+        if end > 299:
+            log_steps(path, range(300, 310))
+        for page in pages:
+            wait_until(page, lambda page=page, end=end: reached(page) == f"All steps, to {end}")
     assert len(streams) == 1
