@@ -425,11 +425,10 @@ def test_tabs_of_one_browser_share_one_stream(runs: Path, address: str, open_pag
     """All of them hear what is new."""
     path = build_run(runs / "shared", sick=True)
     place = f"{address}#/run/{id_of(runs, 'shared')}"
-    pages, streams = [open_page(place)], list[str]()
-    pages[0].context.on("request", lambda asked: streams.append(asked.url) if "/api/live" in asked.url else None)
-    pages[0].goto(place.replace("#", "?again#"))
-    pages += [pages[0].context.new_page() for _ in range(2)]
-    for page in pages[1:]:
+    listing, streams = open_page(f"{address}#/"), list[str]()
+    listing.context.on("request", lambda asked: streams.append(asked.url) if "/api/live" in asked.url else None)
+    pages = [listing.context.new_page() for _ in range(3)]
+    for page in pages:
         page.goto(place)
     for end in (299, 309):  # a tab that says how far it goes listens
         if end > 299:
