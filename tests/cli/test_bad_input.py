@@ -31,7 +31,9 @@ TINY = [
     "--set=sample.count=4",
     "--set=ema.snapshots=0",
 ]
-CUDA = pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has CUDA")
+CUDA = pytest.mark.skipif(
+    torch.cuda.is_available(), reason="needs a machine without CUDA: CUDA_VISIBLE_DEVICES= hides it"
+)
 
 
 def ask(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:

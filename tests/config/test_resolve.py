@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from safelight.config import Config
@@ -342,7 +342,7 @@ def test_yaml_goes_round(tmp_path: Path, preset: str | None) -> None:
     assert yaml.safe_load(to_yaml(config)) == to_dict(config)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     lr=st.floats(1e-300, 1e300),
     source=st.text(st.characters(blacklist_categories=("Cs",)), max_size=20),

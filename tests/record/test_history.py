@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from series import check, write
 
@@ -32,7 +32,7 @@ def make_series(draw: np.random.Generator, count: int, gap: int, sick: float) ->
     return steps, np.where(draw.random(count) < sick, draw.choice(SICK, count), numbers).astype(np.float32)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     seed=st.integers(0, 2**32),
     count=st.integers(1, 6000),

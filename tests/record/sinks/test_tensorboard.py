@@ -18,7 +18,7 @@ from safelight.record.sinks.batch import Batch, Event, Histogram, Picture, Readi
 from safelight.record.sinks.checksum import BLOCK, crc32c, frame
 from safelight.record.sinks.tensorboard import TensorBoard, new_file
 
-pytest.importorskip("tensorboard")
+pytest.importorskip("tensorboard", reason="needs tensorboard: pip install 'safelight[tensorboard]'")
 
 
 def window(steps: range, offset: float = 0.0) -> Batch:
