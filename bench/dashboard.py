@@ -138,7 +138,7 @@ def serve(root: Path) -> Iterator[int]:
 def ask(port: int, address: str) -> float:
     """Milliseconds until the whole answer is there."""
     begun = time.perf_counter()
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=300)
     connection.request("GET", address)
     answer = connection.getresponse()
     answer.read()
