@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import signal
+import textwrap
 import threading
-import time
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,6 +22,8 @@ from safelight.data.images import Images
 from safelight.data.prepare import open_images, prepare
 from safelight.errors import DataError
 
+PATIENCE = 300.0  # seconds: ends a test that hangs, and no other
+
 
 @pytest.fixture(scope="module")
 def pile(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, set[str], set[str]]:
@@ -31,7 +33,7 @@ def pile(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, set[str], set[
 
 
 def data_of(source: Path | str, cache_folder: Path, **settings: object) -> Data:
-    given = {"image_size": 16, "max_bad": 0.2} | settings
+    given = {"image_size": 16, "max_bad": 0.2, "max_seconds": PATIENCE} | settings
     return Data(source=str(source), cache=str(cache_folder), **given)  # type: ignore[arg-type]
 
 
@@ -67,55 +69,90 @@ def test_the_number_of_processes_does_not_show(pile: tuple[Path, set[str], set[s
     assert batch_bytes(one) == batch_bytes(four)
 
 
+def haunt(monkeypatch: pytest.MonkeyPatch, site: Path, deeds: str) -> None:
+    """Has every decoder do `deeds`, in Python, when it opens a file: `name` is the file's, `first` whether none did."""
+    site.mkdir()
+    # Imported by every Python that starts.
+    (site / "sitecustomize.py").write_text(
+        "import os, signal, sys\n"
+        "def look(event, arguments):\n"
+        "    if event != 'open' or not isinstance(arguments[0], str): return\n"
+        "    name = os.path.basename(arguments[0])\n"
+        "    if not name.endswith(('.png', '.jpg')): return\n"
+        f"    opened = os.path.join({str(site)!r}, name + ' was opened')\n"
+        "    first = not os.path.exists(opened)\n"
+        "    with open(opened, 'a') as file: file.write('x')\n"
+        + textwrap.indent(textwrap.dedent(deeds), "    ")
+        + "if 'safelight.data.worker' in ' '.join(sys.orig_argv): sys.addaudithook(look)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(site))
+
+
 def test_a_killed_process_changes_nothing(
     pile: tuple[Path, set[str], set[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Four times, each in the middle of its work: a process that has handed in everything would not be missed."""
     whole = open_images(data_of(pile[0], tmp_path / "whole"))
+    haunt(
+        monkeypatch,
+        tmp_path / "site",
+        """
+        if first and name in ("00.jpg", "20.jpg", "50.jpg", "70.jpg"):
+            if name == "50.jpg": os.write(1, b"i" + bytes([200, 0, 0, 0]) + bytes(20))  # the beginning of an answer
+            os.kill(os.getpid(), signal.SIGKILL)
+        """,
+    )
     started: list[scan._Worker] = []
     start = scan._Pool._start
     monkeypatch.setattr(scan._Pool, "_start", lambda pool: started.append(start(pool)) or started[-1])
-    killed = []
-
-    def kill(done: int, total: int) -> None:
-        if done in (3, 20, 50, 70):
-            alive = [worker for worker in started if worker.process.poll() is None]
-            os.kill(alive[-1].process.pid, signal.SIGKILL)
-            killed.append(done)
-
-    again = open_images(data_of(pile[0], tmp_path / "killed", scan_workers=2), kill)
-    assert len(killed) == 4
-    assert len(started) > 2, "none was replaced"
+    again = open_images(data_of(pile[0], tmp_path / "killed", scan_workers=2))
+    assert len(started) == 2 + 4, "each that was killed was replaced, and no other"
     assert again.fingerprint == whole.fingerprint
     assert list(again.rejected) == list(whole.rejected)
     assert batch_bytes(again) == batch_bytes(whole)
 
 
 def test_a_file_that_kills_or_stops_its_decoder_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two files bring a decoder down, and somebody kills it three times at another, which is not to blame."""
+    top, site = tmp_path / "set", tmp_path / "site"
+    top.mkdir()
     for number in range(20):
-        photograph(20, 20).save(tmp_path / f"{number:02}.png")
-    (tmp_path / "05.png").write_bytes(b"KILL")
-    (tmp_path / "11.png").write_bytes(b"HANG")
-    site = tmp_path / "site"
-    site.mkdir()
-    # Imported by every Python that starts: a decoder that two files bring down, and that somebody kills three times.
-    (site / "sitecustomize.py").write_text(
-        "import os, sys, time\n"
-        "def look(event, arguments):\n"
-        "    if event == 'open' and isinstance(arguments[0], str) and arguments[0].endswith('.png'):\n"
-        "        if arguments[0].endswith('05.png'): os.kill(os.getpid(), 11)\n"
-        "        if arguments[0].endswith('07.png'):\n"
-        f"            with open({str(site / 'deaths')!r}, 'a+') as file: file.write('x'), file.seek(0)\n"
-        f"            if os.path.getsize({str(site / 'deaths')!r}) <= 3: os.kill(os.getpid(), 9)\n"
-        "        if arguments[0].endswith('11.png'): time.sleep(60)\n"
-        "if 'safelight.data.worker' in ' '.join(sys.orig_argv): sys.addaudithook(look)\n"
+        photograph(20, 20).save(top / f"{number:02}.png")
+    (top / "05.png").write_bytes(b"KILL")
+    (top / "11.png").write_bytes(b"HANG")
+    haunt(
+        monkeypatch,
+        site,
+        f"""
+        if name == "05.png": os.kill(os.getpid(), signal.SIGSEGV)
+        if name == "07.png" and os.path.getsize(opened) <= 3: os.kill(os.getpid(), signal.SIGKILL)
+        if name == "11.png":
+            open({str(site / "hangs")!r}, "w").close()
+            while True: signal.pause()
+        """,
     )
-    monkeypatch.setenv("PYTHONPATH", str(site))
-    images = open_images(data_of(tmp_path, tmp_path / "cache", max_seconds=1.0))
+    clock = HungClock(site / "hangs")
+    monkeypatch.setattr(scan, "time", clock)
+    stop = scan._Worker.stop
+    monkeypatch.setattr(scan._Worker, "stop", lambda worker: (clock.hangs.unlink(missing_ok=True), stop(worker))[1])
+    images = open_images(data_of(top, tmp_path / "cache", max_seconds=1.0, scan_workers=1))
     reasons = dict(images.rejected)
     assert len(images) == 18
     assert reasons.keys() == {"05.png", "11.png"}
     assert "the decoder crashed at it" in reasons["05.png"]
     assert "longer than data.max_seconds allows (1 s)" in reasons["11.png"]
+
+
+class HungClock:
+    """The time for which a decoder hangs: it stands still while all go on, however busy the machine is."""
+
+    def __init__(self, hangs: Path) -> None:
+        self.hangs = hangs  # exists while one hangs
+        self._now = 0.0
+
+    def monotonic(self) -> float:
+        self._now += 2.0 * self.hangs.exists()
+        return self._now
 
 
 def test_memory_size_and_pixels_are_limited(tmp_path: Path) -> None:
@@ -199,18 +236,25 @@ def test_two_processes_prepare_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     top.mkdir()
     for number in range(30):
         photograph(16, 16).save(top / f"{number:02}.png")
-    built: list[str] = []
+    built, said, second = list[str](), list[str](), threading.Event()
+
+    def seal(*given: Any) -> None:
+        """The one that builds is not done before the other has found it at work, or builds as well."""
+        built.append("x")
+        if len(built) == 2:
+            second.set()
+        assert second.wait(PATIENCE)
+        write(*given)
+
+    def say(text: str) -> None:
+        said.append(text)
+        second.set()
+
     write = cache.seal
-    monkeypatch.setattr(cache, "seal", lambda *a: (built.append("x"), time.sleep(0.3), write(*a)))
-    said: list[str] = []
-    both = [
-        threading.Thread(target=lambda: open_images(data_of(top, tmp_path / "cache"), say=said.append))
-        for _ in range(2)
-    ]
-    for thread in both:
-        thread.start()
-    for thread in both:
-        thread.join()
+    monkeypatch.setattr(cache, "seal", seal)
+    with ThreadPoolExecutor(2) as both:
+        found = list(both.map(lambda _: open_images(data_of(top, tmp_path / "cache"), say=say), range(2)))
+    assert found[0].fingerprint == found[1].fingerprint
     assert built == ["x"]
     assert said == ["Another process is preparing these images; waiting for it."]
 
