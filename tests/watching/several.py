@@ -1,9 +1,13 @@
-"""One of several processes that train together, for test_watch: once without and once with the watch."""
+"""Two processes that train together, for test_watch: once without and once with the watch."""
 
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
+import traceback
+from datetime import timedelta
 from pathlib import Path
 
 import torch
@@ -12,6 +16,9 @@ from torch import distributed
 from torch.nn.parallel import DistributedDataParallel
 
 import safelight
+
+COUNT = 2
+PATIENCE = timedelta(seconds=300)
 
 
 def train(folder: Path, *, watched: bool) -> list[float]:
@@ -42,11 +49,41 @@ def train(folder: Path, *, watched: bool) -> list[float]:
     return norms
 
 
-if __name__ == "__main__":
-    distributed.init_process_group("gloo")
-    place = Path(sys.argv[1])
+def main(place: Path, rank: int) -> None:
+    """What one process does. They meet in a file: a port that was free a moment ago may be another's by now."""
+    os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(COUNT)}  # as a launcher tells them
+    store = distributed.FileStore(str(place / "meeting"), COUNT)
+    distributed.init_process_group("gloo", store=store, rank=rank, world_size=COUNT, timeout=PATIENCE)
     train(place, watched=False)
     found = train(place, watched=True)
-    if distributed.get_rank() == 0:
+    if rank == 0:
         (place / "norms.json").write_text(json.dumps(found))
+    store.set(f"done {rank}", "")  # who hangs up first would take the other's last answer along
+    store.wait([f"done {each}" for each in range(COUNT)], PATIENCE)
     distributed.destroy_process_group()
+
+
+def fork(place: Path, rank: int) -> int:
+    """Starts one process after the imports, which take seconds; its id."""
+    if child := os.fork():
+        return child
+    code = 1
+    try:
+        main(place, rank)
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)  # before any operation: the threads of a pool do not survive a fork
+    living = {fork(Path(sys.argv[1]), rank) for rank in range(COUNT)}
+    while living:
+        child, status = os.wait()
+        living.discard(child)
+        if status:  # the other would wait for it
+            for other in living:
+                os.kill(other, signal.SIGKILL)
+            sys.exit(f"a process ended with {os.waitstatus_to_exitcode(status)}")
