@@ -17,9 +17,10 @@ from torture.scenario import Outcome
 from torture.sitting import LONGEST, REFUSED
 
 KINDS = ("start", "load", "step", "step", "save", "draw")
-PATIENCE = 6.0  # train.timeout of the lives: a process that is stopped is given up after so many seconds
+PATIENCE = 60.0  # train.timeout of the lives: whoever is killed is missed at once, and the machine may be busy
+SOON = 6.0  # that of lives in which a process is stopped: it is given up after so many seconds
 SHORT = 2.0  # that of lives whose blow falls at the very start: looking for each other may take 25 times as long
-LATEST = 75.0  # seconds in which the others have to end by themselves; a store that does not answer takes 30
+LATEST = 240.0  # seconds in which the others have to end by themselves: a store that does not answer takes 30, alone
 LOST = 75  # exit code of a process that ended because another was lost, and could not tell it any more
 HANG, NOT_WHOLE, UNNAMED = "hang", "is not whole", "no word of the process that is gone"
 UNMET = ("could not find each other", "it did not come")  # nobody can know who is gone before all have met
@@ -40,13 +41,15 @@ class Blow:
 
     @property
     def patience(self) -> float:
-        return SHORT if self.kind == "start" else PATIENCE
+        if self.kind == "start":
+            return SHORT
+        return SOON if self.stop else PATIENCE
 
     def is_due(self, company: Company) -> bool:
         mine, first = company.marks[self.victims[0]], company.marks[0]
         reached = {
             "start": True,
-            "load": mine.phase == Phase.LOADING,
+            "load": mine.has_loaded,
             "step": mine.steps_begun >= self.number,
             "save": first.saves_begun >= self.number,
             "draw": mine.drawings >= 1,
@@ -77,6 +80,8 @@ def strike(company: Company, blow: Blow, *, latest: float = LATEST) -> Struck | 
     """Lets the blow fall and waits for the others to end by themselves; None if the run came to its end first."""
     limit = time.perf_counter() + LONGEST
     while not blow.is_due(company):
+        if company.is_held:
+            company.let_go()  # its moment does not come in this life
         time.sleep(0.0002)
         if company.look():
             _await_end(company)
@@ -89,6 +94,7 @@ def strike(company: Company, blow: Blow, *, latest: float = LATEST) -> Struck | 
     joined = all(marks.has_joined for marks in company.marks)
     where, newest = _where(company, blow), _newest(company.run)
     company.send(signal.SIGSTOP if blow.stop else signal.SIGKILL, *blow.victims)
+    company.let_go()
     began = time.perf_counter()
     others = [rank for rank in company.alive if rank not in blow.victims]
     while any(rank not in company.look() for rank in others):

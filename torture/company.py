@@ -30,6 +30,7 @@ class Company:
     pids: list[int]
     marks: list[Marks]
     keeper: int | None  # of the signs of life, as torchrun has one; else it is the first process itself
+    place: socket.socket  # keeps the port where they meet from everybody else
     codes: dict[int, int] = field(default_factory=dict)
     _said_before: list[int] = field(default_factory=list)  # bytes of earlier lives in each log
 
@@ -58,8 +59,18 @@ class Company:
         for rank in ranks:
             os.kill(self.pids[rank], number)
 
+    @property
+    def is_held(self) -> bool:
+        """Whether all who live stand before the last step."""
+        return all(self.marks[rank].is_held for rank in self.alive)
+
+    def let_go(self) -> None:
+        for marks in self.marks:
+            marks.let_go()
+
     def close(self) -> None:
         """Ends whatever is left."""
+        self.place.close()
         self.send(signal.SIGKILL, *self.alive)
         self.wait(LONGEST)
         if self.keeper is not None:
@@ -81,9 +92,12 @@ def launch(
     kept: bool = False,
     workers: int = 0,
     change: Callable[[], object] | None = None,
+    hold: int = 0,
 ) -> Company:
-    """Begins a life of `run`; where it is `kept`, the signs of life are kept by a process that does not train."""
-    port = _free_port()
+    """Begins a life of `run`; where it is `kept`, the signs of life are kept by a process that does not train. Nobody
+    takes step `hold` before all are let go."""
+    place = _take_port()
+    port = place.getsockname()[1]
     told = {"MASTER_ADDR": HOME, "MASTER_PORT": str(port), "WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count)}
     told["TORCHELASTIC_USE_AGENT_STORE"] = str(kept)
     keeper = _fork_keeper(port) if kept and count > 1 else None
@@ -101,9 +115,10 @@ def launch(
                 workers=workers,
                 change=change,
                 environment=environment,
+                hold=hold,
             )
         )
-    return Company(run, pids, marks, keeper, _said_before=said)
+    return Company(run, pids, marks, keeper, place, _said_before=said)
 
 
 def train_together(run: Path, config: Config, count: int, *, change: Callable[[], object] | None = None) -> None:
@@ -120,10 +135,13 @@ def log_of_rank(run: Path, rank: int) -> Path:
     return log_of(run) if rank == 0 else run.with_name(f"{run.name}-{rank}.log")
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOME, 0))
-        return probe.getsockname()[1]
+def _take_port() -> socket.socket:
+    """Bound and never listening: who asks for any port does not get this one, and a store that asks for it does, since
+    both allow it to be used again."""
+    place = socket.socket()
+    place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    place.bind((HOME, 0))
+    return place
 
 
 def _fork_keeper(port: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import mmap
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
@@ -40,6 +41,9 @@ class _Place(IntEnum):
     STEPS_BEGUN = 5
     JOINED = 6
     DRAWINGS = 7
+    LOADS = 8
+    HOLD = 9
+    HELD = 10
 
 
 class Marks:
@@ -102,6 +106,30 @@ class Marks:
         """That were begun in this sitting."""
         return self._numbers[_Place.DRAWINGS]
 
+    @property
+    def has_loaded(self) -> bool:
+        """Whether it has at least begun to; the phase is over in a moment, which nobody may have seen."""
+        return self._numbers[_Place.LOADS] > 0
+
+    @property
+    def is_held(self) -> bool:
+        """Whether it stands before a step until it is struck or let go."""
+        return self._numbers[_Place.HELD] > 0
+
+    def hold_at(self, step: int) -> None:
+        """Has the process that takes the marks along stand still before this step or a later one."""
+        self._numbers[_Place.HOLD] = step
+
+    def let_go(self) -> None:
+        self._numbers[_Place.HOLD] = 0
+
+    def stand(self, step: int) -> None:
+        """In the process that is held."""
+        while 0 < self._numbers[_Place.HOLD] <= step:
+            self._numbers[_Place.HELD] = 1
+            time.sleep(0.001)
+        self._numbers[_Place.HELD] = 0
+
     @contextmanager
     def during(self, phase: Phase) -> Iterator[None]:
         before, self._numbers[_Place.PHASE] = self._numbers[_Place.PHASE], phase
@@ -115,6 +143,12 @@ class Marks:
         with self.during(Phase.JOINING):
             yield
         self.add(_Place.JOINED)
+
+    @contextmanager
+    def during_load(self) -> Iterator[None]:
+        self.add(_Place.LOADS)
+        with self.during(Phase.LOADING):
+            yield
 
     @contextmanager
     def during_drawing(self) -> Iterator[None]:
@@ -145,7 +179,7 @@ class Marks:
 def put_up_marks(marks: Marks) -> None:
     """Patches this process, which is a child and does not live long."""
     session.join = _within(session.join, marks.during_join)
-    session.load_once = _within(session.load_once, lambda: marks.during(Phase.LOADING))
+    session.load_once = _within(session.load_once, marks.during_load)
     session.build = _within(session.build, lambda: marks.during(Phase.BUILDING))
     Trainer._train = _within(Trainer._train, lambda: marks.during(Phase.TRAINING))
     Trainer._draw = _within(Trainer._draw, marks.during_drawing)
@@ -154,6 +188,7 @@ def put_up_marks(marks: Marks) -> None:
 
     def marked(self: Stepper, inputs: Sequence[Inputs], step: int, signal: int = 0) -> StepView:
         marks.begin_step(step)
+        marks.stand(step)
         return take(self, inputs, step, signal)
 
     Stepper.take = marked

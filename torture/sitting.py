@@ -57,10 +57,12 @@ def start(
     workers: int = 0,
     change: Callable[[], object] | None = None,
     environment: Mapping[str, str] | None = None,
+    hold: int = 0,
 ) -> int:
     """Forks a child that trains `run`, or resumes it where there is one, after a `change` to its own code; returns its
-    process id."""
+    process id. It does not take step `hold` nor a later one before it is let go."""
     marks.clear()
+    marks.hold_at(hold)
     parent, child = os.getpid(), os.fork()
     if child:
         return child

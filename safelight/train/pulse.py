@@ -107,7 +107,9 @@ class Pulse:
         with contextlib.suppress(RuntimeError):
             self.note("broken")  # the first process looks more closely then, whatever it is busy with
         until = time.monotonic() + SETTLING + (NAMING / 4 if self.rank == 0 else NAMING)
-        while self.lost is None and time.monotonic() < until:
+        late = False
+        while self.lost is None and not late:
+            late = time.monotonic() > until  # and one more look: on a busy machine it may be the first for long
             try:
                 if (words := self._first_words()) is not None:
                     return f"Process {words['rank']} ended: {words['words']}"

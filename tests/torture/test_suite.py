@@ -21,12 +21,11 @@ PROPERTIES = {"kills": 1, "fuzz: images": 1000, "fuzz: tensors": 1000, "fuzz: ma
 CONTROLS = ("seed broken", "fuzz: unsafe YAML", "fuzz: a reader that crashes", "fuzz: a traceback", "fsync removed")
 
 
+@pytest.mark.timeout(1800)  # half a minute alone, and many times that beside others
 def test_a_little_of_everything(tmp_path: Path) -> None:
     """In a process of its own: this one may have computed with torch, and then it must not fork."""
-    command = [sys.executable, "-m", "torture", "--quick", "--jobs", "1", "-o", str(tmp_path)]
-    done = subprocess.run(
-        [*command, "--only", *PROPERTIES, *CONTROLS], cwd=ROOT, capture_output=True, text=True, timeout=280
-    )
+    command = [sys.executable, "-m", "torture", "--quick", "--jobs", "2", "-o", str(tmp_path)]
+    done = subprocess.run([*command, "--only", *PROPERTIES, *CONTROLS], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     found = {
         name: merge(list(pieces.values()))

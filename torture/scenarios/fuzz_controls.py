@@ -14,7 +14,7 @@ import yaml
 
 from torture.mutation import PICKLE
 from torture.scenario import Outcome, Scenario, Trial
-from torture.watchman import CODE, CRASH, FOREIGN, HANG, WORDLESS, Reader, watch
+from torture.watchman import CODE, CRASH, FOREIGN, HANG, LONGEST, WORDLESS, Reader, watch
 
 SOUND, HOSTILE = b"{}", b"!!python/object/apply:os.system ['touch canary']"
 
@@ -56,8 +56,10 @@ def say_nothing(content: bytes) -> None:
         raise ValueError
 
 
-def feed(trial: Trial, read: Callable[[bytes], Any], evil: bytes, refusals: tuple[type[Exception], ...]) -> Outcome:
-    return watch(trial, lambda _: Reader(functools.partial(make, evil=evil), read, refusals), longest=2.0)
+def feed(
+    trial: Trial, read: Callable[[bytes], Any], evil: bytes, refusals: tuple[type[Exception], ...], longest: float
+) -> Outcome:
+    return watch(trial, lambda _: Reader(functools.partial(make, evil=evil), read, refusals), longest=longest)
 
 
 def _control(
@@ -66,13 +68,14 @@ def _control(
     symptom: str,
     evil: bytes = b"[",
     refusals: tuple[type[Exception], ...] = (),
+    longest: float = LONGEST,
 ) -> Scenario:
-    act = functools.partial(feed, read=read, evil=evil, refusals=refusals)
+    act = functools.partial(feed, read=read, evil=evil, refusals=refusals, longest=longest)
     return Scenario(f"fuzz: {name}", read.__doc__ or "", "inputs", 1, 4, 4, 4, act, symptom=symptom)
 
 
 ABORTS = _control("a reader that crashes", abort_at_trifles, CRASH)
-WAITS = _control("a reader that hangs", wait_for_ever, HANG)
+WAITS = _control("a reader that hangs", wait_for_ever, HANG, longest=2.0)
 YAML = _control("unsafe YAML", run_yaml, CODE, HOSTILE)
 UNPICKLES = _control("a reader that unpickles", run_pickle, CODE, PICKLE)
 TRACEBACK = _control("a traceback", leave_the_traceback, FOREIGN)

@@ -21,6 +21,7 @@ from safelight.train.checkpoint import steps as steps_on_disk
 from safelight.train.ema import Averages
 from torture.marks import Marks, Phase
 from torture.patient import (
+    STEPS,
     check_end,
     configure,
     differing,
@@ -34,6 +35,7 @@ from torture.scenario import Outcome, Scenario, Trial
 from torture.sitting import LONGEST, ended, finish, start
 
 MOST_KILLS = 10  # of one run; then it is left alone to finish
+LATE = 24  # step at which a broken build is killed
 WORKERS = (0, 4)  # loader threads, drawn for every sitting
 OTHER_BYTES = "other bytes in"
 SAVE, LOAD = "inside a save", "while loading a checkpoint"
@@ -45,14 +47,16 @@ Change = Callable[[], object]
 class Aim:
     """When to strike."""
 
-    kind: str  # anywhere, load or save
+    kind: str  # anywhere, load, save or hold
     save: int  # which save of the sitting
     delay: float  # seconds after the start, the load or the save began
 
-    def reached(self, marks: Marks) -> bool:
+    def reached(self, marks: Marks, run: Path) -> bool:
         if self.kind == "load":
-            return marks.phase == Phase.LOADING
-        return self.kind == "anywhere" or marks.saves_begun >= self.save
+            return marks.has_loaded
+        if self.kind == "hold":
+            return marks.is_held and not marks.saving and bool(steps_on_disk(run / "checkpoints"))
+        return self.kind == "anywhere" or marks.saves_begun >= self.save or marks.is_held
 
 
 def draw_aim(draw: random.Random, run: Path, seconds: float) -> Aim:
@@ -92,12 +96,13 @@ def _torment(
 ) -> None:
     """Kills and resumes one run, and lets it finish."""
     marks = Marks()
-    for _ in range(1 if broken else MOST_KILLS):
+    for number in range(1 if broken else MOST_KILLS):
         # A broken build is sick only where it resumes, and averages soon forget: not in the first saves. A broken seed
         # draws from one generator: two loader threads would draw in any order.
-        aim = Aim("save", 7, draw.random() * 0.01) if broken else draw_aim(draw, run, seconds)
+        aim = Aim("hold", 0, draw.random() * 0.01) if broken else draw_aim(draw, run, seconds)
         workers = 0 if broken else draw.choice(WORKERS)
-        child = start(run, config, marks=marks, log=log_of(run), workers=workers, change=broken)
+        hold = LATE if broken else 0 if number else STEPS - 1  # the first blow falls in any case
+        child = start(run, config, marks=marks, log=log_of(run), workers=workers, change=broken, hold=hold)
         if not _strike(child, aim, marks, run):
             return
         outcome.count += 1
@@ -108,7 +113,7 @@ def _torment(
 def _strike(child: int, aim: Aim, marks: Marks, run: Path) -> bool:
     """Ends a sitting with a SIGKILL; False if it came to its end first."""
     status, limit = None, time.perf_counter() + LONGEST
-    while status is None and not aim.reached(marks):
+    while status is None and not aim.reached(marks, run):
         status = ended(child, 0.0002)
         if time.perf_counter() > limit:
             check_end(run, finish(child, 0))

@@ -14,7 +14,7 @@ from safelight.config import Config
 from torture.blows import DRAW, LOAD, SAVE, START, STEP, STOPPED, draw_blow, live
 from torture.company import Company, launch, train_together
 from torture.marks import Phase
-from torture.patient import configure, differing, digest, fingerprint, make_images
+from torture.patient import STEPS, configure, differing, digest, fingerprint, make_images
 from torture.scenario import Outcome, Scenario, Trial
 from torture.scenarios.dirt import decoders, left_out
 from torture.scenarios.kills import OTHER_BYTES, WORKERS
@@ -43,7 +43,7 @@ def kill_ranks(trial: Trial) -> Outcome:
                 blow = draw_blow(draw, run, COUNT, stop=number == 1 and case % 3 == 2)
                 kept, workers, spare = draw.random() < 0.5, draw.choice(WORKERS), draw.random() < 0.5
                 patient = replace(config, train=replace(config.train, timeout=blow.patience))
-                company = launch(run, patient, COUNT, kept=kept, workers=workers)
+                company = launch(run, patient, COUNT, kept=kept, workers=workers, hold=STEPS - 1)
                 outcome.tally[DECODERS] += number == 0 and not spare and kill_decoder(company)
                 if (newest := live(company, blow, outcome, newest)) is None:
                     break
