@@ -37,7 +37,7 @@ def anonymous_growth(folder: Path, cache: Path, count: int) -> int:
     return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads /proc")
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux: it reads /proc")
 def test_memory_does_not_grow_with_the_set(tmp_path: Path) -> None:
     Image.new("L", (8, 8), 90).save(tmp_path / "one.png")
     growth = {}

@@ -339,7 +339,7 @@ def true_inception() -> Path:
     found = find_weights("inception")
     path = home if found is None else found.path
     if not path.is_file():
-        pytest.skip("the weights are not on this machine: safelight weights get inception")
+        pytest.skip("needs the weights of Inception: safelight weights get inception")
     return path
 
 

@@ -298,7 +298,8 @@ def test_weights_that_do_not_prove_themselves_are_removed(
 
 
 @pytest.mark.skipif(
-    os.environ.get("SAFELIGHT_TEST_INCEPTION") != "1", reason="downloads 81 MB: SAFELIGHT_TEST_INCEPTION=1"
+    os.environ.get("SAFELIGHT_TEST_INCEPTION") != "1",
+    reason="needs SAFELIGHT_TEST_INCEPTION=1: it downloads 81 MB",
 )
 def test_fetching_the_true_inception() -> None:
     told: list[str] = []

@@ -70,7 +70,7 @@ def test_numbers_of_ones_own_lie_beside_ours(tmp_path: Path) -> None:
 
 
 def lightning_run(run: Path | None, *, accumulate: int = 1, fail_at: int | None = None, **given: Any) -> list[bytes]:
-    lightning = pytest.importorskip("pytorch_lightning")
+    lightning = pytest.importorskip("pytorch_lightning", reason="needs Lightning: pip install pytorch-lightning")
     from safelight.watching.lightning import WatchCallback
 
     class Module(lightning.LightningModule):
