@@ -135,12 +135,13 @@ def test_reading_is_bounded_and_plain(tmp_path: Path) -> None:
 
 
 HOLDER = """
-import sys, time
+import signal, sys
 from pathlib import Path
 from safelight.files import RunLock
 with RunLock(Path(sys.argv[1])):
     print("locked", flush=True)
-    time.sleep(60)
+    while True:
+        signal.pause()
 """
 
 

@@ -5,7 +5,7 @@ import sys
 from itertools import product
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from safelight.keys import STREAMS, key
@@ -22,6 +22,7 @@ PINNED = [
 
 Position = st.lists(st.integers(-3, 300), max_size=3).map(tuple)
 Draw = st.tuples(st.integers(-3, 2**70), st.sampled_from(STREAMS), Position)
+unhurried = settings(deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])  # a busy machine
 
 
 @pytest.mark.parametrize(("draw", "value"), PINNED)
@@ -30,6 +31,7 @@ def test_pinned_values_never_change(draw: tuple, value: int) -> None:
     assert key(*draw) == value
 
 
+@unhurried
 @given(Draw, Draw)
 def test_two_draws_never_share_a_key(a: tuple, b: tuple) -> None:
     same = key(a[0], a[1], *a[2]) == key(b[0], b[1], *b[2])
@@ -55,6 +57,7 @@ def test_near_misses_stay_apart(one: tuple, other: tuple) -> None:
     assert key(*one) != key(*other)
 
 
+@unhurried
 @given(Draw)
 def test_fits_every_generator(draw: tuple) -> None:
     """63 bits: torch takes 64 with a sign, NumPy's Philox 128 without."""

@@ -219,7 +219,7 @@ watch = safelight.watch(model, run={str(tmp_path / "run")!r})
 watch.step(torch.tensor(1.0))
 {end}
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100, env=os.environ)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=os.environ)
     status, returned = ENDS[end]
     assert done.returncode == returned, done.stderr
     assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == status
