@@ -4,7 +4,7 @@ from typing import get_args
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -14,6 +14,7 @@ from safelight.diffusion.schedule import make_schedule
 
 PREDICTIONS = get_args(Prediction)
 CPU = torch.device("cpu")
+unhurried = settings(deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])  # a busy machine
 CASES = [
     Diffusion(schedule=schedule, prediction=prediction, zero_terminal_snr=zero)
     for schedule in get_args(Schedule)
@@ -34,6 +35,7 @@ def batch(count: int = 6, seed: int = 0) -> tuple[Tensor, Tensor]:
     return x0, torch.randn(count, 1, 4, 4, generator=generator, dtype=torch.float64)
 
 
+@unhurried
 @given(st.sampled_from(PREDICTIONS), st.floats(1e-3, 1.5698), st.integers(0, 2**20))
 def test_conversions_are_exact(prediction: Prediction, angle: float, seed: int) -> None:
     """From the answer of a perfect model back to the image and to the noise, at any noise level in between."""
@@ -45,6 +47,7 @@ def test_conversions_are_exact(prediction: Prediction, angle: float, seed: int) 
     assert torch.allclose(to_noise(prediction, answer, x_t, a, s), noise, atol=1e-11)
 
 
+@unhurried
 @given(st.sampled_from(PREDICTIONS), st.sampled_from(PREDICTIONS), st.floats(1e-3, 1.5698), st.integers(0, 2**20))
 def test_any_answer_survives_a_round_trip(one: Prediction, other: Prediction, angle: float, seed: int) -> None:
     """Also a wrong answer: what it says of image and noise, told in another prediction, is the same answer."""
