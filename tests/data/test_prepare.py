@@ -252,8 +252,15 @@ def test_two_processes_prepare_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     write = cache.seal
     monkeypatch.setattr(cache, "seal", seal)
+
+    def read(_: int) -> Images:
+        try:
+            return open_images(data_of(top, tmp_path / "cache"), say=say)
+        finally:
+            second.set()  # also where it failed: nobody waits for it then
+
     with ThreadPoolExecutor(2) as both:
-        found = list(both.map(lambda _: open_images(data_of(top, tmp_path / "cache"), say=say), range(2)))
+        found = list(both.map(read, range(2)))
     assert found[0].fingerprint == found[1].fingerprint
     assert built == ["x"]
     assert said == ["Another process is preparing these images; waiting for it."]
