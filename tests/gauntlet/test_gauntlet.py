@@ -15,6 +15,7 @@ from gauntlet.report import fallen, read, to_markdown, write, write_floor
 from gauntlet.scenario import Verdict
 from gauntlet.score import score
 
+pytestmark = pytest.mark.timeout(1800)  # half a minute alone, and many times that beside others
 FLOOR = Path(__file__).parents[2] / "gauntlet" / "results" / "fast.json"
 
 

@@ -30,6 +30,7 @@ from safelight.model.memory import (
     traced,
 )
 
+pytestmark = pytest.mark.timeout(1800)  # half a minute alone, and many times that beside others
 CPU, GPU = torch.device("cpu"), torch.device("cuda")  # of a GPU only the tensors are counted
 MB = 10**6
 

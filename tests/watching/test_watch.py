@@ -313,6 +313,7 @@ def test_only_the_first_process_is_watched(tmp_path: Path, monkeypatch: pytest.M
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.timeout(1800)  # seconds alone, and many times that beside others
 def test_ranks_of_a_wrapped_model(tmp_path: Path) -> None:
     """Two processes, DDP: the gradients recorded are those both train with, and the weights are as without."""
     script = Path(__file__).parent / "several.py"
