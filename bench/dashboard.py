@@ -28,7 +28,7 @@ import numpy as np
 
 from bench.measure import RESULTS, Spread, spread, write_table
 from bench.tabs import TABS, Cost, Pages, Streams, measure_lookers, open_window
-from safelight.board.runs import describe
+from safelight.pages.data.runs import describe
 from safelight.record.store import Record
 from safelight.run import RunFolder
 

@@ -37,8 +37,8 @@ from safelight.data.scan import available_cores
 from safelight.data.sources import Entry
 from safelight.data.sources.folder import Folder
 from safelight.data.writer import Writer, fingerprint
-from safelight.train.build import Parts, build, fit_to_data
-from safelight.train.feed import Feed
+from safelight.training.build import Parts, build, fit_to_data
+from safelight.training.feed import Feed
 
 SIDE, STORED, BATCH, QUALITY = 64, 512, 64, 90
 DEFAULT_THREADS = Data().workers or 0  # on a CPU

@@ -24,8 +24,8 @@ from safelight.config import Config
 from safelight.config.resolve import resolve
 from safelight.data.prepare import open_images
 from safelight.model.unet import units_of
-from safelight.train.build import Parts, build, fit_to_data
-from safelight.train.crew import Crew, join
+from safelight.processes.group import ProcessGroup, join_group
+from safelight.training.build import Parts, build, fit_to_data
 
 COUNTS, HOWS = (1, 2, 4), ("whole", "divided")
 KINDS = ("weights", "gradients", "moments", "averages")
@@ -37,10 +37,10 @@ def configure(how: str) -> Config:
     return resolve(preset="digits", settings=MODEL | {"train.weights": how})
 
 
-def make(how: str, crew: Crew) -> Parts:
+def make(how: str, group: ProcessGroup) -> Parts:
     config = configure(how)
     images = open_images(config.data)
-    return build(fit_to_data(config, images), images, print, crew=crew)
+    return build(fit_to_data(config, images), images, print, group=group)
 
 
 def train(parts: Parts, first: int, count: int) -> None:
@@ -53,10 +53,10 @@ def size(tensors: Sequence[torch.Tensor]) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
-def weigh(how: str, crew: Crew) -> dict[str, Any]:
+def weigh(how: str, group: ProcessGroup) -> dict[str, Any]:
     """Of one process, after two steps."""
     start = psutil.Process().memory_info().rss
-    parts = make(how, crew)
+    parts = make(how, group)
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)  # the model was whole on every process before it was divided
     Path("/proc/self/clear_refs").write_text("5")  # forgets the peak so far
@@ -64,14 +64,14 @@ def weigh(how: str, crew: Crew) -> dict[str, Any]:
     state, told = parts.state, dict[str, Any]()
 
     def see(*_: object) -> None:
-        told["gradients"] = size([p.grad for _, p in state.held.named if p.grad is not None])
+        told["gradients"] = size([p.grad for _, p in state.weights.named if p.grad is not None])
 
     state.optimizer.register_step_pre_hook(see)
     train(parts, 0, 2)
-    told["weights"] = size(list(state.held.tensors().values()))
+    told["weights"] = size(list(state.weights.tensors().values()))
     told["moments"] = size([value for moments in state.optimizer.state.values() for value in moments.values()])
     told["averages"] = size([value for track in state.averages.shadows.values() for value in track])
-    told["block"] = gathered if how == "divided" and crew.count > 1 else 0
+    told["block"] = gathered if how == "divided" and group.size > 1 else 0
     told["peak"] = peak() - start
     return told
 
@@ -81,22 +81,22 @@ def peak() -> int:
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM"))
 
 
-def race(crew: Crew, rounds: int) -> dict[str, list[float]]:
+def race(group: ProcessGroup, rounds: int) -> dict[str, list[float]]:
     """Seconds of blocks of two steps on the same processes."""
-    parts = {how: make(how, crew) for how in HOWS}
+    parts = {how: make(how, group) for how in HOWS}
     for each in parts.values():
         train(each, 0, 1)
     seconds: dict[str, list[float]] = {how: [] for how in HOWS}
     for how in turns([*HOWS], rounds):
-        crew.tell(lambda: None)
+        group.broadcast(lambda: None)
         begun = time.perf_counter()
         train(parts[how], 1 + 2 * len(seconds[how]), 2)
-        crew.tell(lambda: None)
+        group.broadcast(lambda: None)
         seconds[how].append(time.perf_counter() - begun)
     return seconds
 
 
-def launch(count: int, act: Callable[[Crew], Any]) -> list[Any]:
+def launch(count: int, act: Callable[[ProcessGroup], Any]) -> list[Any]:
     """What each of so many forked processes found."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -107,8 +107,8 @@ def launch(count: int, act: Callable[[Crew], Any]) -> list[Any]:
             if not (child := os.fork()):
                 os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(count))
                 os.environ.update(LOCAL_WORLD_SIZE=str(count), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-                with join(configure("whole").train) as crew:
-                    Path(folder, str(rank)).write_text(json.dumps(act(crew)))
+                with join_group(configure("whole").train) as group:
+                    Path(folder, str(rank)).write_text(json.dumps(act(group)))
                 os._exit(0)
             children.append(child)
         for child in children:
@@ -126,12 +126,12 @@ def main() -> int:
     options = parser.parse_args()
     torch.set_num_threads(1)
     open_images(configure("whole").data)
-    for name in ("accelerate", "diffusers.models.unets.unet_2d", "safelight.train.division"):
+    for name in ("accelerate", "diffusers.models.unets.unet_2d", "safelight.processes.sharding"):
         importlib.import_module(name)  # before the fork, or every process would count it
     rows, shares, whole = list[list[str]](), list[float](), 0
     for count in COUNTS:
         for how in HOWS if count > 1 else HOWS[:1]:
-            found = launch(count, lambda crew, how=how: weigh(how, crew))
+            found = launch(count, lambda group, how=how: weigh(how, group))
             held = [sum(each[kind] for kind in KINDS) for each in found]
             most = found[held.index(max(held))]
             whole = max(held) if count == 1 else whole
@@ -140,7 +140,7 @@ def main() -> int:
             words = [str(count), how, *(megabytes(most[kind]) for kind in KINDS), megabytes(max(held))]
             part, block, top = max(held) / whole, most["block"], max(each["peak"] for each in found)
             rows.append([*words, f"{part:.3f}", megabytes(block) if block else "–", megabytes(top)])
-    seconds = launch(2, lambda crew: race(crew, options.rounds))[0]
+    seconds = launch(2, lambda group: race(group, options.rounds))[0]
     slower = ratios(seconds["whole"], seconds["divided"])
     config = configure("whole")
     notes = [

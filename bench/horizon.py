@@ -156,23 +156,23 @@ def count(preset: str, settings: dict[str, object], name: str | None = None) -> 
 def worker() -> None:
     """One of the processes that are timed: its share of the work alone, the sum alone, and whole steps."""
     from safelight.data.prepare import open_images
-    from safelight.train.build import build, fit_to_data
-    from safelight.train.crew import join
+    from safelight.processes.group import join_group
+    from safelight.training.build import build, fit_to_data
 
     torch.set_num_threads(1)
     processes = int(os.environ["WORLD_SIZE"])
     settings = CHECK | {"train.batch_size": CHECK["train.batch_size"] * processes, "train.device": "cpu"}
     config = resolve(preset="digits", settings=settings)
-    with join(config.train) as crew:
-        images = crew.first_on_machine(lambda: open_images(config.data))
-        parts = build(fit_to_data(config, images), images, lambda _: None, crew=crew)
+    with join_group(config.train) as group:
+        images = group.local_main_first(lambda: open_images(config.data))
+        parts = build(fit_to_data(config, images), images, lambda _: None, group=group)
         inputs = parts.feed.take(0)
         flat = torch.zeros(sum(parameter.numel() for parameter in parts.state.model.parameters()))
         for step in range(3):
             parts.stepper.take(inputs, step)
-        sums = [timed(lambda: crew.finish(crew.start_sum(flat))) for _ in range(20)]
+        sums = [timed(lambda: group.wait(group.start_all_reduce(flat))) for _ in range(20)]
         steps = [timed(lambda step=step: parts.stepper.take(inputs, step)) for step in range(3, 33)]
-        if crew.is_main:
+        if group.is_main:
             print(json.dumps({"sum": statistics.median(sums), "step": statistics.median(steps)}), flush=True)
 
 

@@ -16,7 +16,7 @@ from bench.measure import write_table
 
 if TYPE_CHECKING:
     from safelight.config import Config
-    from safelight.train.build import Parts
+    from safelight.training.build import Parts
 
 CASES = {"digits": 128, "tiny": 64, "small": 8, "base": 2}  # images at a time: what a CPU can do in minutes
 STEPS = {"digits": 40, "tiny": 10, "small": 4, "base": 3}  # small tensors settle late, and large ones take long

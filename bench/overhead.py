@@ -13,7 +13,7 @@ import torch
 from torch.nn import functional
 
 from bench.measure import HOST, Alternation, Block, Enough, Spread, ratios, speeds, write_table
-from safelight import session
+from safelight import start
 from safelight.config import Config
 from safelight.config.resolve import resolve
 from safelight.data.images import Images
@@ -21,10 +21,10 @@ from safelight.data.prepare import open_images
 from safelight.diffusion.objective import target_of
 from safelight.diffusion.schedule import make_schedule
 from safelight.model.unet import predict
-from safelight.train.build import build_model, fit_to_data
-from safelight.train.engine import choose_device
-from safelight.train.optimizer import learning_rate
-from safelight.train.trainer import checkpoint_interval
+from safelight.training.build import build_model, fit_to_data
+from safelight.training.engine import choose_device
+from safelight.training.loop import checkpoint_interval
+from safelight.training.optimizer import learning_rate
 
 TARGET = 0.97
 BARE = "bare loop"
@@ -74,7 +74,7 @@ def measure(config: Config, block: int, rounds: int) -> dict[str, list[float]]:
     guests = {BARE: bare_loop(fit_to_data(config, images), images, block)}
     alternation = Alternation(guests, block=block, rounds=rounds)
     with tempfile.TemporaryDirectory() as folder, contextlib.suppress(Enough):
-        session.train(config, run=Path(folder) / "run", terminal=alternation)
+        start.train(config, run=Path(folder) / "run", terminal=alternation)
     return alternation.seconds
 
 
@@ -126,7 +126,7 @@ def main() -> int:
 
 NOTES = [
     "Median, with the quartiles over the blocks; the ratio is taken within each round.",
-    "safelight: `session.train` unchanged, with record, EMA, clipping, refusal of non-finite updates, background "
+    "safelight: `start.train` unchanged, with record, EMA, clipping, refusal of non-finite updates, background "
     "checkpoints, EMA snapshots and the fixed probe set at the default rates of the whole run. The terminal is off, "
     "and no picture is drawn. A block ends when the checkpoint that it began is on the disk.",
     "bare loop: the same U-Net, schedule, batch and labels, fused AdamW, clip_grad_norm_, randn; nothing else.",

@@ -33,12 +33,12 @@ from torch.utils.data import DataLoader, Dataset
 from torch.utils.flop_counter import FlopCounterMode
 
 from bench.measure import HOST, Alternation, Block, Enough, ratios, speeds, write_table
-from safelight import session
+from safelight import start
 from safelight.config import Config
 from safelight.config.resolve import resolve
 from safelight.data.prepare import open_images
 from safelight.model.unet import predict
-from safelight.train.build import build_model, fit_to_data
+from safelight.training.build import build_model, fit_to_data
 
 SIDE, IMAGES, BATCH = 32, 1024, 32
 LUCIDRAINS, DIFFUSERS = "denoising-diffusion-pytorch", "diffusers loop"
@@ -218,7 +218,7 @@ class Course:
         """Seconds of every block, by contender."""
         alternation = Alternation(guests, block=self.block, rounds=self.rounds)
         with contextlib.suppress(Enough):
-            session.train(self.config, run=run, model=model, terminal=alternation)
+            start.train(self.config, run=run, model=model, terminal=alternation)
         return alternation.seconds
 
     def rows(self, seconds: Mapping[str, list[float]], networks: Mapping[str, Network]) -> list[list[str]]:

@@ -29,7 +29,8 @@ from safelight.config.resolve import resolve
 from safelight.data.batches import scale
 from safelight.data.prepare import open_images
 from safelight.generate import Request, generate
-from safelight.session import load_model, train
+from safelight.opened import load_model
+from safelight.start import train
 from safelight.terminal import Terminal
 
 SAMPLES, REFERENCES, SIDE = 1024, 5000, 64

@@ -17,13 +17,13 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from bench.measure import Spread, ratios, speeds, spread, turns, write_table
+from safelight.checkpoints.writer import Writer
 from safelight.config import Config
 from safelight.config.resolve import resolve
 from safelight.data.prepare import open_images
-from safelight.train.build import Parts, build, environment, fit_to_data
-from safelight.train.checkpoint import Writer
-from safelight.train.crew import Crew, join
-from safelight.train.reduction import Alone
+from safelight.processes.group import ProcessGroup, join_group
+from safelight.processes.reduction import Alone
+from safelight.training.build import Parts, build, environment, fit_to_data
 
 PROCESSES = 2
 EFFICIENCY, SAVE_SHARE, SAVE_EVERY = 0.9, 0.01, 60.0
@@ -49,46 +49,46 @@ class Contender:
     own: list[float] = field(default_factory=list)  # seconds of work of this process, by block
 
     def train(self, steps: int) -> None:
-        crew = self.parts.stepper.crew
-        begun, waited = time.perf_counter(), crew.waited
+        group = self.parts.stepper.group
+        begun, waited = time.perf_counter(), group.seconds_waited
         for _ in range(steps):
             self.parts.stepper.take(self.parts.feed.take(self.step), self.step)
             self.step += 1
-        self.own.append(time.perf_counter() - begun - crew.waited + waited)
+        self.own.append(time.perf_counter() - begun - group.seconds_waited + waited)
 
 
 def configure(case: str, shards: int | None = None) -> Config:
     return resolve(preset="digits", settings=CASES[case] | {"train.threads": 1, "train.shards": shards})
 
 
-def make(case: str, name: str, crew: Crew) -> Contender:
+def make(case: str, name: str, group: ProcessGroup) -> Contender:
     config = configure(case, SHARDS.get(name))
     images = open_images(config.data)
-    parts = build(fit_to_data(config, images), images, print, crew=Crew() if name in ALONE else crew)
+    parts = build(fit_to_data(config, images), images, print, group=ProcessGroup() if name in ALONE else group)
     if name == DDP:
         # It takes the mean where a sum is wanted, which costs the same.
         parts.stepper.network, parts.stepper.reduction = DistributedDataParallel(parts.state.model), Alone()
     if name == APART:
-        parts.stepper.reduction, parts.stepper.crew = Alone(), Crew()
+        parts.stepper.reduction, parts.stepper.group = Alone(), ProcessGroup()
     return Contender(parts)
 
 
-def race(case: str, crew: Crew, block: int, rounds: int) -> tuple[dict[str, list[float]], list[float]]:
+def race(case: str, group: ProcessGroup, block: int, rounds: int) -> tuple[dict[str, list[float]], list[float]]:
     """Seconds of every block by contender, and the work of the slower of two equal processes over that of the other."""
-    field_of = {name: make(case, name, crew) for name in (ONE, APART, TWO, DDP, ONE_EXACT, TWO_EXACT, SAME_PIECES)}
+    field_of = {name: make(case, name, group) for name in (ONE, APART, TWO, DDP, ONE_EXACT, TWO_EXACT, SAME_PIECES)}
     for name, contender in field_of.items():
-        if name not in ALONE or crew.is_main:
+        if name not in ALONE or group.is_main:
             contender.train(2)
             contender.own.clear()
     seconds: dict[str, list[float]] = {name: [] for name in field_of}
     for name in turns([*field_of], rounds):
-        crew.tell(lambda: None)
+        group.broadcast(lambda: None)
         begun = time.perf_counter()
-        if name not in ALONE or crew.is_main:
+        if name not in ALONE or group.is_main:
             field_of[name].train(block)
-        crew.tell(lambda: None)  # the others stand idle until one process is done
+        group.broadcast(lambda: None)  # the others stand idle until one process is done
         seconds[name].append(time.perf_counter() - begun)
-    own = crew.hear(field_of[TWO].own)
+    own = group.all_gather_object(field_of[TWO].own)
     return seconds, [max(pair) / min(pair) for pair in zip(*own, strict=True)]
 
 
@@ -104,7 +104,7 @@ class Saves:
 
 
 def measure_saves(case: str, rounds: int, seconds: float) -> Saves:
-    contender = make(case, ONE, Crew())
+    contender = make(case, ONE, ProcessGroup())
     state = contender.parts.state
     contender.train(2)
     begun = time.perf_counter()
@@ -157,9 +157,9 @@ def run(rank: int, port: int, options: argparse.Namespace) -> int:
     pairs: list[float] = []
     efficiency: list[float] = []
     reached: list[Spread] = []
-    with join(configure("digits").train) as crew:
+    with join_group(configure("digits").train) as group:
         for case in options.case:
-            seconds, pair = race(case, crew, options.block, options.rounds)
+            seconds, pair = race(case, group, options.block, options.rounds)
             rows += rows_of(case, seconds, options.block)
             pairs += pair
             efficiency.append(ratios(seconds[TWO], seconds[ONE]).median / PROCESSES)

@@ -22,11 +22,11 @@ import psutil
 
 from bench.measure import Spread, ratios, timed
 from bench.watch import Contender, trainer
-from safelight.board.runs import describe
 from safelight.config.resolve import resolve
 from safelight.data.prepare import open_images
+from safelight.pages.data.runs import describe
 from safelight.run import RunFolder
-from safelight.train.build import build, fit_to_data
+from safelight.training.build import build, fit_to_data
 
 TABS = 10
 LONGEST = 480.0  # seconds after which no round is begun

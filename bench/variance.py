@@ -16,7 +16,7 @@ import numpy as np
 from bench.measure import write_table
 from safelight.config.resolve import resolve
 from safelight.record.store import read_signal
-from safelight.session import train
+from safelight.start import train
 from safelight.terminal import Terminal
 
 SIGNALS = {"as it is": "loss/mean", "whitened": "loss/whitened"}

@@ -29,17 +29,17 @@ import safelight
 from bench.measure import ratios, spread, write_table
 from safelight.config.resolve import resolve
 from safelight.data.prepare import open_images
+from safelight.diffusion.inputs import Inputs
 from safelight.diffusion.schedule import make_schedule
 from safelight.model.unet import predict
-from safelight.monitors.monitors import DEEP_EVERY
 from safelight.monitors.pool import Pool
+from safelight.monitors.suite import DEEP_EVERY
+from safelight.observing.row_check import RowCheck
 from safelight.probes.agenda import CLOSE, Agenda
 from safelight.record.store import Record
-from safelight.train.build import Parts, build, build_model, fit_to_data
-from safelight.train.feed import Inputs
-from safelight.train.ledger import Ledger
-from safelight.train.preflight import inspect
-from safelight.train.step import Stepper
+from safelight.training.build import Parts, build, build_model, fit_to_data
+from safelight.training.preflight import inspect
+from safelight.training.step import Stepper
 
 Step = Callable[[int], object]  # told: whether a window was brought to the host
 RECORD_THREAD = "safelight-record"
@@ -168,7 +168,7 @@ def recording(stack: contextlib.ExitStack, folder: Path, parts: Parts) -> Step:
     record = Record(folder / "record.sqlite", from_step=0, say=print)
     stack.callback(record.close)
     pool, inputs = Pool(record), [parts.feed.take(step) for step in range(8)]
-    ledger = None if parts.stepper.inspection is None else Ledger(parts)
+    ledger = None if parts.stepper.inspection is None else RowCheck(parts.config, parts.images, parts.engine.send)
 
     def step(number: int) -> bool:
         view = parts.stepper.take(inputs[number % 8], number)

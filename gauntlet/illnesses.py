@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from safelight.train import step as step_module
-from safelight.train.feed import Feed, Inputs
-from safelight.train.step import Stepper
+from safelight.diffusion.inputs import Inputs
+from safelight.training import step as step_module
+from safelight.training.feed import Feed
+from safelight.training.step import Stepper
 
 
 def spoil_images(monkeypatch: pytest.MonkeyPatch, ids: Iterable[int]) -> list[int]:
@@ -86,7 +87,7 @@ def overflow(monkeypatch: pytest.MonkeyPatch, steps: range) -> None:
 def leave_train_mode(monkeypatch: pytest.MonkeyPatch, when: Callable[[int], bool]) -> None:
     original = Feed.take
 
-    def leaving(self: Feed, step: int) -> list[Inputs]:
+    def stop_signal(self: Feed, step: int) -> list[Inputs]:
         for model in _models:
             if when(step):
                 model.eval()
@@ -100,4 +101,4 @@ def leave_train_mode(monkeypatch: pytest.MonkeyPatch, when: Callable[[int], bool
         _models.append(self.state.model)
 
     monkeypatch.setattr(Stepper, "__init__", remember)
-    monkeypatch.setattr(Feed, "take", leaving)
+    monkeypatch.setattr(Feed, "take", stop_signal)

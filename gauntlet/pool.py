@@ -12,7 +12,7 @@ import torch
 from gauntlet.archive import keep
 from gauntlet.scenario import Scenario, Verdict
 from gauntlet.score import alarms
-from gauntlet.trial import carry_out
+from gauntlet.trial import run_training
 
 
 def carry_out_all(
@@ -36,7 +36,7 @@ def carry_out_all(
 
 
 def _carry_out(watched: bool, archive: Path | None, scenario: Scenario) -> Verdict:
-    return carry_out(scenario, watched=watched, keep=None if archive is None else functools.partial(keep, archive))
+    return run_training(scenario, watched=watched, keep=None if archive is None else functools.partial(keep, archive))
 
 
 def _import_slow_modules() -> None:
@@ -46,7 +46,7 @@ def _import_slow_modules() -> None:
     import diffusers.schedulers.scheduling_ddpm
     import diffusers.training_utils  # noqa: F401
 
-    import safelight.session  # noqa: F401
+    import safelight.start  # noqa: F401
     from gauntlet.bases.plain import digits
 
     digits()

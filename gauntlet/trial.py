@@ -32,7 +32,7 @@ LOOKS = (1, 3, 10, 30, 100)
 LONGEST = 600  # seconds, after which a trial is given up
 
 
-def carry_out(
+def run_training(
     scenario: Scenario, *, watched: bool = True, keep: Callable[[Verdict, Path], object] | None = None
 ) -> Verdict:
     """Whatever the run dies of, there is a verdict. `keep`: is shown the run before it is thrown away."""
@@ -206,7 +206,7 @@ def look(verdict: Verdict, findings: list[Any], done: int) -> None:
 
 
 def _train_own(run: Own, deed: Deed, verdict: Verdict, folder: Path, watched: bool) -> tuple[list[float], list[float]]:
-    from safelight import session
+    from safelight import start
     from safelight.files import RunLock
     from safelight.record.reader import read_signal
     from safelight.run import create_run
@@ -220,8 +220,8 @@ def _train_own(run: Own, deed: Deed, verdict: Verdict, folder: Path, watched: bo
     made = create_run(folder)
     try:
         with RunLock(made.path):
-            session._write_config(made, run.parts)
-            session.carry_out(run.parts, made, Terminal(quiet=True))
+            start._write_config(made, run.parts)
+            start.run_training(run.parts, made, Terminal(quiet=True))
     except SafelightError as error:
         verdict.error = f"{type(error).__name__}: {error}"[:500]
         verdict.preflight = error.exit_code == 3

@@ -22,12 +22,13 @@ import torch
 
 from gauntlet import illnesses
 from gauntlet.score import wilson
-from safelight import session
+from safelight import start
+from safelight.checkpoints.folder import steps
+from safelight.checkpoints.reader import load
 from safelight.config.resolve import resolve
 from safelight.errors import SafelightError
 from safelight.record.store import read_signal
 from safelight.terminal import Terminal
-from safelight.train.checkpoint import load, steps
 
 NEAR = 0.02  # of the healthy twin's probe loss
 STEPS = 160
@@ -128,7 +129,7 @@ def admit(stay: Stay) -> Outcome:
             ILLNESSES[stay.illness].inflict(patch)
         run = Path(folder) / "run"
         try:
-            session.train(config, run=run, terminal=Terminal(quiet=True))
+            start.train(config, run=run, terminal=Terminal(quiet=True))
         except SafelightError as error:
             return Outcome(stay.name, stay.seed, (), math.nan, str(error))
         newest = load(run / "checkpoints" / f"step_{max(steps(run / 'checkpoints')):08d}")

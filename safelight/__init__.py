@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from safelight.config import Config
     from safelight.diagnosis import diagnose
     from safelight.library import open, resume, train
-    from safelight.session import Run
+    from safelight.opened import Run
     from safelight.watching import watch
 
 _PACKAGES = ("evaluate",)  # used as they are: safelight.evaluate.frechet(a, b)
@@ -20,7 +20,7 @@ _HOMES = {
     "Config": "safelight.config",
     "diagnose": "safelight.diagnosis",
     "evaluate": "safelight.evaluate",
-    "Run": "safelight.session",
+    "Run": "safelight.start",
     "open": "safelight.library",
     "resume": "safelight.library",
     "train": "safelight.library",

@@ -23,8 +23,9 @@ from safelight.evaluate.pixels import quantise
 from safelight.evaluate.real import choose, real_features
 from safelight.evaluate.thumbnails import shrink, thumbnails_of
 from safelight.generate import Request, counting, generate
+from safelight.opened import LoadedModel
 from safelight.run import RunFolder
-from safelight.session import LoadedModel, check_data
+from safelight.start import check_data
 
 REFERENCES = 10_000  # real images whose features are compared
 SEARCHED = 100_000  # training images that copies are looked for among

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from safelight.config.resolve import difference, flatten, resolve, to_dict
-from safelight.record.export import choose_signals, describe
+from safelight.record.dump import choose_signals, describe
 from safelight.record.history import open_history
 from safelight.run import open_recorded
 

@@ -13,13 +13,13 @@ from torch import Tensor
 from safelight.config import Config
 from safelight.data.images import Images
 from safelight.data.sources import KNOWN
+from safelight.diffusion.inputs import Inputs
 from safelight.model.memory import Memory, available_memory, largest_batch, traced
 from safelight.terminal import duration
-from safelight.train.build import Parts, build, fit_to_data
-from safelight.train.engine import choose_device
-from safelight.train.feed import Inputs
-from safelight.train.stages import stage_steps
-from safelight.train.trial import seconds_per_step
+from safelight.training.build import Parts, build, fit_to_data
+from safelight.training.engine import choose_device
+from safelight.training.stages import stage_steps
+from safelight.training.trial import seconds_per_step
 from safelight.words import in_bytes
 
 BEST = 1  # checkpoint that is kept beside the last ones

@@ -8,14 +8,14 @@ from typing import Any
 
 from torch import nn
 
-from safelight import session
+from safelight import opened, start
+from safelight.checkpoints.folder import steps as checkpoint_steps
 from safelight.config import Config
 from safelight.config.flags import FLAGS, default_preset
 from safelight.config.resolve import nearest, resolve
 from safelight.errors import UsageError
+from safelight.opened import Run
 from safelight.run import open_run
-from safelight.session import Run
-from safelight.train.checkpoint import steps as checkpoint_steps
 
 
 def train(
@@ -28,7 +28,7 @@ def train(
     model: nn.Module | None = None,
     **flags: Any,
 ) -> Run:
-    """Trains a new run: `safelight.train("photos/", steps=20_000)`.
+    """Trains a new run: `safelight.training("photos/", steps=20_000)`.
 
     `flags` are those of `safelight train` (steps, batch_size, lr, …); `settings` are dotted, as in --set.
     `model` is any nn.Module of (x, t[, label]) to train instead of the U-Net.
@@ -39,7 +39,7 @@ def train(
     else:
         preset = preset or default_preset(named, config)
         resolved = resolve(preset=preset, file=None if config is None else Path(config), settings=named)
-    return session.train(resolved, run=None if run is None else Path(run), model=model)
+    return start.train(resolved, run=None if run is None else Path(run), model=model)
 
 
 def resume(
@@ -53,14 +53,14 @@ def resume(
 ) -> Run:
     """Carries a run on. A model of your own has to be given again: a run folder holds weights, never code."""
     chosen = settings_of(flags) | dict(settings or {})
-    return session.resume(Path(run), settings=chosen, force=force, undo=undo, model=model)
+    return start.resume(Path(run), settings=chosen, force=force, undo=undo, model=model)
 
 
 def open(run: str | Path) -> Run:
     """A run on disk, at its newest checkpoint."""
     folder = open_run(Path(run))
     present = checkpoint_steps(folder.checkpoints) if folder.checkpoints.is_dir() else []
-    return Run(folder.path, session.read_config(folder), max(present, default=0))
+    return Run(folder.path, opened.read_config(folder), max(present, default=0))
 
 
 def settings_of(flags: Mapping[str, Any]) -> dict[str, Any]:

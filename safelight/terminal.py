@@ -21,8 +21,8 @@ from safelight import __version__
 if TYPE_CHECKING:
     from safelight.diagnosis.finding import Finding
     from safelight.run import RunFolder
-    from safelight.train.build import Parts
-    from safelight.train.trainer import Progress
+    from safelight.training.build import Parts
+    from safelight.training.loop import Progress
 
 REFRESHES_PER_SECOND = 4
 PLAIN_SECONDS = 10.0
@@ -181,7 +181,7 @@ def _next_commands(folder: RunFolder) -> list[tuple[str, str]]:
 def _images_in_words(parts: Parts) -> str:
     images, data = parts.images, parts.config.data
     classes = f", {len(images.class_names)} classes" if images.class_names else ""
-    held = f", {len(images) - parts.batches.count:,} held out" if parts.held_probe is not None else ""
+    held = f", {len(images) - parts.batches.count:,} held out" if parts.held_out_set is not None else ""
     colour = "grey" if data.channels == 1 else "colour"
     return f"{len(images):,} images, {data.image_size} px, {colour}{classes}{held}"
 
@@ -203,8 +203,8 @@ def _batch_in_words(parts: Parts) -> str:
 
 def _crew_in_words(parts: Parts) -> str:
     count = parts.engine.processes
-    divided = ", weights divided among them" * (parts.state.held.cut is not None)
-    return f", {count} processes{divided}" if count > 1 else ""
+    sharded = ", weights divided among them" * (parts.state.weights.shard is not None)
+    return f", {count} processes{sharded}" if count > 1 else ""
 
 
 def duration(seconds: float) -> str:

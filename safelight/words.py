@@ -15,3 +15,7 @@ def in_bytes(count: float) -> str:
 def printable(name: str) -> str:
     """A file name that can be printed and stored even when it is no valid text."""
     return name.encode("utf-8", "backslashreplace").decode()
+
+
+def megabytes(size: int) -> str:
+    return f"{size / 1e6:,.1f} MB"

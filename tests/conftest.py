@@ -12,6 +12,8 @@ import hypothesis
 import pytest
 import torch
 
+from safelight.checkpoints.writer import Writer
+
 # `make test` tries the same examples every time; `make test-again` others in every run.
 hypothesis.settings.register_profile("same", derandomize=True, deadline=None)
 hypothesis.settings.register_profile("random", deadline=None)
@@ -105,7 +107,7 @@ def train_tiny(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
 
         path = tmp_path_factory.mktemp("runs") / name
         kept: dict[str, object] = {**TINY["settings"], **settings}  # type: ignore[dict-item]
-        return safelight.train(run=path, steps=TINY["steps"], batch_size=TINY["batch_size"], settings=kept).path
+        return safelight.training(run=path, steps=TINY["steps"], batch_size=TINY["batch_size"], settings=kept).path
 
     return train
 
@@ -120,3 +122,9 @@ def trained_run(train_tiny: Callable[..., Path]) -> Path:
 def conditional_run(train_tiny: Callable[..., Path]) -> Path:
     """A finished run with labels. Read it; copy it before changing anything."""
     return train_tiny("conditional", **{"model.conditional": True})
+
+
+@pytest.fixture
+def every_save(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No save is skipped because the one before it is still on its way to a slow disk."""
+    monkeypatch.setattr(Writer, "busy", property(lambda self: bool(self.wait())))

@@ -20,7 +20,7 @@ from safelight.config.flags import FLAGS
 from safelight.config.presets import ABOUT, PRESETS
 from safelight.config.resolve import resolve, types_of_fields
 from safelight.errors import UsageError
-from safelight.train.interrupts import PREEMPTED, SIGNALS
+from safelight.training.interrupts import PREEMPTED, SIGNALS
 from safelight.vocabulary import SIGNALS as MEASURED
 
 ROOT = Path(__file__).parents[1]
@@ -101,7 +101,7 @@ def test_presets_are_named_where_they_are_chosen() -> None:
 
 
 def test_changes_at_resume_are_listed() -> None:
-    from safelight.session import SAME_BITS, SAME_MEANING
+    from safelight.start import SAME_BITS, SAME_MEANING
 
     text = section(read("commands.md"), "safelight resume")
     rows = {line.split("|")[1].strip(): line for line in text.splitlines() if line.startswith("| same")}
@@ -249,7 +249,7 @@ def test_every_status_and_event_is_documented() -> None:
 
 def test_every_file_of_a_run_is_documented() -> None:
     written = set(re.findall(r'self\.path / "([\w.]+)"', source("run.py")))
-    written |= set(re.findall(r'folder\.samples / "([\w.]+)"', source("train/stages.py")))
+    written |= set(re.findall(r'folder\.samples / "([\w.]+)"', source("training/stages.py")))
     assert {"run.json", "timelapse.gif"} <= written
     assert missing(written, read("run-folder.md")) == []
 
@@ -301,7 +301,7 @@ def test_every_argument_of_the_library_is_documented(function: str) -> None:
 
 
 def test_the_short_names_are_documented() -> None:
-    assert missing((f"`{name}`" for name in FLAGS), section(read("library.md"), "safelight.train")) == []
+    assert missing((f"`{name}`" for name in FLAGS), section(read("library.md"), "safelight.training")) == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=by_name)

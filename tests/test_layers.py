@@ -106,8 +106,8 @@ def test_imports_point_only_downward(file: Path) -> None:
 @pytest.mark.parametrize(
     ("source", "part", "wrong"),
     [
-        ("import safelight.train", "config", True),
-        ("from safelight.train.ema import Averages", "diffusion", True),
+        ("import safelight.training", "config", True),
+        ("from safelight.training.ema import Averages", "diffusion", True),
         ("def f():\n    from safelight import session", "train", True),
         ("if TYPE_CHECKING:\n    from safelight.cli import main", "library", True),
         ("import importlib\nimportlib.import_module('safelight.library')", "train", True),

@@ -85,10 +85,10 @@ def table(outcomes: Sequence[Outcome], revision: str) -> str:
         "| run | seed | beside it | seconds | CPU | passed | skipped | failed |", "|---|---|---|---|---|---|---|---|",
     ]  # fmt: skip
     for number, each in enumerate(outcomes, 1):
-        beside = f"{each.busy} busy loops" if each.busy else "nothing"
+        on_start = f"{each.busy} busy loops" if each.busy else "nothing"
         share = each.cpu / each.seconds
         lines.append(
-            f"| {number} | {each.seed} | {beside} | {each.seconds:.0f} | {share:.2f} | {each.passed:,} | "
+            f"| {number} | {each.seed} | {on_start} | {each.seconds:.0f} | {share:.2f} | {each.passed:,} | "
             f"{each.skipped} | {len(each.failed)} |"
         )
     lines += ["", "## What ever failed", ""]

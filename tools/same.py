@@ -47,7 +47,7 @@ class Control:
 
 
 CONTROLS = (
-    Control("update", "safelight/train/optimizer.py", "return low + ", "return 1e-9 + low + ", "plain"),
+    Control("update", "safelight/training/optimizer.py", "return low + ", "return 1e-9 + low + ", "plain"),
     Control(
         "data order", "safelight/data/batches.py", 'key(self._seed, "order"', 'key(1 + self._seed, "order"', "plain"
     ),

@@ -8,9 +8,10 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from safelight.checkpoints import folder as retention
+from safelight.checkpoints import manifest
+from safelight.checkpoints.folder import steps as steps_on_disk
 from safelight.run import RunFolder
-from safelight.train import manifest, retention
-from safelight.train.checkpoint import steps as steps_on_disk
 from torture.company import Company
 from torture.marks import Phase
 from torture.scenario import Outcome

@@ -11,11 +11,12 @@ from contextlib import contextmanager
 from enum import IntEnum
 from typing import Any
 
-from safelight import session
-from safelight.train import checkpoint
-from safelight.train.feed import Inputs
-from safelight.train.step import Stepper, StepView
-from safelight.train.trainer import Trainer
+from safelight import start
+from safelight.checkpoints import writer as checkpoint
+from safelight.diffusion.inputs import Inputs
+from safelight.observing.step_view import StepView
+from safelight.training.loop import Trainer
+from safelight.training.step import Stepper
 
 
 class Phase(IntEnum):
@@ -178,9 +179,9 @@ class Marks:
 
 def put_up_marks(marks: Marks) -> None:
     """Patches this process, which is a child and does not live long."""
-    session.join = _within(session.join, marks.during_join)
-    session.load_once = _within(session.load_once, marks.during_load)
-    session.build = _within(session.build, lambda: marks.during(Phase.BUILDING))
+    start.join = _within(start.join, marks.during_join)
+    start.load_once = _within(start.load_once, marks.during_load)
+    start.build = _within(start.build, lambda: marks.during(Phase.BUILDING))
     Trainer._train = _within(Trainer._train, lambda: marks.during(Phase.TRAINING))
     Trainer._draw = _within(Trainer._draw, marks.during_drawing)
     checkpoint.commit = _within(checkpoint.commit, marks.during_save)

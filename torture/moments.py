@@ -7,7 +7,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from safelight.train.checkpoint import Loaded, Snapshot, load_newest
+from safelight.checkpoints.reader import load_newest
+from safelight.checkpoints.snapshot import Loaded, Snapshot
 from torture.disks import QuickDisk
 
 QUICK = QuickDisk()

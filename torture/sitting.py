@@ -19,7 +19,7 @@ from rich.console import Console
 from torch import Tensor, nn
 from torch.nn import functional
 
-from safelight import session
+from safelight import start as start_module
 from safelight.config import Config
 from safelight.config.resolve import resolve
 from safelight.data.sources import archive, arrow, digits, idx, shapes  # noqa: F401  as above
@@ -91,9 +91,9 @@ def sit(run: Path, config: Config, model: nn.Module | None, workers: int, termin
     """What a person does who finds the run dead, with another number of loader workers each time."""
     settings = {"data.workers": workers, "train.timeout": config.train.timeout}
     if (run / "config.yaml").exists():
-        session.resume(run, settings=settings, model=model, terminal=terminal)
+        start_module.resume(run, settings=settings, model=model, terminal=terminal)
     else:
-        session.train(resolve(base=config, settings=settings), run=run, model=model, terminal=terminal)
+        start_module.train(resolve(base=config, settings=settings), run=run, model=model, terminal=terminal)
 
 
 @contextmanager

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
-import safelight.train.step as stepping
+import safelight.training.step as stepping
 from safelight.data.batches import Rows
+from safelight.diffusion.inputs import Inputs
 from safelight.diffusion.objective import Noised
-from safelight.train.build import Parts
-from safelight.train.feed import Inputs
+from safelight.training.build import Parts
 
 if TYPE_CHECKING:
     from gauntlet.bases.own import Own

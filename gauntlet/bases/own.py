@@ -16,11 +16,11 @@ from gauntlet.patient import PIECES, Batch, noised, target
 from safelight.config.resolve import resolve
 from safelight.data.batches import Rows
 from safelight.data.prepare import open_images
+from safelight.diffusion.inputs import Inputs
 from safelight.diffusion.objective import Noised
-from safelight.train.build import Parts, build, fit_to_data
-from safelight.train.ema import MAIN
-from safelight.train.feed import Inputs
-from safelight.train.optimizer import learning_rate
+from safelight.training.build import Parts, build, fit_to_data
+from safelight.training.ema import MAIN
+from safelight.training.optimizer import learning_rate
 
 TINY: dict[str, Any] = {
     "model.widths": (16, 32),

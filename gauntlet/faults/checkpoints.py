@@ -11,7 +11,7 @@ from gauntlet.patient import Patient
 @fault("checkpoint.optimizer-lost", bases=("own",), harms=False)
 def lose_moments(run: Patient) -> None:
     """The moments of the optimizer are not loaded."""
-    import safelight.train.state as state
+    import safelight.training.state as state
 
     state.load_optimizer = lambda *_: None
 
@@ -32,7 +32,7 @@ def lose_average(run: Patient) -> None:
        bases=("own",), harms=False)  # fmt: skip
 def save_in_half(run: Patient) -> None:
     """Moments are saved in half precision to save space."""
-    import safelight.train.state as state
+    import safelight.training.state as state
 
     tensors = state.optimizer_tensors
     state.optimizer_tensors = lambda *given: {name: value.half().float() for name, value in tensors(*given).items()}

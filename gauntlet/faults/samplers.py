@@ -87,13 +87,13 @@ def return_half_way(run: Patient) -> None:
     """The loop over timesteps ends half way."""
     assert isinstance(run, Loop)
 
-    def cut(model: nn.Module, noise: Tensor) -> Tensor:
+    def shard(model: nn.Module, noise: Tensor) -> Tensor:
         table = run.table
         clean = ddim(model, noise, table, run.options.prediction)
         kept = table[len(table) // 4]
         return kept.sqrt() * clean + (1 - kept).sqrt() * torch.randn_like(noise)
 
-    run.sample = cut
+    run.sample = shard
 
 
 def _change_scheduler(**changes: Any) -> None:

@@ -8,15 +8,15 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from safelight.checkpoints.folder import place, steps
 from safelight.config.check import NARROWEST, WIDEST
 from safelight.config.resolve import convert, nearest
 from safelight.config.tree import Sampler
 from safelight.errors import UsageError
 from safelight.generate import Request
+from safelight.opened import LoadedModel, load_model
 from safelight.run import open_run
-from safelight.session import LoadedModel, load_model
 from safelight.terminal import Terminal
-from safelight.train.retention import place, steps
 
 
 def choose_model(path: Path, *, step: str | None, ema: str | None, raw: bool, device: str | None) -> LoadedModel:

@@ -32,7 +32,7 @@ class Command:
 
     def run_command(self) -> None:
         from safelight.config.resolve import convert
-        from safelight.dashboard.address import HERE, PORT, tunnel
+        from safelight.pages.server.address import HERE, PORT, tunnel
 
         port = PORT if self.port is None else convert("--port", self.port, int)
         idle = 0.0 if self.idle is None else convert("--idle", self.idle, float)
@@ -42,8 +42,8 @@ class Command:
         for root in roots:
             if not root.is_dir():
                 raise UsageError(f"{root} is no folder. Name a run folder, or a folder of runs.")
-        from safelight.dashboard.launch import keep_note
-        from safelight.dashboard.server import bind, open_address, serve
+        from safelight.pages.server.launch import keep_note
+        from safelight.pages.server.process import bind, open_address, serve
 
         host = self.host or HERE
         listening = bind(host, port)

@@ -44,8 +44,8 @@ class Command:
         from safelight.config.check import check_ranges
 
         check_ranges(config)
-        from safelight.data.page import summary, too_bad
         from safelight.data.prepare import prepare, too_many_bad
+        from safelight.data.summary import summary, too_bad
         from safelight.errors import DataError
         from safelight.terminal import Terminal
 
@@ -80,7 +80,7 @@ def print_page(found: dict[str, Any], data: Data) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from safelight.data.page import lines, remarks
+    from safelight.data.summary import lines, remarks
     from safelight.terminal import ACCENT
 
     console = Console(highlight=False)

@@ -61,10 +61,10 @@ class Command:
 
     def _preflight(self) -> list[Finding]:
         config = config_from(self)
-        from safelight.session import look_before
+        from safelight.start import check_before_training
         from safelight.terminal import Terminal
 
-        return look_before(config, Terminal())
+        return check_before_training(config, Terminal())
 
     def _tell(self, found: list[Finding]) -> None:
         if self.json:

@@ -104,7 +104,7 @@ class Command:
         from safelight.assessment import assess_piles
         from safelight.cli.metrics import whole
         from safelight.terminal import Terminal
-        from safelight.train.engine import choose_device
+        from safelight.training.engine import choose_device
 
         for flag in ("sampler", "sample_steps", "guidance", "step", "ema", "raw", "out"):
             if getattr(self, flag):

@@ -14,7 +14,7 @@ from safelight.errors import UsageError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from safelight.record.export import Span
+    from safelight.record.dump import Span
     from safelight.record.history import History
 
 ROOMY, WIDE = 110, 160  # columns of a terminal with room for counts and units, and for meanings
@@ -40,7 +40,7 @@ class Command:
     """Write the readings to a file, or to - for stdout: every single one, or spans with --points."""
 
     def run_command(self) -> None:
-        from safelight.record.export import choose_signals, describe
+        from safelight.record.dump import choose_signals, describe
         from safelight.record.history import open_history
         from safelight.run import open_recorded
 
@@ -63,7 +63,7 @@ class Command:
         import sys
         from pathlib import Path
 
-        from safelight.record.export import write_csv
+        from safelight.record.dump import write_csv
 
         if self.csv == "-":
             write_csv(sys.stdout, history, names, span, points)
@@ -91,7 +91,7 @@ def print_page(title: str, history: History, names: list[str], span: Span) -> No
     from rich.table import Table
     from rich.text import Text
 
-    from safelight.record.export import describe
+    from safelight.record.dump import describe
     from safelight.record.sparkline import draw
     from safelight.terminal import ACCENT
 

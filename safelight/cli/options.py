@@ -60,7 +60,7 @@ def config_from(command: Any) -> Config:
 
 def dashboard_unless(refused: bool) -> Callable[[Path, Callable[[str], None]], object] | None:
     """What starts the dashboard beside a run, where a person looks on and wants it."""
-    from safelight.dashboard.launch import start_beside, wanted
+    from safelight.pages.server.launch import start_beside, wanted
 
     return start_beside if wanted() and not refused else None
 

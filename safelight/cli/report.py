@@ -22,7 +22,7 @@ class Command:
     """Where to write it; without it: report.html in the run folder."""
 
     def run_command(self) -> None:
-        from safelight.report.page import write_report
+        from safelight.pages.report.html import write_report
         from safelight.run import open_recorded
 
         folder = open_recorded(self.run)

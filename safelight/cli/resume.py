@@ -53,7 +53,7 @@ class Command:
         from safelight.run import open_run
 
         open_run(self.run)
-        from safelight.session import resume
+        from safelight.start import resume
 
-        beside = dashboard_unless(self.no_dashboard)
-        print_once(resume(self.run, settings=settings, force=self.force, undo=undo, beside=beside).path)
+        on_start = dashboard_unless(self.no_dashboard)
+        print_once(resume(self.run, settings=settings, force=self.force, undo=undo, on_start=on_start).path)

@@ -12,7 +12,7 @@ from safelight.cli.options import Number, RunPath, Word
 
 if TYPE_CHECKING:
     from safelight.generate import Request
-    from safelight.session import LoadedModel
+    from safelight.opened import LoadedModel
 
 
 @dataclass(frozen=True, kw_only=True)

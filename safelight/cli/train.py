@@ -73,6 +73,6 @@ class Command:
         from safelight.config.check import check
 
         check(config)  # before torch is imported: a wrong setting is told at once
-        from safelight.session import train
+        from safelight.start import train
 
-        print_once(train(config, run=self.run, beside=dashboard_unless(self.no_dashboard)).path)
+        print_once(train(config, run=self.run, on_start=dashboard_unless(self.no_dashboard)).path)

@@ -22,11 +22,11 @@ from safelight.data.decode import Hope, as_pixels, side_of, square
 from safelight.data.facts import find_facts
 from safelight.data.images import Images
 from safelight.data.listing import Listed, Listing, Names, digest
-from safelight.data.page import too_bad
 from safelight.data.rows import measure
 from safelight.data.scan import Scanned, scan
 from safelight.data.sources import Arrays, Entry, Files, open_source
 from safelight.data.sources.folder import LOOSE
+from safelight.data.summary import too_bad
 from safelight.data.writer import Writer, fingerprint
 from safelight.errors import DataError
 from safelight.words import printable

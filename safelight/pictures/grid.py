@@ -84,15 +84,15 @@ def save_png(image: Image.Image, path: Path) -> None:
 def write_whole(path: Path, write: Callable[[BinaryIO], None]) -> None:
     """Lets `write` fill a file beside `path` and puts it in place when it is complete and on disk."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    on_start = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        with open(beside, "xb") as file:
+        with open(on_start, "xb") as file:
             write(file)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(beside, path)
+        os.replace(on_start, path)
     finally:
-        beside.unlink(missing_ok=True)
+        on_start.unlink(missing_ok=True)
 
 
 def pleasant_columns(count: int) -> int:

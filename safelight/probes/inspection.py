@@ -18,8 +18,9 @@ from safelight.monitors.modules import trained
 from safelight.monitors.pool import Piece
 from safelight.probes.agenda import REPLAYED_FIRST, Agenda
 from safelight.probes.average import look_at_average
+from safelight.probes.call_hooks import Hearing
 from safelight.probes.dataset import look_at_images, take_images
-from safelight.probes.hearing import Hearing
+from safelight.probes.micro_batch import Call, Declared, MicroBatch
 from safelight.probes.network import look_at_network
 from safelight.probes.noising import glance, look_at_batch, look_at_noising, told_by_glance
 from safelight.probes.replay import (
@@ -31,10 +32,9 @@ from safelight.probes.replay import (
     replay_gradient,
     search_line,
 )
+from safelight.probes.sample_parameter import Sentinel
 from safelight.probes.sampler import Sampler, accepts, look_at_sampler
-from safelight.probes.sentinel import Sentinel
 from safelight.probes.settings import look_at_names, look_at_optimizer, look_at_schedule
-from safelight.probes.specimen import Call, Declared, Specimen
 from safelight.probes.stream import Stream, prints_of
 from safelight.vocabulary import CHECK
 
@@ -191,10 +191,10 @@ class Inspection:
         """Gradients are there, weights are still the old ones, and the average has seen the update before."""
         self._guarded(self._before_update)
 
-    def after_update(self, specimens: Sequence[Specimen]) -> list[Piece]:
+    def after_update(self, micro_batches_seen: Sequence[MicroBatch]) -> list[Piece]:
         """What was seen of the step; readings come when the pieces are brought to the host."""
         pieces: list[Piece] = []
-        self._guarded(lambda: pieces.extend(self._after_update(specimens)))
+        self._guarded(lambda: pieces.extend(self._after_update(micro_batches_seen)))
         return pieces
 
     def _guarded(self, act: Callable[[], None]) -> None:
@@ -271,18 +271,18 @@ class Inspection:
     def _averaged(self) -> list[Tensor] | None:
         return None if self.subject.average is None else self.subject.average()
 
-    def _after_update(self, specimens: Sequence[Specimen]) -> list[Piece]:
-        self._stand("accumulation/micro_batches", float(len(specimens)))
+    def _after_update(self, micro_batches_seen: Sequence[MicroBatch]) -> list[Piece]:
+        self._stand("accumulation/micro_batches", float(len(micro_batches_seen)))
         self._stand("accumulation/backwards", float(self._hearing.take_backwards()))
-        self._tells_all = specimens[-1].tells_all
+        self._tells_all = micro_batches_seen[-1].tells_all
         told, self._told = self._told, {}
         pieces: list[Piece] = []
-        if self._is_glanced(specimens[-1].loss):
-            pieces += self._look(specimens)
+        if self._is_glanced(micro_batches_seen[-1].loss):
+            pieces += self._look(micro_batches_seen)
         if self._before is not None or self._agenda.seen == 0:
             self._hearing.busy = True
             try:
-                told |= self._look_deep(specimens)
+                told |= self._look_deep(micro_batches_seen)
             finally:
                 self._hearing.busy = False
         else:
@@ -302,38 +302,38 @@ class Inspection:
         return self._agenda.is_glanced or loss.device.type != "cpu" or self._agenda.is_odd(float(loss.mean()))
 
     @torch.no_grad()
-    def _look(self, specimens: Sequence[Specimen]) -> list[Piece]:
+    def _look(self, micro_batches_seen: Sequence[MicroBatch]) -> list[Piece]:
         """Without waiting for the device."""
         pieces: list[Piece] = []
-        if (seen := glance(specimens[-1])) is not None:
+        if (seen := glance(micro_batches_seen[-1])) is not None:
             pieces.append(self._piece(seen[1], functools.partial(told_by_glance, seen[0])))
-        return pieces + self._look_closely(specimens) if self._agenda.is_close else pieces
+        return pieces + self._look_closely(micro_batches_seen) if self._agenda.is_close else pieces
 
-    def _look_closely(self, specimens: Sequence[Specimen]) -> list[Piece]:
+    def _look_closely(self, micro_batches_seen: Sequence[MicroBatch]) -> list[Piece]:
         self._came = self._hearing.take_came()
         scalars = self._sentinel.look() | self._averaged_sentinel | self._hearing.take_carried()
         scalars |= self._hearing.take_unheard()
         scalars |= {"sentinel/came": self._came} if scalars else {}
         scalars |= (
-            look_at_noising(specimens[-1], self.declared)
+            look_at_noising(micro_batches_seen[-1], self.declared)
             if self._agenda.is_about_noising
-            else look_at_batch(specimens[-1])
+            else look_at_batch(micro_batches_seen[-1])
         )
         pieces: list[Piece] = []
         if scalars:
             device = next(iter(scalars.values())).device
             stacked = torch.stack([value.detach().to(device, torch.float32).reshape(()) for value in scalars.values()])
             pieces.append(self._piece(stacked, functools.partial(_named, tuple(scalars))))
-        prints = [prints_of(specimen) for specimen in specimens]
+        prints = [prints_of(micro_batch) for micro_batch in micro_batches_seen]
         if names := tuple(prints[0]):
             joined = tuple(torch.cat([each[name].reshape(-1) for each in prints if name in each]) for name in names)
             pieces.append(Piece(joined, functools.partial(self._tell_stream, names)))
         return pieces
 
-    def _look_deep(self, specimens: Sequence[Specimen]) -> dict[str, float]:
+    def _look_deep(self, micro_batches_seen: Sequence[MicroBatch]) -> dict[str, float]:
         told: dict[str, float] = {}
         if self._agenda.seen == 0 and not self._looked_before:
-            told |= self._first_look(specimens)
+            told |= self._first_look(micro_batches_seen)
         before, self._before = self._before, None
         if before is None:
             self._previous = None
@@ -342,31 +342,31 @@ class Inspection:
         model = self.subject.model
         if self._is_replayed():
             previous = self._previous
-            told |= self._ask("replay", lambda: replay_gradient(model, before, specimens, previous))
+            told |= self._ask("replay", lambda: replay_gradient(model, before, micro_batches_seen, previous))
             told |= {"replay/came": float(self._came)} if "replay/norm" in told else {}
         if self._is_searched():
-            told |= self._ask("search", lambda: search_line(model, before, self._named, specimens[-1]))
-            told |= self._ask("labels", lambda: look_at_labels(model, before, specimens[-1]))
-            told |= self._ask("response", lambda: look_at_responses(model, before, specimens[-1]))
+            told |= self._ask("search", lambda: search_line(model, before, self._named, micro_batches_seen[-1]))
+            told |= self._ask("labels", lambda: look_at_labels(model, before, micro_batches_seen[-1]))
+            told |= self._ask("response", lambda: look_at_responses(model, before, micro_batches_seen[-1]))
         self._previous = before.gradients
         return told
 
-    def _first_look(self, specimens: Sequence[Specimen]) -> dict[str, float]:
+    def _first_look(self, micro_batches_seen: Sequence[MicroBatch]) -> dict[str, float]:
         told: dict[str, float] = {}
-        specimen = specimens[-1]
-        x = specimen.x0 if specimen.x0 is not None else specimen.input
+        micro_batch = micro_batches_seen[-1]
+        x = micro_batch.x0 if micro_batch.x0 is not None else micro_batch.input
         if x is not None:
             told["batch/integer"] = float(not x.is_floating_point())
             told["batch/dimensions"] = float(x.dim())
             if not self._sampled and x.dim() > 1:
                 told |= self.look_at_sampler(tuple(x.shape[1:]), float(x.detach().float().abs().max()))
-        answer, target = specimen.answer, specimen.target
+        answer, target = micro_batch.answer, micro_batch.target
         if answer is not None and target is not None:
             told["loss/same_shape"] = float(answer.shape == target.shape)
         model, timesteps = self.subject.model, self.declared.timesteps
         if self._has_room():
             old = {} if self._before is None else self._before.weights
-            told |= self._ask("network", lambda: look_at_network(model, specimen, timesteps, old))
+            told |= self._ask("network", lambda: look_at_network(model, micro_batch, timesteps, old))
         return told
 
     def _piece(self, numbers: Tensor, read: Callable[[np.ndarray], dict[str, float]]) -> Piece:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from safelight.probes.specimen import Call, Specimen
+from safelight.probes.micro_batch import Call, MicroBatch
 
 SAMPLES = 16
 REHEARSAL = 4  # updates: an output layer of zeros lets gradients through after the first
@@ -22,11 +22,11 @@ SUNK = -5.0  # below it ReLU and SiLU answer nothing
 
 
 def look_at_network(
-    model: nn.Module, specimen: Specimen, timesteps: int | None, old: Mapping[str, Tensor] | None = None
+    model: nn.Module, micro_batch: MicroBatch, timesteps: int | None, old: Mapping[str, Tensor] | None = None
 ) -> dict[str, float]:
     """On a copy, which is thrown away. Nothing is told where the network cannot be copied or called again. `old`: the
     weights of before an update that was made meanwhile."""
-    call, target = specimen.call, specimen.target
+    call, target = micro_batch.call, micro_batch.target
     if call is None or call.x is None or call.output is None:
         return {}
     call = call.of_first(SAMPLES)

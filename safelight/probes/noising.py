@@ -10,16 +10,16 @@ from torch import Tensor
 
 from safelight.diagnosis.rules.noising import WRONG
 from safelight.diffusion.objective import target_of
-from safelight.probes.specimen import Declared, Specimen
+from safelight.probes.micro_batch import Declared, MicroBatch
 
 TINY = 1e-12
 
 
-def look_at_noising(specimen: Specimen, declared: Declared) -> dict[str, Tensor]:
+def look_at_noising(micro_batch: MicroBatch, declared: Declared) -> dict[str, Tensor]:
     """Scalars on the device, by the name of the reading; what cannot be known is left out."""
-    x0, noise, t = specimen.x0, specimen.noise, specimen.times
+    x0, noise, t = micro_batch.x0, micro_batch.noise, micro_batch.times
     found: dict[str, Tensor] = {}
-    found |= look_at_batch(specimen)
+    found |= look_at_batch(micro_batch)
     if noise is not None and noise.dim() > 1:
         found |= _moments("noise", noise) | _spread(noise)
     if x0 is None or noise is None or t is None or x0.shape != noise.shape or not x0.is_floating_point():
@@ -28,17 +28,17 @@ def look_at_noising(specimen: Specimen, declared: Declared) -> dict[str, Tensor]
     if coefficients is None:
         return found
     a, s = coefficients
-    x_t = specimen.input
+    x_t = micro_batch.input
     if x_t is not None and x_t.shape == x0.shape:
         found |= _forward(x_t.float(), x0.float(), noise.float(), a.float(), s.float())
-        found |= _seen(specimen, x_t)
-    if specimen.target is not None and specimen.target.shape == x0.shape:
-        found |= _target(specimen.target.float(), x0.float(), noise.float(), a.float(), s.float())
+        found |= _seen(micro_batch, x_t)
+    if micro_batch.target is not None and micro_batch.target.shape == x0.shape:
+        found |= _target(micro_batch.target.float(), x0.float(), noise.float(), a.float(), s.float())
     return found
 
 
-def look_at_batch(specimen: Specimen) -> dict[str, Tensor]:
-    x0 = specimen.x0
+def look_at_batch(micro_batch: MicroBatch) -> dict[str, Tensor]:
+    x0 = micro_batch.x0
     return _moments("batch", x0) if x0 is not None and x0.is_floating_point() and x0.dim() > 1 else {}
 
 
@@ -105,16 +105,16 @@ def _target(target: Tensor, x0: Tensor, noise: Tensor, a: Tensor, s: Tensor) -> 
     return found
 
 
-def _seen(specimen: Specimen, x_t: Tensor) -> dict[str, Tensor]:
+def _seen(micro_batch: MicroBatch, x_t: Tensor) -> dict[str, Tensor]:
     """What the network was called with, against what the loop says: scaled inputs are a custom, other ones are not."""
-    call = specimen.call
+    call = micro_batch.call
     if call is None or call.x is None or call.x.shape != x_t.shape:
         return {}
     x, wanted = call.x.float().flatten(1), x_t.float().flatten(1)
     scale = (x * wanted).sum(1) / (wanted * wanted).sum(1).clamp(min=TINY)
     left = (x - scale[:, None] * wanted).norm(dim=1) / x.norm(dim=1).clamp(min=TINY)
     found = {"forward/input_error": left.median()}
-    t, seen = specimen.t, call.t
+    t, seen = micro_batch.t, call.t
     if t is not None and seen is not None and len(t) > 1 and t.shape == seen.shape:
         found["timesteps/passed_on"] = _agreement(t.double(), seen.double())
     return found
@@ -156,13 +156,19 @@ def _spread(noise: Tensor) -> dict[str, Tensor]:
     return found
 
 
-def glance(specimen: Specimen) -> tuple[tuple[str, ...], Tensor] | None:
+def glance(micro_batch: MicroBatch) -> tuple[tuple[str, ...], Tensor] | None:
     """What every step is looked at for, in a few operations: the error of the prediction beside the loss that the loop
     tells, how far numbers reach, and so where they are not finite first. Names, and one vector on the device."""
-    answer, target = specimen.answer, specimen.target
-    chain = {"x0": specimen.x0, "noise": specimen.noise, "x_t": specimen.input, "target": target, "pred": answer}
+    answer, target = micro_batch.answer, micro_batch.target
+    chain = {
+        "x0": micro_batch.x0,
+        "noise": micro_batch.noise,
+        "x_t": micro_batch.input,
+        "target": target,
+        "pred": answer,
+    }
     there = {name: value.detach() for name, value in chain.items() if value is not None and value.is_floating_point()}
-    loss = specimen.loss.detach()
+    loss = micro_batch.loss.detach()
     there |= {"loss": loss} if loss.is_floating_point() else {}
     there = {name: value for name, value in there.items() if value.numel() and value.device == loss.device}
     names, numbers = [f"reach/{name}" for name in there], _norms(list(there.values()), math.inf)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from safelight.probes.specimen import Specimen, answer_of
+from safelight.probes.micro_batch import MicroBatch, answer_of
 
 TINY = 1e-30
 LENGTHS = (0.1, 0.3, 1.0, 3.0, 10.0, 100.0, 1e4, 1e6)
@@ -139,7 +139,10 @@ def look_at_update(before: Before, named: Sequence[tuple[str, nn.Parameter]]) ->
 
 
 def replay_gradient(
-    model: nn.Module, before: Before, specimens: Sequence[Specimen], previous: Mapping[str, Tensor | None] | None
+    model: nn.Module,
+    before: Before,
+    micro_batches_seen: Sequence[MicroBatch],
+    previous: Mapping[str, Tensor | None] | None,
 ) -> dict[str, float]:
     """The gradient of the mean squared error of every micro-batch, again, against the one that the optimizer got.
 
@@ -150,21 +153,21 @@ def replay_gradient(
     apart, size, zero = [], 0.0, 0.0
     earlier: dict[str, Tensor] = {}  # of all micro-batches but the last
     with torch.enable_grad():
-        for specimen in specimens:
-            call, target = specimen.call, specimen.target
+        for micro_batch in micro_batches_seen:
+            call, target = micro_batch.call, micro_batch.target
             if call is None or target is None or call.output is None or call.output.shape != target.shape:
                 return {}
             if call.half == torch.float16:  # its gradients are what is to be checked: exact ones are needed
                 call = replace(call, half=None)
             earlier = {n: v.grad.clone() for n, v in weights.items() if v.grad is not None} if apart else {}
             answer = call.again(_WithWeights(model, weights))
-            loss = (answer.float() - target.detach().float()).square().mean() / len(specimens)
+            loss = (answer.float() - target.detach().float()).square().mean() / len(micro_batches_seen)
             loss.backward()
             size, zero = (
                 size + float(loss.detach()),
-                zero + float(target.detach().float().square().mean()) / len(specimens),
+                zero + float(target.detach().float().square().mean()) / len(micro_batches_seen),
             )
-            apart.append(_relative(answer, specimen.call.output if specimen.call else None))
+            apart.append(_relative(answer, micro_batch.call.output if micro_batch.call else None))
     theirs = before.gradients
     missing = all(gradient is None for gradient in theirs.values())
     ours = {name: value.grad for name, value in weights.items() if value.grad is not None}
@@ -173,9 +176,9 @@ def replay_gradient(
     told = {
         "replay/output_error": max(apart),
         "replay/error": size,
-        "replay/told": float(torch.stack([s.loss.detach().float().mean() for s in specimens]).mean()),
+        "replay/told": float(torch.stack([s.loss.detach().float().mean() for s in micro_batches_seen]).mean()),
         "replay/zero": zero,
-        "replay/micro_batches": float(len(specimens)),
+        "replay/micro_batches": float(len(micro_batches_seen)),
         "replay/missing": float(missing),
     }
     inner, mine, whole = _inner(ours, theirs), _inner(ours, ours), _inner(theirs, theirs)
@@ -209,10 +212,10 @@ def _carried(
 
 
 def search_line(
-    model: nn.Module, before: Before, named: Sequence[tuple[str, nn.Parameter]], specimen: Specimen
+    model: nn.Module, before: Before, named: Sequence[tuple[str, nn.Parameter]], micro_batch: MicroBatch
 ) -> dict[str, float]:
     """The error on the step's own samples at several lengths of its update, over the error without it."""
-    call, target = specimen.call, specimen.target
+    call, target = micro_batch.call, micro_batch.target
     if call is None or target is None or call.output is None or call.output.shape != target.shape:
         return {}
     call, target = call.of_first(SAMPLES), target.detach()[:SAMPLES].float()
@@ -232,10 +235,10 @@ def search_line(
 
 
 @torch.no_grad()
-def look_at_labels(model: nn.Module, before: Before, specimen: Specimen) -> dict[str, float]:
+def look_at_labels(model: nn.Module, before: Before, micro_batch: MicroBatch) -> dict[str, float]:
     """How much worse the network does with the labels of other samples: nothing, where labels mean nothing. With the
     weights of before the update, which has seen these samples."""
-    call, target = specimen.call, specimen.target
+    call, target = micro_batch.call, micro_batch.target
     if call is None or target is None or call.output is None or call.output.shape != target.shape:
         return {}
     labels = call.labels
@@ -257,7 +260,7 @@ def look_at_labels(model: nn.Module, before: Before, specimen: Specimen) -> dict
         "labels/gain_error": float(gain.std() / len(gain) ** 0.5),
         "labels/error": float(errors[0].mean()),
     }
-    x0 = specimen.x0
+    x0 = micro_batch.x0
     told |= {} if x0 is None or len(x0) < len(labels) else {"labels/explain": explained(x0[: len(labels)], labels)}
     return told
 
@@ -278,9 +281,9 @@ def explained(images: Tensor, labels: Tensor) -> float:
 
 
 @torch.no_grad()
-def look_at_responses(model: nn.Module, before: Before, specimen: Specimen) -> dict[str, float]:
+def look_at_responses(model: nn.Module, before: Before, micro_batch: MicroBatch) -> dict[str, float]:
     """How much the answer changes when timesteps, and when labels, are those of other samples."""
-    call = specimen.call
+    call = micro_batch.call
     if call is None or call.x is None or call.output is None:
         return {}
     call, network, told = call.of_first(SAMPLES), _WithWeights(model, before.weights), dict[str, float]()

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from safelight.probes.specimen import Specimen
+from safelight.probes.micro_batch import MicroBatch
 
 REMEMBERED = 4096  # steps whose prints are kept
 PLACES = 64  # parts of the range of timesteps
@@ -17,17 +17,17 @@ TOLD_EVERY, OFTEN = 16, 4  # looks between tellings of what is counted, at first
 RECENT = 8  # looks
 
 
-def prints_of(specimen: Specimen) -> dict[str, Tensor]:
+def prints_of(micro_batch: MicroBatch) -> dict[str, Tensor]:
     """A number for each sample that another one does not have by chance; small vectors on the device."""
     found: dict[str, Tensor] = {}
-    for name, values in (("noise", specimen.noise), ("images", specimen.x0)):
+    for name, values in (("noise", micro_batch.noise), ("images", micro_batch.x0)):
         if values is not None and values.dim() > 1 and values.numel():
             found[name] = values.detach().flatten(1).float() @ _weights(values[0].numel(), values.device)
-    if (t := specimen.times) is not None and t.dim() == 1:
+    if (t := micro_batch.times) is not None and t.dim() == 1:
         found["times"] = t.detach().double() if t.device.type != "mps" else t.detach().float()
-    if specimen.labels is not None and specimen.labels.dim() == 1:
-        found["labels"] = specimen.labels.detach().float()
-    call = specimen.call
+    if micro_batch.labels is not None and micro_batch.labels.dim() == 1:
+        found["labels"] = micro_batch.labels.detach().float()
+    call = micro_batch.call
     if call is not None and call.labels is not None and not call.labels.is_floating_point():
         found["seen_labels"] = call.labels.detach().float()
     return found

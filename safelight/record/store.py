@@ -16,7 +16,7 @@ import numpy as np
 
 from safelight.record.backlog import Window, gather, take
 from safelight.record.database import forget_from, open_database, transaction
-from safelight.record.facts import encode
+from safelight.record.fact_encoding import encode
 from safelight.record.ledger import Ledger
 from safelight.record.reader import open_reader, read_events, read_signal
 from safelight.record.schema import SCHEMA, VERSION

@@ -15,7 +15,7 @@ from safelight.watching.foreign import bare_optimizer
 Guarded = Callable[[Callable[[], None]], None]  # runs a look of ours so that a fault of it stays ours
 
 
-class Sight:
+class OptimizerHooks:
     """Hooks on the optimizer and on the gradient scaler; all of them come off again."""
 
     def __init__(

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from safelight.errors import UsageError
-from safelight.watching.loop import Bystander, Watch, watch
+from safelight.watching.loop import SilentWatch, Watch, watch
 
 try:
     from pytorch_lightning.callbacks import Callback  # pyright: ignore[reportMissingImports]
@@ -36,7 +36,7 @@ class WatchCallback(Callback):  # pyright: ignore[reportGeneralTypeIssues]
         if strangers := given.keys() - GIVEN:
             raise UsageError(f"WatchCallback does not know {min(strangers)!r}. It takes: network, {', '.join(GIVEN)}.")
         self._run, self._network, self._given = run, network, given
-        self.watch: Watch | Bystander | None = None
+        self.watch: Watch | SilentWatch | None = None
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         self.watch = watch(

@@ -21,11 +21,11 @@ from safelight.config.tree import Prediction
 from safelight.diagnosis import Finding, diagnose
 from safelight.errors import UsageError
 from safelight.monitors.modules import NAMED, trained
-from safelight.monitors.monitors import Monitors
 from safelight.monitors.pool import Piece, Pool
+from safelight.monitors.suite import Monitors
 from safelight.probes.inspection import Inspection, Subject
+from safelight.probes.micro_batch import Declared, MicroBatch
 from safelight.probes.sampler import accepts
-from safelight.probes.specimen import Declared, Specimen
 from safelight.vocabulary import DATA_WAIT, LEARNING_RATE, LOSS, LOSS_SCALE, NONFINITE_PARAMETERS, REFUSED, SPEED
 from safelight.watching.foreign import (
     alphas_of,
@@ -38,8 +38,8 @@ from safelight.watching.foreign import (
     trained_among,
     unwrapped,
 )
-from safelight.watching.hooks import Sight
-from safelight.watching.journal import Journal
+from safelight.watching.hooks import OptimizerHooks
+from safelight.watching.watched_run import WatchedRun
 
 LONGEST_STEP = 1000  # micro-batches in one step
 WAITS, SHORTEST_WAIT = 16, 0.004  # steps between tellings; seconds
@@ -59,7 +59,7 @@ def watch(
     scaler: Any = None,
     step: int = 0,
     say: Callable[[str], None] | None = None,
-) -> Watch | Bystander:
+) -> Watch | SilentWatch:
     """Puts a training loop under watch; nothing but the model is needed, and nothing that is given is touched.
 
     `run`: the folder of the record; without it runs/watch-1, runs/watch-2, … `schedule`: a diffusers scheduler or a
@@ -74,13 +74,13 @@ def watch(
     """
     refuse_sharded(model)  # on every process: one that goes on alone would wait for the others
     if not is_first_process():
-        return Bystander()
-    say = say or tell_aloud
+        return SilentWatch()
+    say = say or print_to_stderr
     given = Given(
         model, optimizer, ema=ema, schedule=alphas_of(schedule), scaler=scaler,
         prediction=prediction, sampler=sampler, data=data,
     )  # fmt: skip
-    return Watch(given, Journal(run, step, say), step, say)
+    return Watch(given, WatchedRun(run, step, say), step, say)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class Given:
             raise UsageError("sampler should be a function of (model, noise) that returns samples.")
 
 
-class Bystander:
+class SilentWatch:
     """What a process gets that is not the first: the same calls, and nothing happens."""
 
     findings: Sequence[Finding] = ()
@@ -121,7 +121,7 @@ class Bystander:
 
     def close(self, **_: Any) -> None: ...
 
-    def __enter__(self) -> Bystander:
+    def __enter__(self) -> SilentWatch:
         return self
 
     def __exit__(self, *_: object) -> None: ...
@@ -130,7 +130,7 @@ class Bystander:
 class Watch:
     """Sees gradients and updates through hooks. A fault of its own switches it off, and is told."""
 
-    def __init__(self, given: Given, journal: Journal, step: int, say: Callable[[str], None]) -> None:
+    def __init__(self, given: Given, journal: WatchedRun, step: int, say: Callable[[str], None]) -> None:
         self._journal, self._ema, self._say = journal, given.ema, say
         self.folder, self._record = journal.folder, journal.record
         self._named = trained(unwrapped(given.model))
@@ -139,9 +139,9 @@ class Watch:
             unwrapped(given.model), None if given.schedule is None else log_snr_of(given.schedule)
         )
         self._inspection = self._prepare_inspection(given)
-        self._sight: Sight | None = None
+        self._hooks: OptimizerHooks | None = None
         try:
-            self._sight = Sight(
+            self._hooks = OptimizerHooks(
                 [parameter for _, parameter in self._named],
                 given.optimizer,
                 given.scaler,
@@ -156,7 +156,7 @@ class Watch:
         self._means: list[Tensor] = []
         self._losses: list[Tensor] = []
         self._times: list[Tensor] = []
-        self._specimens: list[Specimen] = []
+        self._micro_batches: list[MicroBatch] = []
         self._ready: float | None = None  # since when the next batch is waited for
         self._waited, self._passed, self._counted = 0.0, 0.0, 0
         self._window: list[tuple[int, Tensor | None]] = []  # steps since the last look, with their gradients' norms
@@ -176,7 +176,7 @@ class Watch:
     @property
     def findings(self) -> list[Finding]:
         """What is wrong with the run, as far as it went: the rules are asked now, on what was recorded."""
-        if self._sight is not None:
+        if self._hooks is not None:
             self._safely(self._drain)
             self._record.flush(wait=True)
         return diagnose(self.folder.path)
@@ -200,7 +200,7 @@ class Watch:
 
         def take() -> None:
             given = torch.as_tensor(loss).detach()
-            self._take(Specimen(given, t, x0, noise, x_t, target, pred, labels, self._inspection.take_call()))
+            self._take(MicroBatch(given, t, x0, noise, x_t, target, pred, labels, self._inspection.take_call()))
 
         self._safely(take)
         self._ready = time.perf_counter()
@@ -211,12 +211,12 @@ class Watch:
 
     def close(self, **facts: Any) -> None:
         """Writes what is left, and takes the hooks off. `facts` go into run.json."""
-        if self._sight is None or os.getpid() != self._process:  # a fork has a copy of this, and no business with it
+        if self._hooks is None or os.getpid() != self._process:  # a fork has a copy of this, and no business with it
             return
         self._safely(self._drain)
-        sight, self._sight, self._on = self._sight, None, False
+        hooks, self._hooks, self._on = self._hooks, None, False
         try:
-            sight.close()
+            hooks.close()
             self._inspection.close()
         finally:
             self._journal.close(step=self._updates, **facts)
@@ -231,21 +231,21 @@ class Watch:
         self.close(**{} if error is None else {"status": "crashed", "error": f"{type(error).__name__}: {error}"})
 
     @torch.no_grad()
-    def _take(self, specimen: Specimen) -> None:
-        sight = self._sight
-        assert sight is not None
-        given = specimen.loss
-        losses = per_sample(given, specimen.pred, specimen.target)
+    def _take(self, micro_batch: MicroBatch) -> None:
+        hooks = self._hooks
+        assert hooks is not None
+        given = micro_batch.loss
+        losses = per_sample(given, micro_batch.pred, micro_batch.target)
         self._losses.append(losses)
         self._means.append(given.float().mean().reshape(1))
-        t = specimen.times
+        t = micro_batch.times
         if t is not None and t.reshape(-1).shape == losses.shape and not t.is_floating_point():
             self._times.append(t.detach().reshape(-1))
-        self._specimens.append(specimen)
-        if sight.norms is None and sight.follows_updates and not sight.skipped:
+        self._micro_batches.append(micro_batch)
+        if hooks.norms is None and hooks.follows_updates and not hooks.skipped:
             self._wait_for_update()
             return  # the optimizer has not moved yet: a micro-batch of a larger step
-        self._finish_step(sight)
+        self._finish_step(hooks)
         if self._pool.is_due:
             self._drain()
 
@@ -255,7 +255,7 @@ class Watch:
             return
         self._tell_no_update(len(self._losses))
         self._losses, self._times, self._means = self._losses[-1:], self._times[-1:], self._means[-1:]
-        self._specimens = self._specimens[-1:]
+        self._micro_batches = self._micro_batches[-1:]
         self._tell_once(
             f"{LONGEST_STEP} losses came without a step of the optimizer that is watched. Is it the one that trains?"
         )
@@ -265,7 +265,7 @@ class Watch:
         if self._ready is not None:
             self._waited += time.perf_counter() - self._ready
             self._ready = None
-        if self._specimens and self._inspection.cleared >= LEFT:
+        if self._micro_batches and self._inspection.cleared >= LEFT:
             self._tell_no_update(self._inspection.cleared)
 
     def _tell_no_update(self, batches: int) -> None:
@@ -300,29 +300,29 @@ class Watch:
             if sum(p.requires_grad for _, p in self._everything) > len(self._named):
                 self._tell_once("Parameters were unfrozen since the watch began: it does not see those.")
 
-    def _finish_step(self, sight: Sight) -> None:
+    def _finish_step(self, hooks: OptimizerHooks) -> None:
         losses, means = _joined(self._losses), _joined(self._means)
         times = _joined(self._times) if len(self._times) == len(self._losses) else None
-        specimens, self._specimens = self._specimens, []
+        micro_batches_seen, self._micro_batches = self._micro_batches, []
         self._losses, self._times, self._means = [], [], []
         seconds, self._last = time.perf_counter() - self._last, time.perf_counter()
         told = {SPEED.name: len(losses) / seconds} | self._tell_waiting(seconds)
         pieces: list[Piece] = []
-        if sight.norms is not None:
-            pieces += self._look_at_update(sight, sight.norms, losses, times)
-            pieces += self._inspection.after_update(specimens)
-        elif sight.skipped:
-            pieces.append(_tell_skipped(sight.scale))
+        if hooks.norms is not None:
+            pieces += self._look_at_update(hooks, hooks.norms, losses, times)
+            pieces += self._inspection.after_update(micro_batches_seen)
+        elif hooks.skipped:
+            pieces.append(_tell_skipped(hooks.scale))
         # Last, over what was computed for the levels: the loss is what the loop says it is.
         pieces.append(Piece((means,), lambda means: {LOSS.name: float(means.mean())}))
-        if isinstance(sight.lr, Tensor):
-            pieces.append(Piece((sight.lr.reshape(1),), lambda rate: {LEARNING_RATE.name: float(rate[0])}))
-        elif sight.lr is not None:
-            told[LEARNING_RATE.name] = sight.lr
+        if isinstance(hooks.lr, Tensor):
+            pieces.append(Piece((hooks.lr.reshape(1),), lambda rate: {LEARNING_RATE.name: float(rate[0])}))
+        elif hooks.lr is not None:
+            told[LEARNING_RATE.name] = hooks.lr
         self._pool.add(self._updates, pieces, told)
-        self._window.append((self._updates, sight.norms))
+        self._window.append((self._updates, hooks.norms))
         self._updates += 1
-        sight.clear()
+        hooks.clear()
 
     def _tell_waiting(self, seconds: float) -> dict[str, float]:
         """Every so often: the share of the time between a step and the next call of the model. Short steps are all
@@ -335,7 +335,9 @@ class Watch:
         self._waited, self._passed, self._counted = 0.0, 0.0, 0
         return {DATA_WAIT.name: min(1.0, waited)}
 
-    def _look_at_update(self, sight: Sight, norms: Tensor, losses: Tensor, times: Tensor | None) -> Sequence[Piece]:
+    def _look_at_update(
+        self, hooks: OptimizerHooks, norms: Tensor, losses: Tensor, times: Tensor | None
+    ) -> Sequence[Piece]:
         norm = torch.linalg.vector_norm(norms)
         zero, one, limit = _constants(norm.device)
         average = None
@@ -350,8 +352,8 @@ class Watch:
             norms=norms,
             norm=norm,
             limit=limit,
-            scale=one if sight.scale is None else sight.scale.to(norm.device),
-            refused=zero if sight.refused is None else sight.refused.to(norm.device),
+            scale=one if hooks.scale is None else hooks.scale.to(norm.device),
+            refused=zero if hooks.refused is None else hooks.refused.to(norm.device),
             small=None,
             average=average,
         )
@@ -411,5 +413,5 @@ def _tell_skipped(scale: Tensor | None) -> Piece:
     return Piece((scale.reshape(1),), lambda scale: {REFUSED.name: 1.0, LOSS_SCALE.name: float(scale[0])})
 
 
-def tell_aloud(text: str) -> None:
+def print_to_stderr(text: str) -> None:
     print(text, file=sys.stderr)

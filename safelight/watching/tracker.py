@@ -13,8 +13,8 @@ from PIL import Image
 from torch import Tensor
 
 from safelight.watching.foreign import alphas_of, is_first_process
-from safelight.watching.journal import Journal
-from safelight.watching.loop import Bystander, Given, Watch, tell_aloud
+from safelight.watching.loop import Given, SilentWatch, Watch, print_to_stderr
+from safelight.watching.watched_run import WatchedRun
 
 
 class Tracker(GeneralTracker):
@@ -28,7 +28,7 @@ class Tracker(GeneralTracker):
         """`run`: the folder of the record; `step`: updates that were made before, when a loop is carried on."""
         super().__init__()
         self._run, self._step = run, step
-        self._journal: Journal | None = None
+        self._journal: WatchedRun | None = None
         self._watch: Watch | None = None
         self._logged = step  # calls of `log` that did not say their step
 
@@ -36,21 +36,21 @@ class Tracker(GeneralTracker):
     def start(self) -> None:
         _ = self.tracker
 
-    def watch(self, model: Any, optimizer: Any = None, *, schedule: Any = None, **given: Any) -> Watch | Bystander:
+    def watch(self, model: Any, optimizer: Any = None, *, schedule: Any = None, **given: Any) -> Watch | SilentWatch:
         """`safelight.watch`, into the record of this tracker, with what that takes (ema, scaler, prediction, sampler,
         data). Call it after `accelerator.init_trackers`."""
         if not is_first_process():
-            return Bystander()
+            return SilentWatch()
         self._watch = Watch(
-            Given(model, optimizer, schedule=alphas_of(schedule), **given), self.tracker, self._step, tell_aloud
+            Given(model, optimizer, schedule=alphas_of(schedule), **given), self.tracker, self._step, print_to_stderr
         )
         return self._watch
 
     @property
-    def tracker(self) -> Journal:
+    def tracker(self) -> WatchedRun:
         """The open folder and record."""
         if self._journal is None:
-            self._journal = Journal(self._run, self._step, tell_aloud)
+            self._journal = WatchedRun(self._run, self._step, print_to_stderr)
         return self._journal
 
     @on_main_process
@@ -85,7 +85,7 @@ class Tracker(GeneralTracker):
         try:
             self._draw(values, self._step if step is None else step)
         except Exception as error:
-            tell_aloud(f"Safelight's tracker could not keep a picture ({type(error).__name__}: {error}).")
+            print_to_stderr(f"Safelight's tracker could not keep a picture ({type(error).__name__}: {error}).")
 
     def _draw(self, values: Mapping[str, Any], place: int) -> None:
         folder = self.tracker.folder.samples

@@ -13,50 +13,15 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from commands import TINY, ask, refused
 from PIL import Image
 
 from safelight import __version__
-from safelight.cli import main
-from safelight.train import manifest
+from safelight.checkpoints import manifest
 
-TINY = [
-    "--steps=2",
-    "--batch-size=8",
-    "--set=model.widths=16",
-    "--set=model.norm_groups=8",
-    "--set=model.layers=1",
-    "--set=model.attention=",
-    "--set=model.conditional=false",
-    "--set=sample.steps=2",
-    "--set=sample.count=4",
-    "--set=ema.snapshots=0",
-]
 CUDA = pytest.mark.skipif(
     torch.cuda.is_available(), reason="needs a machine without CUDA: CUDA_VISIBLE_DEVICES= hides it"
 )
-
-
-def ask(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    """(exit code, stdout, stderr) of a command, in this process."""
-    capsys.readouterr()
-    try:
-        code = main(arguments)
-    except SystemExit as ended:  # the parser of flags ends so
-        code = int(ended.code or 0)
-    told = capsys.readouterr()
-    return code, told.out, told.err
-
-
-def refused(capsys: pytest.CaptureFixture[str], code: int, words: list[str], *arguments: str) -> str:
-    """A message of one screen on stderr that says all the words, the exit code, and no traceback."""
-    found, out, err = ask(capsys, *arguments)
-    assert found == code, err
-    assert "Traceback" not in err
-    assert out == ""
-    flat = " ".join(err.split())
-    assert all(word in flat for word in words), err
-    assert len(err.splitlines()) <= 24
-    return err
 
 
 @pytest.fixture
@@ -398,7 +363,7 @@ def test_an_unexpected_error_of_the_disk_ends_in_words(
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device", "run/x")
 
-    monkeypatch.setattr("safelight.session.resume", full)
+    monkeypatch.setattr("safelight.start.resume", full)
     refused(capsys, 1, ["run/x cannot be used: No space left on device"], "resume", str(copied))
 
 
@@ -410,6 +375,6 @@ def test_a_mistake_of_ours_is_not_dressed_up(
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("safelight.session.resume", broken)
+    monkeypatch.setattr("safelight.start.resume", broken)
     with pytest.raises(ZeroDivisionError):
         ask(capsys, "resume", str(copied))

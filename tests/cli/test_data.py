@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
+from commands import TINY, ask
+from oddities import make_broken, make_good
 from PIL import Image
-from test_bad_input import TINY, ask
 
 from safelight.record.store import read_events
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "data"))
-from oddities import make_broken, make_good
 
 
 @pytest.fixture(scope="module")

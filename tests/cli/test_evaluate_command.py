@@ -11,17 +11,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from commands import ask, refused
 from PIL import Image
-from test_bad_input import ask, refused
 
 from safelight.assessment import How, assess_piles
+from safelight.checkpoints.folder import steps
+from safelight.checkpoints.reader import load
 from safelight.cli.choices import best_step
 from safelight.config.tree import Data
 from safelight.data.sources.shapes import shapes
 from safelight.errors import UsageError
 from safelight.evaluate.features import Extractor, load_extractor
 from safelight.evaluate.weights import SOURCES
-from safelight.train.checkpoint import load, steps
 
 FIGURES = ["precision", "recall", "density", "coverage", "variance", "distance", "vendi", "modes", "largest mode",
            "different modes"]  # fmt: skip

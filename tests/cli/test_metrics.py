@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_bad_input import ask, refused
+from commands import ask, refused
 
 from safelight.config.resolve import resolve, to_yaml
 from safelight.record.store import Record

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from test_bad_input import ask, refused
+from commands import ask, refused
 
 from safelight.cli import VERBS
 from safelight.evaluate.weights import CONVERTED_FILE, SOURCES, weights_folder

@@ -12,8 +12,8 @@ from PIL import Image, ImageEnhance
 
 from safelight.config.tree import Data
 from safelight.data.images import Images, hold_out, straddling
-from safelight.data.page import lines, remarks, summary
 from safelight.data.prepare import open_images
+from safelight.data.summary import lines, remarks, summary
 from safelight.errors import DataError
 
 

@@ -268,8 +268,8 @@ def test_two_processes_prepare_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_threads_that_prepare_ahead_do_not_show(pile: tuple[Path, set[str], set[str]], tmp_path: Path) -> None:
     from safelight.config.resolve import resolve
-    from safelight.train.build import fit_to_data, make_batches
-    from safelight.train.feed import Feed
+    from safelight.training.build import fit_to_data, make_batches
+    from safelight.training.feed import Feed
 
     settings = {"data.flip": True, "data.random_crop": 0.25, "data.jitter": 0.2, "data.balance": True}
     config = resolve(preset="digits", settings=settings | {"train.batch_size": 8, "data.max_bad": 0.2})

@@ -21,14 +21,7 @@ from safelight.errors import CheckpointError, SafelightError, UsageError
 from safelight.evaluate import fetch, inception, weights
 from safelight.evaluate.fetch import get_inception
 from safelight.evaluate.torchfile import read_tensors
-from safelight.evaluate.weights import (
-    SOURCES,
-    find_weights,
-    fingerprint,
-    load_network,
-    sha256,
-    weights_folder,
-)
+from safelight.evaluate.weights import SOURCES, find_weights, fingerprint, load_network, sha256, weights_folder
 
 
 @pytest.fixture(autouse=True)

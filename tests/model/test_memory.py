@@ -21,14 +21,7 @@ import unet_steps
 from safelight.errors import OutOfMemory
 from safelight.model import memory, tracing
 from safelight.model.heap import settled_peak
-from safelight.model.memory import (
-    Memory,
-    available_memory,
-    find_accumulation,
-    is_out_of_memory,
-    largest_batch,
-    traced,
-)
+from safelight.model.memory import Memory, available_memory, find_accumulation, is_out_of_memory, largest_batch, traced
 
 pytestmark = pytest.mark.timeout(1800)  # half a minute alone, and many times that beside others
 CPU, GPU = torch.device("cpu"), torch.device("cuda")  # of a GPU only the tensors are counted

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 import torch
-from specimens import ALPHAS, SHAPE, Denoiser, batch, network, noised
+from micro_batches import ALPHAS, SHAPE, Denoiser, batch, network, noised
 from torch import Tensor, nn
 
 from safelight.monitors.pool import Piece
 from safelight.probes import inspection as module
 from safelight.probes.inspection import Inspection, Subject
-from safelight.probes.specimen import Declared, Specimen
+from safelight.probes.micro_batch import Declared, MicroBatch
 
 DATA = torch.rand(32, *SHAPE, generator=torch.Generator().manual_seed(0)) * 2 - 1
 PROBES = (
@@ -58,7 +58,7 @@ class Loop:
             self.inspection.before_update()
 
     def step(self) -> None:
-        specimens = []
+        micro_batches_seen = []
         for micro in range(self.micro_batches):
             x0, noise, t = batch(16, seed=100 * self.number + micro)
             labels, x_t = t % 3, noised(x0, noise, t)
@@ -67,14 +67,16 @@ class Loop:
             (loss / self.micro_batches).backward()
             if self.inspection is not None:
                 call = self.inspection.take_call()
-                specimens.append(Specimen(loss.detach(), t, x0, noise, x_t, noise, answer.detach(), labels, call))
+                micro_batches_seen.append(
+                    MicroBatch(loss.detach(), t, x0, noise, x_t, noise, answer.detach(), labels, call)
+                )
         self.optimizer.step()
         self.optimizer.zero_grad()
         with torch.no_grad():
             for shadow, live in zip(self.average.parameters(), self.model.parameters(), strict=True):
                 shadow.lerp_(live, 0.1)
         if self.inspection is not None:
-            self.told.append(readings(self.inspection.after_update(specimens)))
+            self.told.append(readings(self.inspection.after_update(micro_batches_seen)))
         self.number += 1
 
     def run(self, steps: int) -> Loop:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from specimens import Denoiser, network, step
+from micro_batches import Denoiser, network, step
 from torch import Tensor, nn
 
 from safelight.diagnosis.case import Case, Remembered
@@ -105,8 +105,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:Converting a tensor with require
 def look(
     model: nn.Module, labels: Tensor | None = None, timesteps: int | None = 1000, **changes: Any
 ) -> dict[str, float]:
-    specimen, _ = step(model, labels=labels, **changes)
-    return look_at_network(model, specimen, timesteps)
+    micro_batch, _ = step(model, labels=labels, **changes)
+    return look_at_network(model, micro_batch, timesteps)
 
 
 def causes(told: dict[str, float]) -> list[str]:
@@ -205,31 +205,31 @@ def test_randomness_that_evaluation_does_not_switch_off() -> None:
 
 def test_the_network_itself_is_left_alone() -> None:
     model = network(classes=4)
-    specimen, loss = step(model, labels=torch.arange(16) % 3)
+    micro_batch, loss = step(model, labels=torch.arange(16) % 3)
     loss.backward()
     model.register_forward_hook(lambda *_: calls.append(1))
     calls: list[int] = []
     model.out.eval()
     kept = [(p.detach().clone(), p.grad.clone()) for p in model.parameters() if p.grad is not None]
     random = torch.get_rng_state()
-    assert look_at_network(model, specimen, 1000)
+    assert look_at_network(model, micro_batch, 1000)
     assert all(torch.equal(p, value) and torch.equal(p.grad, grad)  # type: ignore[arg-type]
                for p, (value, grad) in zip(model.parameters(), kept, strict=True))  # fmt: skip
     assert [m.training for m in model.modules()] == [m is not model.out for m in model.modules()]
     assert torch.equal(random, torch.get_rng_state())
     assert not calls, "hooks of a watch must not see the copy"
-    model(*batch_of(specimen))
+    model(*batch_of(micro_batch))
     assert calls, "and must still be there"
 
 
-def batch_of(specimen: Any) -> tuple[Tensor, ...]:
-    return specimen.call.inputs
+def batch_of(micro_batch: Any) -> tuple[Tensor, ...]:
+    return micro_batch.call.inputs
 
 
 def test_nothing_is_told_where_nothing_is_known() -> None:
     model = network()
-    specimen, _ = step(model, call=None)
-    assert look_at_network(model, specimen, 1000) == {}
+    micro_batch, _ = step(model, call=None)
+    assert look_at_network(model, micro_batch, 1000) == {}
     told = look(model, target=torch.zeros(16, 16))
     assert "network/rehearsed" not in told, "a target of another shape cannot be rehearsed for"
     assert "network/finite" in told
@@ -254,10 +254,10 @@ def test_continuous_timesteps(scale: float) -> None:
             return super().forward(x, t / scale, labels)
 
     model = network(Continuous)
-    specimen, _ = step(network())
-    assert specimen.call is not None
-    assert specimen.t is not None
-    call = specimen.call.with_changes(t=specimen.t.float() * scale)
-    told = look_at_network(model, replace(specimen, call=call), None)
+    micro_batch, _ = step(network())
+    assert micro_batch.call is not None
+    assert micro_batch.t is not None
+    call = micro_batch.call.with_changes(t=micro_batch.t.float() * scale)
+    told = look_at_network(model, replace(micro_batch, call=call), None)
     assert causes(told) == []
     assert told["network/time_response"] > 0.01

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 import torch
-from specimens import ALPHAS, batch, declared, noised, specimen
+from micro_batches import ALPHAS, batch, declared, micro_batch, noised
 from torch import Tensor
 
 from safelight.config.tree import Prediction
 from safelight.diagnosis.case import Case, Remembered
 from safelight.diagnosis.doctor import examine
 from safelight.diffusion.objective import target_of
+from safelight.probes.micro_batch import Call, MicroBatch
 from safelight.probes.noising import glance, look_at_batch, look_at_noising, told_by_glance
-from safelight.probes.specimen import Call, Specimen
 
 X0, NOISE, T = batch(64)
 X_T = noised(X0, NOISE, T)
@@ -23,13 +23,13 @@ LINEAR = torch.cumprod(1 - torch.linspace(1e-4, 0.02, 1000, dtype=torch.float64)
 ORDER = torch.randperm(64, generator=torch.Generator().manual_seed(5))
 
 
-def look(given: Specimen, prediction: Prediction | None = "epsilon") -> dict[str, float]:
+def look(given: MicroBatch, prediction: Prediction | None = "epsilon") -> dict[str, float]:
     return {name: float(value) for name, value in look_at_noising(given, declared(prediction)).items()}
 
 
-def made(**changes: Any) -> Specimen:
+def made(**changes: Any) -> MicroBatch:
     kept: dict[str, Any] = {"x_t": X_T} | changes
-    return specimen(size=64, **kept)
+    return micro_batch(size=64, **kept)
 
 
 def causes(told: dict[str, float]) -> list[str]:
@@ -75,7 +75,7 @@ def test_exactness() -> None:
 @pytest.mark.parametrize("kind", ["epsilon", "sample", "v_prediction"])
 @pytest.mark.parametrize("said", ["epsilon", "sample", "v_prediction"])
 def test_the_three_targets(kind: Prediction, said: Prediction) -> None:
-    told = look(specimen(size=64, prediction=kind), said)
+    told = look(micro_batch(size=64, prediction=kind), said)
     assert told[f"target/{kind}"] < 1e-6
     assert told[f"target/{kind}_cosine"] == pytest.approx(1, abs=1e-5)
     told["target/declared"] = float(["epsilon", "sample", "v_prediction"].index(said))
@@ -126,7 +126,7 @@ def test_whole_numbers_are_not_compared() -> None:
 )
 def test_the_noise(name: str, noise: Tensor, between: float, within: float, kurtosis: float) -> None:
     told = {
-        key: float(value) for key, value in look_at_noising(Specimen(torch.ones(()), noise=noise), declared()).items()
+        key: float(value) for key, value in look_at_noising(MicroBatch(torch.ones(()), noise=noise), declared()).items()
     }
     assert told["noise/between"] == pytest.approx(between, abs=0.5 if between == 1 else 0.05)
     assert told["noise/within"] == pytest.approx(within, abs=0.5 if within == 1 else 0.05)
@@ -169,8 +169,8 @@ def test_one_timestep_for_a_whole_batch_is_passed_on() -> None:
 # Losses
 
 
-def at_a_glance(specimen: Specimen) -> dict[str, float]:
-    seen = glance(specimen)
+def at_a_glance(micro_batch: MicroBatch) -> dict[str, float]:
+    seen = glance(micro_batch)
     return {} if seen is None else told_by_glance(seen[0], seen[1].numpy())
 
 
@@ -203,7 +203,7 @@ def test_large_numbers_are_finite() -> None:
 
 def test_a_loss_that_is_no_float_is_left_out() -> None:
     assert "finite/loss" not in at_a_glance(made(loss=torch.tensor(1)))
-    assert glance(Specimen(torch.tensor(1))) is None
+    assert glance(MicroBatch(torch.tensor(1))) is None
 
 
 @pytest.mark.parametrize("name", ["x0", "noise", "x_t", "target", "pred", "loss"])

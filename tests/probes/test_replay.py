@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from specimens import Denoiser, network, step
+from micro_batches import Denoiser, network, step
 from torch import nn
 
+from safelight.probes.micro_batch import MicroBatch
 from safelight.probes.replay import (
     Before,
     explained,
@@ -19,7 +20,6 @@ from safelight.probes.replay import (
     replay_gradient,
     search_line,
 )
-from safelight.probes.specimen import Specimen
 
 pytestmark = pytest.mark.filterwarnings("ignore:Converting a tensor with requires_grad")  # as the inspection does
 
@@ -30,14 +30,14 @@ def named(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
     return [(name, p) for name, p in model.named_parameters() if p.requires_grad]
 
 
-def after_backward(model: Denoiser, *, seeds: tuple[int, ...] = (1,), **how: Any) -> tuple[Before, list[Specimen]]:
+def after_backward(model: Denoiser, *, seeds: tuple[int, ...] = (1,), **how: Any) -> tuple[Before, list[MicroBatch]]:
     """The gradients of a window of micro-batches, averaged."""
-    specimens = []
+    micro_batches_seen = []
     for seed in seeds:
-        specimen, loss = step(model, seed)
+        micro_batch, loss = step(model, seed)
         (how.get("change", lambda value: value)(loss) / how.get("divide", len(seeds))).backward()
-        specimens.append(specimen)
-    return keep_before(named(model), how.get("optimizer")), specimens
+        micro_batches_seen.append(micro_batch)
+    return keep_before(named(model), how.get("optimizer")), micro_batches_seen
 
 
 @pytest.mark.parametrize("seeds", [(1,), (1, 2, 3)])
@@ -77,22 +77,22 @@ def test_micro_batches_that_are_added() -> None:
 
 def test_a_gradient_of_something_else() -> None:
     model = network()
-    before, specimens = after_backward(model)
+    before, micro_batches_seen = after_backward(model)
     random = torch.Generator().manual_seed(0)
     strange = {name: torch.randn(value.shape, generator=random) for name, value in before.weights.items()}
     other = Before(before.weights, dict(strange), None, {}, 0.0, 0.0, {})
-    assert abs(replay_gradient(model, other, specimens, None)["replay/cosine"]) < 0.3
+    assert abs(replay_gradient(model, other, micro_batches_seen, None)["replay/cosine"]) < 0.3
 
 
 def test_no_gradient_and_a_gradient_of_nothing() -> None:
     model = network()
-    before, specimens = after_backward(model)
+    before, micro_batches_seen = after_backward(model)
     missing = Before(before.weights, dict.fromkeys(before.weights), None, {}, 0.0, 0.0, {})
-    told = replay_gradient(model, missing, specimens, before.gradients)
+    told = replay_gradient(model, missing, micro_batches_seen, before.gradients)
     assert (told["replay/missing"], told["replay/norm"]) == (1, 0)
     assert told["replay/own_norm"] > 0
     zeros = {name: torch.zeros_like(value) for name, value in before.weights.items()}
-    told = replay_gradient(model, Before(before.weights, dict(zeros), None, {}, 0.0, 0.0, {}), specimens, None)
+    told = replay_gradient(model, Before(before.weights, dict(zeros), None, {}, 0.0, 0.0, {}), micro_batches_seen, None)
     assert (told["replay/missing"], told["replay/norm"], told["replay/vanished"]) == (0, 0, 1)
 
 
@@ -102,29 +102,29 @@ def test_gradients_that_are_never_cleared(cleared: bool) -> None:
     first, _ = after_backward(model)
     if cleared:
         model.zero_grad()
-    second, specimens = after_backward(model, seeds=(2,))
-    told = replay_gradient(model, second, specimens, first.gradients)
+    second, micro_batches_seen = after_backward(model, seeds=(2,))
+    told = replay_gradient(model, second, micro_batches_seen, first.gradients)
     assert told["replay/carried"] == pytest.approx(0 if cleared else 1, abs=1e-3)
     assert told["replay/explained"] == pytest.approx(1, abs=1e-3)
 
 
 def test_nothing_is_compared_where_shapes_differ_or_nothing_was_told() -> None:
     model = network()
-    before, [specimen] = after_backward(model)
-    kept: dict[str, Any] = {name: getattr(specimen, name) for name in Specimen.__slots__}
+    before, [micro_batch] = after_backward(model)
+    kept: dict[str, Any] = {name: getattr(micro_batch, name) for name in MicroBatch.__slots__}
     for changes in ({"target": None}, {"target": torch.zeros(16, 16)}, {"call": None}):
-        sick = Specimen(**{**kept, **dict[str, Any](changes)})
+        sick = MicroBatch(**{**kept, **dict[str, Any](changes)})
         assert replay_gradient(model, before, [sick], None) == {}
         assert search_line(model, before, named(model), sick) == {}
 
 
 def test_the_model_is_left_alone() -> None:
     model = network()
-    before, specimens = after_backward(model)
+    before, micro_batches_seen = after_backward(model)
     kept = [(p.detach().clone(), p.grad.clone()) for p in model.parameters() if p.grad is not None]
     random = torch.get_rng_state()
-    replay_gradient(model, before, specimens, before.gradients)
-    search_line(model, before, named(model), specimens[0])
+    replay_gradient(model, before, micro_batches_seen, before.gradients)
+    search_line(model, before, named(model), micro_batches_seen[0])
     assert all(torch.equal(p, value) and torch.equal(p.grad, grad)  # type: ignore[arg-type]
                for p, (value, grad) in zip(model.parameters(), kept, strict=True))  # fmt: skip
     assert torch.equal(random, torch.get_rng_state())
@@ -251,13 +251,13 @@ def test_an_optimizer_that_wants_a_closure_is_not_compared() -> None:
 def test_the_line_of_a_small_update_falls_and_then_rises() -> None:
     model = network(dropout=0.0)
     optimizer = torch.optim.SGD(model.parameters(), 0.5)
-    before, specimens = after_backward(model, optimizer=optimizer)
+    before, micro_batches_seen = after_backward(model, optimizer=optimizer)
     optimizer.step()
-    told = search_line(model, before, named(model), specimens[0])
+    told = search_line(model, before, named(model), micro_batches_seen[0])
     assert 1 > told["search/0.1"] > told["search/0.3"] > told["search/1"]
     assert told["search/100"] > told["search/10"]
-    assert told["search/start"] == pytest.approx(float(specimens[0].loss), rel=1e-5)
-    assert told["search/zero"] == pytest.approx(float(specimens[0].target.square().mean()))  # type: ignore[union-attr]
+    assert told["search/start"] == pytest.approx(float(micro_batches_seen[0].loss), rel=1e-5)
+    assert told["search/zero"] == pytest.approx(float(micro_batches_seen[0].target.square().mean()))  # type: ignore[union-attr]
     assert told["search/rate"] == pytest.approx(0.5)
 
 
@@ -265,9 +265,9 @@ def test_the_line_of_a_small_update_falls_and_then_rises() -> None:
 def test_a_rate_that_is_too_high_makes_its_own_batch_worse(rate: float, worse: bool) -> None:
     model = network(dropout=0.0)
     optimizer = torch.optim.SGD(model.parameters(), rate)
-    before, specimens = after_backward(model, optimizer=optimizer)
+    before, micro_batches_seen = after_backward(model, optimizer=optimizer)
     optimizer.step()
-    assert (search_line(model, before, named(model), specimens[0])["search/1"] > 1) == worse
+    assert (search_line(model, before, named(model), micro_batches_seen[0])["search/1"] > 1) == worse
 
 
 # Labels
@@ -290,8 +290,8 @@ def test_labels_help_where_they_belong_to_their_images(permuted: bool) -> None:
     labels = torch.arange(16) // 4
     shown = labels[torch.randperm(16)] if permuted else labels
     target = model.table.weight.detach()[labels].view(16, 1, 4, 4)
-    specimen, _ = step(model, labels=shown, target=target)
-    told = look_at_labels(model, keep_before(named(model), None), specimen)
+    micro_batch, _ = step(model, labels=shown, target=target)
+    told = look_at_labels(model, keep_before(named(model), None), micro_batch)
     if permuted:
         assert abs(told["labels/gain"]) < 3 * told["labels/gain_error"]
     else:
@@ -302,8 +302,8 @@ def test_labels_help_where_they_belong_to_their_images(permuted: bool) -> None:
 @pytest.mark.parametrize("labels", [None, torch.zeros(16, dtype=torch.long)])
 def test_labels_that_cannot_be_exchanged(labels: torch.Tensor | None) -> None:
     model = network(classes=4)
-    specimen, _ = step(model, labels=labels)
-    assert look_at_labels(model, keep_before(named(model), None), specimen) == {}
+    micro_batch, _ = step(model, labels=labels)
+    assert look_at_labels(model, keep_before(named(model), None), micro_batch) == {}
 
 
 @pytest.mark.parametrize("belong", [True, False])

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from specimens import ALPHAS, Denoiser, network
+from micro_batches import ALPHAS, Denoiser, network
 from torch import Tensor, nn
 
 from safelight.config.tree import Diffusion, Prediction

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from specimens import specimen
+from micro_batches import micro_batch
 
-from safelight.probes.specimen import Call
+from safelight.probes.micro_batch import Call
 from safelight.probes.stream import REMEMBERED, Stream, prints_of
 
 
@@ -40,11 +40,11 @@ def test_what_comes_back(name: str, prints: np.ndarray, again: float, alike: flo
 
 
 def test_prints_differ_where_batches_do() -> None:
-    one, same, other = (prints_of(specimen(seed)) for seed in (1, 1, 2))
+    one, same, other = (prints_of(micro_batch(seed)) for seed in (1, 1, 2))
     for name in ("noise", "images", "times"):
         assert torch.equal(one[name], same[name])
         assert not torch.equal(one[name], other[name])
-    turned = prints_of(specimen(1, x0=specimen(1).x0.flip(3)))  # type: ignore[union-attr]
+    turned = prints_of(micro_batch(1, x0=micro_batch(1).x0.flip(3)))  # type: ignore[union-attr]
     assert not torch.equal(one["images"], turned["images"])
 
 
@@ -141,7 +141,9 @@ def test_memory_is_bounded() -> None:
 
 
 def test_prints_of_what_was_told_only() -> None:
-    bare = specimen(x0=None, noise=None, t=None)
+    bare = micro_batch(x0=None, noise=None, t=None)
     assert prints_of(bare) == {}
-    called = specimen(x0=None, noise=None, t=None, call=Call((torch.zeros(4, 2), torch.arange(4), torch.arange(4)), {}))
+    called = micro_batch(
+        x0=None, noise=None, t=None, call=Call((torch.zeros(4, 2), torch.arange(4), torch.arange(4)), {})
+    )
     assert set(prints_of(called)) == {"times", "seen_labels"}

@@ -20,7 +20,7 @@ from torch import nn
 
 import safelight
 from safelight.errors import UsageError
-from safelight.monitors.monitors import DEEP_EVERY
+from safelight.monitors.suite import DEEP_EVERY
 from safelight.record.store import read_signal
 
 

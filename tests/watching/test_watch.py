@@ -17,17 +17,10 @@ from torch import nn
 
 import safelight
 from safelight.errors import UsageError
-from safelight.monitors.monitors import DEEP_EVERY
-from safelight.probes.specimen import Call
+from safelight.monitors.suite import DEEP_EVERY
+from safelight.probes.micro_batch import Call
 from safelight.record.store import read_events, read_signal
-from safelight.watching.foreign import (
-    alphas_of,
-    average_of,
-    bare_optimizer,
-    is_compiled,
-    log_snr_of,
-    unwrapped,
-)
+from safelight.watching.foreign import alphas_of, average_of, bare_optimizer, is_compiled, log_snr_of, unwrapped
 
 
 def attach(path: Path, **settings: Any) -> Any:

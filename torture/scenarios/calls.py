@@ -8,11 +8,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from safelight.checkpoints import writer as checkpoint
+from safelight.checkpoints.folder import clean, retain
+from safelight.checkpoints.reader import load_newest
+from safelight.checkpoints.snapshot import prepare
+from safelight.checkpoints.writer import Writer, write
 from safelight.errors import CheckpointError
 from safelight.files import Disk
-from safelight.train import checkpoint
-from safelight.train.checkpoint import Writer, clean, load_newest, retain, write
-from safelight.train.snapshot import prepare
 from torture.disks import FAULTS, LOAD_FAULTS, Died, FaultyDisk, places
 from torture.moments import QUICK, Saved, moment, newest
 from torture.scenario import Outcome, Scenario, Trial

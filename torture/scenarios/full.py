@@ -15,12 +15,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from safelight.checkpoints import folder as retention
+from safelight.checkpoints import manifest
+from safelight.checkpoints.writer import Writer
 from safelight.config import Config
 from safelight.errors import CheckpointError
 from safelight.files import DISK, Disk
 from safelight.record.history import open_history
-from safelight.train import manifest, retention, trainer
-from safelight.train.checkpoint import Writer
+from safelight.training import loop as trainer
 from torture.marks import Marks
 from torture.patient import check_end, configure, differing, digest, finals, log_of, make_images, train_alone
 from torture.scenario import Outcome, Scenario, Trial

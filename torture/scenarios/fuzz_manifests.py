@@ -11,11 +11,12 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from safelight.checkpoints import manifest, tensorfile
+from safelight.checkpoints.reader import load
+from safelight.checkpoints.writer import write
 from safelight.config.resolve import resolve
 from safelight.data.prepare import open_images
-from safelight.train import manifest, tensorfile
-from safelight.train.build import build, fit_to_data
-from safelight.train.checkpoint import load, write
+from safelight.training.build import build, fit_to_data
 from torture.moments import QUICK, moment
 from torture.mutation import PICKLE, mutate, spell, spoil
 from torture.patient import CLOCK, configure, make_images, train_alone

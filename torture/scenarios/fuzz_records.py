@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from safelight.board.listing import entry
-from safelight.board.overview import overview
-from safelight.board.runs import describe
-from safelight.board.series import series
+from safelight.pages.data.overview import overview
+from safelight.pages.data.run_list import entry
+from safelight.pages.data.runs import describe
+from safelight.pages.data.series import series
 from safelight.record.history import open_history
 from safelight.record.store import Record
 from safelight.run import RunFolder

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from safelight.train import tensorfile
+from safelight.checkpoints import tensorfile
 from torture.mutation import PICKLE, hostile, mutate, spell, spoil
 from torture.scenario import Scenario, Trial
 from torture.watchman import Reader, watch

@@ -14,11 +14,11 @@ from typing import Any
 
 import torch
 
-from safelight import session
+from safelight import start as start_module
+from safelight.checkpoints.folder import steps as steps_on_disk
 from safelight.config import Config
-from safelight.train import feed, state
-from safelight.train.checkpoint import steps as steps_on_disk
-from safelight.train.ema import Averages
+from safelight.training import feed, state
+from safelight.training.ema import Averages
 from torture.marks import Marks, Phase
 from torture.patient import (
     STEPS,
@@ -157,12 +157,12 @@ def break_averages() -> None:
 
 def change_threads() -> None:
     """Resumes with two threads what was trained with one: sums are added in another order."""
-    resume = session.resume
+    resume = start_module.resume
 
     def resumed(path: Path, *, settings: Mapping[str, Any], **named: Any) -> object:
         return resume(path, settings={**settings, "train.threads": 2}, **named)
 
-    session.resume = resumed  # type: ignore[assignment]
+    start_module.resume = resumed  # type: ignore[assignment]
 
 
 def _control(name: str, deed: str, broken: Change) -> Scenario:

@@ -9,8 +9,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from safelight.train import checkpoint, manifest, retention, trainer
-from safelight.train.checkpoint import Snapshot, Writer, clean, load_newest, retain, write
+from safelight.checkpoints import folder as retention
+from safelight.checkpoints import manifest
+from safelight.checkpoints import writer as checkpoint
+from safelight.checkpoints.folder import clean, retain
+from safelight.checkpoints.reader import load_newest
+from safelight.checkpoints.snapshot import Snapshot
+from safelight.checkpoints.writer import Writer, write
+from safelight.training import loop as trainer
 from torture.moments import QUICK, Saved, difference, moment, newest, refuse
 from torture.operations import (
     HIDDEN,

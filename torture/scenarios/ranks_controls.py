@@ -9,13 +9,16 @@ from typing import Any
 
 from torch.nn.parallel import DistributedDataParallel
 
-from safelight import session
+from safelight import start
+from safelight.checkpoints import folder as retention
+from safelight.checkpoints import writer as checkpoint
+from safelight.checkpoints.snapshot import Prepared
 from safelight.files import DISK, Disk
-from safelight.train import build, checkpoint, crew, retention
-from safelight.train.pulse import Pulse
-from safelight.train.reduction import Alone
-from safelight.train.snapshot import Prepared
-from safelight.train.step import Stepper
+from safelight.processes import group as group
+from safelight.processes.heartbeat import Heartbeat
+from safelight.processes.reduction import Alone
+from safelight.training import build
+from safelight.training.step import Stepper
 from torture.blows import HANG, NOT_WHOLE, Blow, check_whole, strike
 from torture.company import launch, train_together
 from torture.patient import differing, fingerprint
@@ -57,18 +60,18 @@ def add_by_ddp() -> None:
 
     def wrapped(self: Stepper, *given: Any, **named: Any) -> None:
         begin(self, *given, **named)
-        if self.crew.count > 1:
+        if self.group.size > 1:
             self.network = DistributedDataParallel(self.network)
 
     build.make_reduction = lambda *_: Alone()
     Stepper.__init__ = wrapped
-    session._seconds_per_step = lambda parts: 0.01
+    start._seconds_per_step = lambda parts: 0.01
 
 
 def keep_no_watch() -> None:
     """The others are waited for as long as the library waits."""
-    Pulse._look = lambda self: None
-    crew.GLANCE = crew.LONGEST_WAIT
+    Heartbeat._look = lambda self: None
+    group.GLANCE = group.LONGEST_WAIT
 
 
 def save_in_place() -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from safelight.train import manifest
-from safelight.train.checkpoint import load, load_newest, steps
+from safelight.checkpoints import manifest
+from safelight.checkpoints.folder import steps
+from safelight.checkpoints.reader import load, load_newest
 from torture.moments import QUICK, difference
 from torture.patient import configure, make_images, train_alone
 from torture.scenario import Outcome, Scenario, Trial
@@ -26,7 +27,7 @@ def flip_many(content: bytearray, draw: random.Random) -> str:
     return "many bits flipped"
 
 
-def cut(content: bytearray, draw: random.Random) -> str:
+def shard(content: bytearray, draw: random.Random) -> str:
     del content[draw.randrange(len(content)) :]
     return f"cut to {len(content)} bytes"
 
@@ -52,7 +53,7 @@ def swap(content: bytearray, draw: random.Random) -> str:
     return "two blocks swapped"
 
 
-KINDS = (flip, flip, flip, flip_many, cut, cut, lengthen, blank, swap)
+KINDS = (flip, flip, flip, flip_many, shard, shard, lengthen, blank, swap)
 
 
 def rot(trial: Trial, *, broken: bool = False) -> Outcome:

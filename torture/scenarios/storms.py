@@ -10,11 +10,11 @@ from dataclasses import replace
 
 import torch
 
+from safelight.checkpoints.reader import load
+from safelight.diffusion.inputs import Inputs
 from safelight.record.store import read_events
-from safelight.train import feed
-from safelight.train.checkpoint import load
-from safelight.train.feed import Inputs
-from safelight.train.step import Stepper
+from safelight.training import feed
+from safelight.training.step import Stepper
 from torture.marks import Marks
 from torture.patient import (
     check_end,
@@ -111,7 +111,7 @@ def ignore_refusals(trial: Trial) -> Outcome:
     config, weather = configure(trial.folder / "images"), {5: KINDS[2]}
 
     def change() -> None:
-        from safelight.train import step
+        from safelight.training import step
 
         spoil(weather)()
         prepare = step.prepare_update

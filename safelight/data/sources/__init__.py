@@ -102,10 +102,10 @@ def is_known(source: str) -> bool:
 def not_found(source: str) -> str:
     here = os.path.dirname(os.path.expanduser(source)) or "."
     try:
-        beside = [os.path.join(os.path.dirname(source), name) for name in os.listdir(here)]
+        on_start = [os.path.join(os.path.dirname(source), name) for name in os.listdir(here)]
     except (OSError, ValueError):
-        beside = []
-    near = difflib.get_close_matches(source, [*KNOWN, *beside], n=1)
+        on_start = []
+    near = difflib.get_close_matches(source, [*KNOWN, *on_start], n=1)
     meant = f" Did you mean {near[0]!r}?" if near else ""
     return (
         f"data.source is {source!r}, which is no known set ({', '.join(KNOWN)}) and no file or folder "

@@ -63,8 +63,8 @@ def idx(path: Path) -> Arrays:
 
 def _arrays(path: Path, class_names: tuple[str, ...] | None) -> Arrays:
     header = _image_header(path)
-    beside = _labels_file(path)
-    labels = None if beside is None else read_labels(beside)
+    on_start = _labels_file(path)
+    labels = None if on_start is None else read_labels(on_start)
     if labels is not None and len(labels) != header.shape[0]:
         raise DataError(
             f"{path} has {header.shape[0]:,} images and {len(labels):,} labels beside it, which should be equal. "
@@ -73,7 +73,7 @@ def _arrays(path: Path, class_names: tuple[str, ...] | None) -> Arrays:
     if labels is not None and class_names is None:
         values, labels = np.unique(labels, return_inverse=True)  # some sets count from 1
         class_names = tuple(str(value) for value in values)
-    stamp = "/".join(_stamp(file) for file in (path, beside) if file is not None)
+    stamp = "/".join(_stamp(file) for file in (path, on_start) if file is not None)
     return Arrays(stamp, header.shape[0], class_names or (), lambda: _chunks(path, labels))
 
 
@@ -116,7 +116,9 @@ def _labels_file(path: Path) -> Path | None:
     if "images" not in name:
         return None
     name = name.replace("images", "labels").replace("idx3", "idx1").replace("idx4", "idx1")
-    return next((beside for beside in (path.with_name(name), path.with_name(name + ".gz")) if beside.is_file()), None)
+    return next(
+        (on_start for on_start in (path.with_name(name), path.with_name(name + ".gz")) if on_start.is_file()), None
+    )
 
 
 def read_labels(path: Path) -> np.ndarray:

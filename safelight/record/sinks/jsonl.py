@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from safelight.files import replace_atomically
-from safelight.record.facts import encode
+from safelight.record.fact_encoding import encode
 from safelight.record.sinks.batch import Batch, rows_of
 
 NAME = "metrics.jsonl"
@@ -25,7 +25,7 @@ class JsonLines:
     def __init__(self, folder: Path, *, from_step: int) -> None:
         path = folder / NAME
         if path.exists():
-            cut(path, from_step)
+            shard(path, from_step)
         self._folder = folder
         self._file = path.open("ab", buffering=0)  # one write per batch: a reader sees whole lines
 
@@ -62,7 +62,7 @@ def as_json(row: dict[str, float]) -> dict[str, Any]:
     return {**clean, "nonfinite": nonfinite} if nonfinite else clean
 
 
-def cut(path: Path, from_step: int) -> None:
+def shard(path: Path, from_step: int) -> None:
     """Keeps whole lines of earlier steps; the old file or the new one stands there, whatever happens."""
     with path.open("rb") as lines:
         replace_atomically(path, (memoryview(kept) for kept in kept_lines(lines, from_step)))

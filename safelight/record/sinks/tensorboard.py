@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from safelight.record.facts import encode
+from safelight.record.fact_encoding import encode
 from safelight.record.sinks.batch import Batch, rows_of
 from safelight.record.sinks.checksum import frame
 

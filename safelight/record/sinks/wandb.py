@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from safelight.files import write_atomically
-from safelight.record.facts import encode
+from safelight.record.fact_encoding import encode
 from safelight.record.sinks.batch import Batch, NotWanted, rows_of
 
 ID_FILE = "wandb-id"

@@ -1,0 +1,77 @@
+"""Whether a checkpoint that is whole also fits the run: every tensor and number is looked at before any is used."""
+
+from __future__ import annotations
+
+import functools
+import math
+import types
+from collections.abc import Mapping, Sequence
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+import torch
+from torch import Tensor, nn
+
+from safelight.checkpoints.snapshot import Loaded
+from safelight.errors import CheckpointError
+
+LARGEST = torch.finfo(torch.float32).max
+MOMENTS = {"step", "exp_avg", "exp_avg_sq"}
+
+
+def check_tensors(stem: str, expected: Mapping[str, Tensor], loaded: Loaded) -> None:
+    """The same names, shapes and kinds of number: `copy_` would stretch one number over a whole tensor, in silence."""
+    found = loaded.tensors.get(stem)
+    if found is None:
+        raise CheckpointError(f"{loaded.path} has no {stem}.safetensors, which every checkpoint of this run has.")
+    missing, surplus = expected.keys() - found.keys(), found.keys() - expected.keys()
+    same = expected.keys() & found.keys()
+    wrong = {n for n in same if (expected[n].shape, expected[n].dtype) != (found[n].shape, found[n].dtype)}
+    if missing or surplus or wrong:
+        raise CheckpointError(
+            f"{loaded.path} is not of this model: in {stem}, {len(missing)} tensors are missing, {len(surplus)} are "
+            f"unknown, {len(wrong)} have another shape or kind (for example {min(missing | surplus | wrong)!r:.80}). "
+            "Resume with the config of that run."
+        )
+
+
+def check_moments(named: Sequence[tuple[str, nn.Parameter]], loaded: Loaded) -> None:
+    """A parameter has all moments of the optimizer or, before its first update, none."""
+    names, expected = dict(named), dict[str, Tensor]()
+    seen = {full.rpartition("/")[0] for full in loaded.tensors.get("optimizer", {})}
+    for name in seen & names.keys():
+        likes = dict.fromkeys(MOMENTS - {"step"}, names[name]) | {"step": names[name].new_zeros(()).float()}
+        expected |= {f"{name}/{part}": like for part, like in likes.items()}
+    check_tensors("optimizer", expected, loaded)
+
+
+def check_numbers(kind: type, found: Any, where: str) -> None:
+    """The fields of a dataclass as JSON holds them; one that is not there keeps its default, others are left alone."""
+    if not isinstance(found, Mapping):
+        raise CheckpointError(f"{where} should be an object, and is a {type(found).__name__}.")
+    for name, hint in _hints(kind).items():
+        if name in found and not _is_of(found[name], hint):
+            raise CheckpointError(f"{where}: {name} is {found[name]!r:.40}, which cannot be.")
+
+
+@functools.cache
+def _hints(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
+def check_scalars(names: Sequence[str], loaded: Loaded) -> None:
+    for name in names:
+        value: Any = loaded.state.get(name)
+        if not _is_of(value, float) or LARGEST < abs(value) < math.inf:
+            raise CheckpointError(f"{loaded.path}: {name} is {value!r:.40}; a number of 32 bits was expected.")
+
+
+def _is_of(value: Any, hint: Any) -> bool:
+    if get_origin(hint) in (Union, types.UnionType):
+        return any(_is_of(value, each) for each in get_args(hint))
+    if get_origin(hint) is list:
+        return isinstance(value, list) and all(_is_of(each, get_args(hint)[0]) for each in value)
+    if hint is float:
+        return isinstance(value, float) or _is_of(value, int)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**62
+    return isinstance(value, hint)

@@ -1,0 +1,48 @@
+"""Host memory that a moment of training is copied into, kept for the next moment."""
+
+from __future__ import annotations
+
+from operator import attrgetter
+
+import torch
+from torch import Tensor
+
+from safelight.checkpoints.snapshot import Groups
+
+_form = attrgetter("shape", "dtype")
+
+
+class HostCopy:
+    """Copies of tensors, in memory of their own. To fill new memory takes longer: every page of it is a fault."""
+
+    def __init__(self) -> None:
+        self._sources: list[Tensor] = []
+        self._copies: Groups = {}
+
+    @torch.no_grad()
+    def copy_from(self, groups: Groups, *, again: bool) -> Groups:
+        """The copies. `again`: nobody needs those of the last time any more."""
+        values = [value for group in groups.values() for value in group.values()]
+        if not again or not self._fits(groups, values):
+            self._copies = {
+                stem: {name: _empty(value) for name, value in group.items()} for stem, group in groups.items()
+            }
+        self._sources = values
+        torch._foreach_copy_([copy for group in self._copies.values() for copy in group.values()], values)
+        return self._copies
+
+    def _fits(self, groups: Groups, values: list[Tensor]) -> bool:
+        if _names(groups) != _names(self._copies):
+            return False
+        pairs = zip(values, self._sources, strict=True)
+        return all(
+            value is source or _form(value) == _form(source) for value, source in pairs
+        )  # most are the very same
+
+
+def _names(groups: Groups) -> list[tuple[str, list[str]]]:
+    return [(stem, [*group]) for stem, group in groups.items()]
+
+
+def _empty(value: Tensor) -> Tensor:
+    return torch.empty_like(value, device="cpu", memory_format=torch.contiguous_format)

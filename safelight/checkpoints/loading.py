@@ -1,0 +1,100 @@
+"""A checkpoint on its way to all processes: read by the first and sent to the others, or by each what it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from safelight.checkpoints.folder import candidates
+from safelight.checkpoints.manifest import NAME
+from safelight.checkpoints.reader import load_newest, patiently
+from safelight.checkpoints.row_reader import load_rows
+from safelight.checkpoints.snapshot import Loaded
+from safelight.errors import CheckpointError, UsageError
+from safelight.files import DISK, Disk, Unreadable
+from safelight.processes.group import ProcessGroup
+from safelight.processes.slices import Shard
+
+SHARED_DISK = (
+    "Where weights are divided (train.weights), every process writes and reads its own part of a checkpoint: the run "
+    "folder must lie on a disk that all of them share."
+)
+
+
+def load_once(group: ProcessGroup, read: Callable[[], Loaded | None]) -> Loaded | None:
+    """Read by the first process, and the same bytes on every one."""
+    if group.size == 1:
+        return read()
+    loaded: list[Loaded | None] = []
+
+    def describe() -> dict[str, Any] | None:
+        loaded.append(found := read())
+        return None if found is None else _describe(found)
+
+    head = group.broadcast(describe)
+    if head is None:
+        return None
+    mine = loaded[0] if loaded else None
+    tensors = {
+        stem: {name: _spread(group, mine, stem, name, kind, shape) for name, kind, shape in rows}
+        for stem, rows in head["tensors"].items()
+    }
+    return Loaded(head["step"], Path(head["path"]), tensors, head["state"], head["manifest"])
+
+
+def _describe(loaded: Loaded) -> dict[str, Any]:
+    rows = {
+        stem: [[name, str(value.dtype).removeprefix("torch."), list(value.shape)] for name, value in group.items()]
+        for stem, group in loaded.tensors.items()
+    }
+    whole = {"step": loaded.step, "path": str(loaded.path), "state": loaded.state, "manifest": loaded.manifest}
+    return whole | {"tensors": rows}
+
+
+def _spread(group: ProcessGroup, mine: Loaded | None, stem: str, name: str, kind: str, shape: list[int]) -> Tensor:
+    dtype = getattr(torch, kind)
+    value = torch.empty(shape, dtype=dtype) if mine is None else mine.tensors[stem][name].contiguous()
+    return group.broadcast_tensor(value)
+
+
+def load_rows_newest(group: ProcessGroup, folder: Path, shard: Shard, say: Callable[[str], None]) -> Loaded | None:
+    """As `load_newest`, where every process holds some rows and reads no more than those. A checkpoint in which one of
+    them finds damage is refused by all; the first one sets it aside."""
+    paths = [Path(path) for path in group.broadcast(lambda: [str(path) for path in candidates(folder)])]
+
+    def read(path: Path) -> Loaded:
+        seen = group.all_gather_object((path / NAME).is_file())
+        if seen[0] and not all(seen):
+            raise Unreadable(f"Process {seen.index(False)} does not see {path}. {SHARED_DISK}")
+        found: list[Loaded] = []
+        told: tuple[str | None, bool] = (None, False)
+        try:
+            found.append(patiently(lambda: load_rows(path, shard)))
+        except CheckpointError as error:
+            told = str(error), isinstance(error, Unreadable)
+        for words, mendable in sorted(group.all_gather_object(told), key=lambda each: not each[1]):
+            if words is not None:
+                raise Unreadable(words) if mendable else CheckpointError(words)
+        return found[0]
+
+    disk = DISK if group.is_main else Onlooker()
+    return load_newest(folder, say, read=read, paths=paths, disk=disk)
+
+
+class Onlooker(Disk):
+    """Of a process that leaves what it finds where it is."""
+
+    def rename(self, source: Path, target: Path) -> None: ...
+
+    def sync_directory(self, path: Path) -> None: ...
+
+
+def refuse_scattered(group: ProcessGroup, folder: Path) -> None:
+    """Before the first step: what is saved together must be seen by all."""
+    seen = group.all_gather_object(folder.is_dir())
+    if not all(seen):
+        raise UsageError(f"Process {seen.index(False)} does not see the run folder {folder}. {SHARED_DISK}")

@@ -1,0 +1,91 @@
+"""When to look closer: the run compared with its own past, in a few numbers. An alarm acts on nothing."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import deque
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+# A spike costs a replay of the step and no more: a hard batch comes out the same and is left alone.
+HISTORY, ENOUGH = 64, 16  # steps that are remembered, and those before which nothing is called odd
+FARTHEST = 8.0  # robust standard deviations of the logarithm
+NARROWEST = 0.1  # standard deviation that is assumed at least: 10 %
+
+# Divergence is confirmed by the fixed probe, so this only has to be rare.
+SMOOTHING = 0.9  # memory of the loss, per step
+UNLEARNT = 0.95  # share of the loss of a model that answers zero
+RISEN = 1.5  # times the lowest loss the run has had
+SUSTAINED, ASKED_EVERY = 16, 4  # steps; a sick run swings, so the probe is asked more than once
+
+# fp16 looks for its scale with some ten overflows at the start, then one in 2,000 steps.
+STORM_STEPS, STORM = 32, 16
+
+
+def is_good(loss: float, lowest: float, margin: float = 1.1) -> bool:
+    """Whether weights with this loss of the fixed probe are ones to go back to."""
+    return math.isfinite(loss) and loss <= lowest * margin
+
+
+class Usual:
+    """What loss and gradient norm usually are. Forgotten by a resume: it decides on replays only, which change
+    nothing."""
+
+    def __init__(self) -> None:
+        self._seen: tuple[deque[float], ...] = (deque(maxlen=HISTORY), deque(maxlen=HISTORY))
+
+    def is_odd(self, loss: float, norm: float) -> bool:
+        return any(_is_far(number, seen) for number, seen in zip((loss, norm), self._seen, strict=True))
+
+    def remember(self, loss: float, norm: float) -> None:
+        for number, seen in zip((loss, norm), self._seen, strict=True):
+            if math.isfinite(number):
+                seen.append(math.log(max(number, 1e-30)))
+
+
+def _is_far(number: float, seen: deque[float]) -> bool:
+    if len(seen) < ENOUGH:
+        return False
+    # Cheap first: the median of 64 numbers takes longer than the arithmetic of a small step's bookkeeping.
+    value, low, high = math.log(max(number, 1e-30)), min(seen), max(seen)
+    if low - NARROWEST * FARTHEST <= value <= high + NARROWEST * FARTHEST:
+        return False
+    middle = statistics.median(seen)
+    spread = 1.4826 * statistics.median(abs(each - middle) for each in seen)
+    return abs(value - middle) > FARTHEST * max(spread, NARROWEST)
+
+
+@dataclass(slots=True)
+class DivergenceWatch:
+    """What divergence and overflows are judged by. A checkpoint holds it: an act must come at the same step again."""
+
+    smoothed: float | None = None
+    lowest: float = math.inf
+    risen: int = 0  # steps in a row
+    overflows: list[int] = field(default_factory=list)  # steps
+
+    def see(self, loss: float, zero: float) -> bool:
+        """The loss of a step, and what a model that answers zero would have. True where all that was learnt seems
+        lost for good."""
+        if not math.isfinite(loss):
+            return False  # refused, and counted elsewhere
+        before = loss if self.smoothed is None else self.smoothed
+        self.smoothed = before + (1 - SMOOTHING) * (loss - before)
+        self.lowest = min(self.lowest, self.smoothed)
+        high = self.smoothed > UNLEARNT * zero and self.smoothed > RISEN * self.lowest
+        self.risen = self.risen + 1 if high else 0
+        return self.risen >= SUSTAINED and (self.risen - SUSTAINED) % ASKED_EVERY == 0
+
+    def see_overflow(self, step: int) -> bool:
+        """True where half of the last steps overflowed: no scale is small enough."""
+        self.overflows = [each for each in (*self.overflows, step) if each > step - STORM_STEPS]
+        return len(self.overflows) >= STORM
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def is_lost(loss: float, lowest: float, zero: float) -> bool:
+    """The last word on divergence: the same images, timesteps and noise as ever, so that no draw can be blamed."""
+    return not math.isfinite(loss) or (loss > UNLEARNT * zero and loss > RISEN * lowest)

@@ -1,0 +1,103 @@
+"""All monitors of one network, in the order a step meets them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from safelight.monitors.gradients import GradientMonitor
+from safelight.monitors.loss import LossMonitor
+from safelight.monitors.modules import Total, find_parts, trained
+from safelight.monitors.pool import Piece
+from safelight.monitors.updates import UpdateMonitor
+from safelight.vocabulary import LOSS, LOSS_SCALE, REFUSED
+
+DEEP_EVERY = 64  # steps between looks that read every weight: one in each cell of the record
+
+
+@dataclass(frozen=True, slots=True)
+class PartialGradient:
+    """The gradient of a part of the batch, where it was accumulated in pieces."""
+
+    norm: Tensor
+    """Of the mean over the part, as if it were a batch of its own."""
+    batch: int
+    whole: int
+
+
+class Monitors:
+    """Measures; never touches. Everything stays on the device until the pool is flushed."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        log_snr: np.ndarray | None,
+        named: Sequence[tuple[str, nn.Parameter]] | None = None,
+        total: Total | None = None,
+    ) -> None:
+        """`log_snr` [timesteps]; None where the schedule is not known: the loss is then told as a whole only. `named`:
+        what stands for the trained parameters of the model; with `total`, rows of them."""
+        named = trained(model) if named is None else named
+        self.parts = find_parts(named)
+        self._loss = None if log_snr is None else LossMonitor(log_snr)
+        self._gradients = GradientMonitor(self.parts, total)
+        self._updates = UpdateMonitor(self.parts, [parameter for _, parameter in named], total)
+        self._zeros: list[Piece] = []
+
+    def is_deep(self, step: int) -> bool:
+        return step % DEEP_EVERY == 0
+
+    def before_update(self, step: int, gradients: Sequence[Tensor]) -> None:
+        """`gradients` after unscaling, one for each trained parameter."""
+        if self.is_deep(step):
+            self._updates.before()
+            self._zeros = [self._gradients.look_deeper(gradients)]
+
+    def after_update(
+        self,
+        step: int,
+        *,
+        loss: Tensor,
+        t: Tensor | None,
+        norms: Tensor,
+        norm: Tensor,
+        limit: Tensor,
+        scale: Tensor,
+        refused: Tensor,
+        small: PartialGradient | None,
+        average: Sequence[Tensor] | None,
+    ) -> list[Piece]:
+        """The readings of the step, as vectors on the device."""
+        scalars = torch.stack([each.reshape(()).float() for each in (norm, limit, scale, refused)])
+        pieces = [Piece((norms, scalars), self._tell_gradients)]
+        if small is not None:
+            noise = functools.partial(self._gradients.look_at_noise, small_batch=small.batch, big_batch=small.whole)
+            pieces.append(Piece((torch.stack([small.norm, norm]).float(),), lambda pair: noise(*pair.tolist())))
+        if self._loss is not None and t is not None:
+            pieces.append(Piece((loss, t), functools.partial(self._loss.look, step)))
+        else:
+            pieces.append(Piece((loss,), lambda losses: {LOSS.name: float(losses.mean())}))
+        if self.is_deep(step):
+            pieces += [*self._zeros, self._updates.after(average)]
+            self._zeros = []
+        return pieces
+
+    def _tell_gradients(self, norms: np.ndarray, scalars: np.ndarray) -> dict[str, float]:
+        norm, limit, scale, refused = scalars.tolist()
+        return self._gradients.look(norms, norm, limit) | {LOSS_SCALE.name: scale, REFUSED.name: refused}
+
+    def state(self) -> dict[str, Tensor]:
+        """What is remembered over the steps that were brought to the host: a few small vectors, kept in checkpoints."""
+        return self._gradients.state() | ({} if self._loss is None else self._loss.state())
+
+    @torch.no_grad()
+    def restore(self, tensors: dict[str, Tensor]) -> None:
+        if tensors:
+            self._gradients.restore(tensors)
+            if self._loss is not None:
+                self._loss.restore(tensors)

@@ -1,0 +1,1 @@
+"""What is seen of a run: measured after every step, recorded, diagnosed while it trains."""

@@ -1,0 +1,56 @@
+"""Asks the rules while a run trains, as often as that costs next to nothing, and tells what is new."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from safelight.diagnosis import diagnose
+from safelight.diagnosis.finding import Finding
+from safelight.observing.recorder import Recorder
+from safelight.run import RunFolder
+
+SHARE = 0.003  # of the time
+FIRST = 5.0  # seconds
+
+
+class LiveDiagnosis:
+    """Reads the record like anybody else; a fault of it is told once and ends the visits."""
+
+    def __init__(self, folder: RunFolder, record: Recorder, say: Callable[[str], None]) -> None:
+        self._folder, self._record, self._say = folder, record, say
+        self._told: dict[str, bool] = {}
+        self._next = time.monotonic() + FIRST
+
+    def visit(self, step: int, *, at_last: bool = False) -> None:
+        now = time.monotonic()
+        if now < self._next and not at_last:
+            return
+        try:
+            self._record.flush(wait=at_last)
+            for finding in diagnose(self._folder.path):
+                self._tell(step, finding)
+        except Exception as error:
+            self._say(f"The diagnosis failed ({type(error).__name__}: {error}); the training goes on without it.")
+            self._next = float("inf")
+            return
+        taken = time.monotonic() - now
+        self._next = time.monotonic() + max(FIRST, taken / SHARE)
+
+    def _tell(self, step: int, finding: Finding) -> None:
+        over = finding.over is not None
+        if (
+            finding.severity == "info"
+            or self._told.get(finding.code) == over
+            or (over and finding.code not in self._told)
+        ):
+            return
+        self._told[finding.code] = over
+        self._record.finding(step, finding)
+        if over:
+            self._say(f"{finding.code} {finding.cause} is over since step {finding.over:,}.")
+        else:
+            self._say(
+                f"{finding.severity.capitalize()} {finding.code} {finding.cause}: {finding.summary} {finding.fix.text}"
+            )
+            self._folder.report(last_finding=finding.cause)

@@ -1,0 +1,105 @@
+"""Every so often all processes say what they have: the same weights, samples and noise of their own, and their pace."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from safelight.config import Config
+from safelight.data.batches import Batches
+from safelight.observing.speed import Speedometer
+from safelight.observing.step_view import StepView
+from safelight.processes.group import ProcessGroup
+from safelight.processes.local_weights import LocalWeights
+from safelight.vocabulary import DRIFT, OVERLAP, PROCESS_SECONDS, SAME_NOISE, SLOWEST, WAITING
+
+EVERY = 64  # steps: reads all weights once, and sends a few numbers
+MOST_NAMED = 64  # processes that have a signal each
+NANOSECONDS = 1e9
+
+
+class ProcessCheck:
+    """Called by all processes after the same steps; one gather each."""
+
+    def __init__(
+        self,
+        config: Config,
+        group: ProcessGroup,
+        model: nn.Module,
+        weights: LocalWeights,
+        batches: Batches,
+        speed: Speedometer,
+    ) -> None:
+        self._config, self._group, self._model, self._batches, self._speed = config, group, model, batches, speed
+        self._is_sharded = weights.shard is not None  # then no two have the same weights to compare
+        self._before = (0, 0.0, 0.0)  # step, seconds of all steps, seconds of waiting
+
+    def look(self, view: StepView) -> dict[str, float]:
+        """Readings of the first process and all others; none where there is one only, or it is not time yet."""
+        if self._group.size == 1 or view.step % EVERY:
+            return {}
+        steps, seconds, waited = (
+            now - before
+            for now, before in zip(
+                (view.step, self._speed.seconds, self._group.seconds_waited), self._before, strict=True
+            )
+        )
+        self._before = (view.step, self._speed.seconds, self._group.seconds_waited)
+        ids = [int(i) for micro in view.inputs for i in micro.ids]
+        own = [int((seconds - waited) / max(1, steps) * NANOSECONDS), int(waited / max(1, steps) * NANOSECONDS)]
+        weights = 0 if self._is_sharded else checksum(self._model)
+        head = [weights, checksum_of(view.inputs[0].noise[:1]), *own]
+        rows = self._group.all_gather(torch.tensor([*head, *ids], device=view.loss.device)).cpu().numpy()
+        return self._tell(view.step, rows)
+
+    def _tell(self, step: int, rows: np.ndarray) -> dict[str, float]:
+        weights, noise, own, waited = rows[:, :4].T
+        told = {} if self._is_sharded else {DRIFT.name: float((weights != weights[0]).sum())}
+        told[SAME_NOISE.name] = float(len(noise) - len(np.unique(noise)))
+        if self._each_once(step):
+            told[OVERLAP.name] = shared_by_processes(rows[:, 4:])
+        if step:  # the first step also pays for what is loaded and tuned once
+            told[SLOWEST.name] = float(own.max() / max(1.0, float(np.median(own))))
+            told[WAITING.name] = float(waited.mean() / max(1.0, float((own + waited).mean())))
+            for rank, each in enumerate(own[:MOST_NAMED].tolist()):
+                told[f"{PROCESS_SECONDS.name}/{rank:02d}"] = each / NANOSECONDS
+        return told
+
+    def _each_once(self, step: int) -> bool:
+        """Whether no image may come twice in this step: it lies within one pass over all of them."""
+        size, batches = self._config.train.batch_size, self._batches
+        within = step * size // batches.count == ((step + 1) * size - 1) // batches.count
+        return within and not batches.quarantined and not self._config.data.balance
+
+
+def shared_by_processes(ids: np.ndarray) -> float:
+    """The share of rows whose image another process has too; `ids` [processes, rows]."""
+    kinds, counts = np.unique(np.concatenate([np.unique(row) for row in ids]), return_counts=True)
+    return float(np.isin(ids, kinds[counts > 1]).mean())
+
+
+def checksum(model: nn.Module) -> int:
+    """Of all weights: any other bit in one of them, or two that changed places, gives another number."""
+    return checksum_of(*(parameter.detach() for parameter in model.parameters()))
+
+
+@torch.no_grad()
+def checksum_of(*tensors: Tensor) -> int:
+    sums = torch.stack([_sum_of_bits(tensor) for tensor in tensors]).cpu().tolist()
+    return combine(sums)
+
+
+def _sum_of_bits(tensor: Tensor) -> Tensor:
+    bits = tensor.detach().float().contiguous().view(torch.int32).flatten().long()
+    places = torch.arange(1, len(bits) + 1, device=bits.device) & 0xFFFF
+    return (bits * places).sum()
+
+
+def combine(sums: Sequence[int]) -> int:
+    found = 0
+    for number in sums:
+        found = (found * 1_000_003 + number) % (1 << 62)
+    return found

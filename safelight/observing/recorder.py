@@ -1,0 +1,85 @@
+"""Where a run tells what happened: the record, and the loggers that are given the same."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from safelight.diagnosis.finding import Finding
+from safelight.record.backlog import gather
+from safelight.record.sinks import Batch, Event, Histogram, Picture, Pump, Readings
+from safelight.record.store import Record
+
+BATCH_STEPS, BATCH_SECONDS = 64, 1.0
+END_SECONDS, INTERRUPTED_SECONDS = 20.0, 5.0  # that loggers have to finish: W&B has its last uploads to make
+
+
+class Recorder:
+    """The record is the truth; loggers get copies, a second's worth at a time, and cost the training nothing."""
+
+    def __init__(self, record: Record, pump: Pump | None) -> None:
+        self._record, self._pump = record, pump
+        self._readings: list[tuple[int, dict[str, float]]] = []
+        self._sent = time.monotonic()
+
+    def replace(self, record: Record, pump: Pump | None) -> None:
+        """Goes on with others, opened from an earlier step; the old ones were closed."""
+        self._record, self._pump, self._readings = record, pump, []
+
+    def add(self, step: int, numbers: Mapping[str, float]) -> None:
+        self._record.add(step, numbers)
+        if self._pump is not None:
+            self._readings.append((step, dict(numbers)))
+            if len(self._readings) >= BATCH_STEPS or time.monotonic() - self._sent > BATCH_SECONDS:
+                self._send()
+
+    def event(self, step: int, kind: str, /, **facts: Any) -> None:
+        self._record.event(step, kind, **facts)
+        if self._pump is not None:
+            self._pump.put(Batch(events=(Event(step, kind, facts),)))
+
+    def picture(self, step: int, kind: str, path: Path) -> None:
+        """A picture that is finished and lies in the run folder."""
+        with Image.open(path) as image:
+            self._record.picture(step, kind, path.absolute(), image.size)
+        if self._pump is not None and path.suffix == ".png":  # an animation is none that TensorBoard could show
+            self._pump.put(Batch(pictures=(Picture(step, kind, path),)))
+
+    @property
+    def has_loggers(self) -> bool:
+        return self._pump is not None
+
+    def histograms(self, step: int, found: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> None:
+        """(counts, edges) by name: for loggers only, the record holds none."""
+        if self._pump is not None:
+            self._pump.put(Batch(histograms=tuple(Histogram(step, name, *each) for name, each in found.items())))
+
+    def finding(self, step: int, found: Finding) -> None:
+        self._record.finding(step, found.code, **found.to_json())
+        if self._pump is not None:
+            facts = {"cause": found.cause, "severity": found.severity, "summary": found.summary}
+            self._pump.put(Batch(events=(Event(step, "finding", facts),)))
+
+    def flush(self, *, wait: bool = False) -> None:
+        self._record.flush(wait=wait)
+        self._send()
+
+    def settle(self) -> None:
+        """From any thread: returns when all that was recorded so far is on disk."""
+        self._record.flush(wait=True)
+
+    def close(self, *, interrupted: bool = False) -> None:
+        self._send()
+        self._record.close()
+        if self._pump is not None:
+            self._pump.close(INTERRUPTED_SECONDS if interrupted else END_SECONDS)
+
+    def _send(self) -> None:
+        rows, self._readings, self._sent = self._readings, [], time.monotonic()
+        if self._pump is not None and rows:
+            self._pump.put(Batch(readings=tuple(Readings(*window) for window in gather(rows))))

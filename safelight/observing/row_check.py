@@ -1,0 +1,55 @@
+"""Whose images and labels a step really had, against what the set says of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from safelight.config import Config
+from safelight.data.images import Images, hold_out
+from safelight.monitors.pool import Piece
+from safelight.observing.step_view import StepView
+from safelight.probes.inspection import checked
+
+CLOSE, EVERY = 16, 8  # the first steps are all compared, then one of so many: a batch of whole numbers, without waiting
+
+
+class RowCheck:
+    """Compares and tells. A label may be its image's or the one for none; an image may not be one that is held out."""
+
+    def __init__(self, config: Config, images: Images, send: Callable[[Tensor], Tensor]) -> None:
+        """`send` brings a tensor to the device."""
+        self._send = send
+        conditional, labels = config.model.conditional, images.labels
+        self._labels = labels.astype(np.int64) if conditional and labels is not None else None
+        self._none = config.data.classes
+        _, held = hold_out(images, config.data.held_out)
+        self._held = np.isin(np.arange(len(images)), held) if len(held) else None
+
+    def look(self, view: StepView) -> list[Piece]:
+        if view.step >= CLOSE and view.step % EVERY:
+            return []
+        pieces: list[Piece] = []
+        if self._held is not None:
+            share = float(np.mean([self._held[micro.ids].mean() for micro in view.inputs]))
+            pieces.append(Piece((), partial(checked, {"rows/held_out": share})))
+        if self._labels is not None:
+            pieces.append(Piece((self._moved(view, self._labels),), _tell_moved))
+        return pieces
+
+    def _moved(self, view: StepView, known: np.ndarray) -> Tensor:
+        """The share of labels that are another image's, on the device."""
+        shares = []
+        for micro in view.inputs:
+            assert micro.labels is not None, "conditional runs have labels"
+            own = self._send(torch.from_numpy(known[micro.ids]))
+            shares.append(((micro.labels != own) & (micro.labels != self._none)).float().mean())
+        return torch.stack(shares).mean().reshape(1)
+
+
+def _tell_moved(share: np.ndarray) -> dict[str, float]:
+    return checked({"rows/labels_moved": float(share[0])})

@@ -1,0 +1,91 @@
+"""The pictures of a run: those its record names that are really there, each by an id that changes with its content."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safelight.pages.data.numbers import count, text
+from safelight.pages.data.run_files import inside, resolve_inside
+from safelight.record.history import History
+from safelight.record.notes import Picture
+from safelight.run import RunFolder
+
+TYPES = {".png": "image/png", ".gif": "image/gif", ".webp": "image/webp", ".jpg": "image/jpeg", ".jpeg": "image/jpeg"}
+MOST, LARGEST = 20_000, 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """A picture that lies in the run folder."""
+
+    row: Picture
+    path: Path
+    id: str
+    """A picture that is drawn again after a resume is another one: so a browser may keep each for ever."""
+
+    def shown(self, run_id: str) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "kind": self.row.kind[:100],
+            "step": self.row.step,
+            "width": count(self.row.width),
+            "height": count(self.row.height),
+            "url": f"/api/runs/{run_id}/pictures/{self.id}",
+        }
+
+
+def pictures(history: History, run: RunFolder, run_id: str = "") -> list[dict[str, Any]]:
+    """In the order of their steps."""
+    return [each.shown(run_id) for each in locate(run, history.pictures(most=MOST))]
+
+
+def find_pictures(history: History, run: RunFolder) -> dict[str, Located]:
+    """By their ids: all that the record names and that are ours to show."""
+    return {each.id: each for each in locate(run, history.pictures(most=MOST))}
+
+
+def look_again(run: RunFolder, known: Located) -> Path | None:
+    """The file of a picture that was found before; None where it is another one by now."""
+    return next((each.path for each in locate(run, [known.row]) if each.id == known.id), None)
+
+
+def locate(run: RunFolder, rows: Iterable[Picture]) -> Iterator[Located]:
+    """Those of the rows that name a plain image file inside the run, however their paths are written.
+
+    There may be thousands: each folder is followed once, and of each file only what it is itself is looked at.
+    """
+    folders: dict[Path, Path | None] = {}
+    for row in rows:
+        named = Path(row.path)
+        if named.is_absolute() or ".." in named.parts or named.suffix.lower() not in TYPES or count(row.step) is None:
+            continue
+        if named.parent not in folders:
+            folders[named.parent] = resolve_inside(run.path, named.parent)
+        found = _look(run, folders[named.parent], named)
+        if found is not None and text(row.kind) is not None:
+            yield Located(row, found[0], _id(row, found[1]))
+
+
+def _look(run: RunFolder, folder: Path | None, named: Path) -> tuple[Path, os.stat_result] | None:
+    if folder is None:
+        return None
+    try:
+        path: Path | None = folder / named.name
+        status = os.lstat(folder / named.name)
+        if stat.S_ISLNK(status.st_mode):
+            path = inside(run.path, named)
+            status = os.stat(path) if path is not None else status
+    except (OSError, ValueError):
+        return None
+    return (path, status) if path is not None and stat.S_ISREG(status.st_mode) else None
+
+
+def _id(row: Picture, status: os.stat_result) -> str:
+    content = f"{row.kind}\0{row.step}\0{row.path}\0{status.st_mtime_ns}\0{status.st_size}"
+    return hashlib.sha256(content.encode("utf-8", "surrogateescape")).hexdigest()[:16]

@@ -1,0 +1,198 @@
+"""Everything about one run that is not a curve: state, verdict, settings, signals, findings, events, pictures."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from safelight.config.resolve import flatten, resolve, to_dict
+from safelight.errors import RecordError, SafelightError
+from safelight.pages.data.cards import Answers, acts, ask_rules, findings, is_asked
+from safelight.pages.data.gallery import pictures
+from safelight.pages.data.numbers import count, number, trimmed
+from safelight.pages.data.run_files import inside, read_json
+from safelight.pages.data.run_state import Standing, number_of_seconds, read_standing
+from safelight.pages.data.runs import Found, describe
+from safelight.pages.data.trend import best_step, distance_of
+from safelight.pages.data.verdict import verdict
+from safelight.record.history import History, open_history
+from safelight.run import RunFolder
+from safelight.vocabulary import SPEED, TIME_LEFT, signal_of
+
+SECONDS = 20.0  # after which a record that cannot be read is given up
+MOST_SIGNALS, MOST_EVENTS, MOST_REJECTED = 4000, 1000, 500
+QUIET = {"data", "parameters", "config", "log"}  # events that are shown elsewhere, or long
+SMALL = 20  # facts of an event, and items of a list in them
+
+
+def open_run_history(run: RunFolder, seconds: float = SECONDS) -> History:
+    """Its record; one that lies outside the run folder is not opened."""
+    if run.record.is_file() and inside(run.path, run.record.name) is None:
+        raise RecordError(f"The record {run.record} leads out of its run folder.")
+    return open_history(run.record, seconds=seconds)
+
+
+def overview(run: RunFolder, found: Found | None = None, *, ask: bool = True, asked: Answers = None) -> dict[str, Any]:
+    """The whole page of a run but its curves; a run without a record has less of it. `ask`: the rules, where the run
+    ended; or `asked`: what they said."""
+    found = found or describe(run.path)
+    standing = read_standing(run)
+    if ask and asked is None and is_asked(standing):
+        asked = ask_rules(run)
+    config, size = read_settings(run)
+    shown = summary(found, standing) | {
+        "versions": trimmed(standing.facts.get("versions")),
+        "data": _data(run),
+        "config": config,
+        "batch_size": size,
+        "images_seen": None if standing.step is None or size is None else standing.step * size,
+        "journal": acts(standing),
+        "evaluation": trimmed(standing.facts.get("evaluation")),
+    }
+    shown |= {"signals": [], "findings": [], "events": [], "pictures": [], "cursor": -1, "best_step": None}
+    try:
+        with open_run_history(run) as history:
+            return shown | _recorded(run, found, standing, history, asked)
+    except RecordError as error:
+        problem = None if standing.state == "empty" or not run.record.exists() else _inside_words(str(error), run)
+        return shown | status(standing, None, []) | {"problem": problem, "version": version(run, standing, None)}
+
+
+def _inside_words(words: str, run: RunFolder) -> str:
+    """An error without where the run lies on this machine."""
+    return words.replace(f"{run.path}/", "")
+
+
+def summary(found: Found, standing: Standing) -> dict[str, Any]:
+    return {
+        "id": found.id,
+        "name": found.name,
+        "created": standing.created,
+        "seconds": _seconds(found.path, standing),
+        "problem": None,
+    }
+
+
+def _recorded(run: RunFolder, found: Found, standing: Standing, history: History, asked: Answers) -> dict[str, Any]:
+    cards = findings(run, history, standing, asked=asked, name=_told_path(run.path))
+    signals = describe_signals(history)
+    evaluation = standing.facts.get("evaluation")
+    return status(standing, history, cards) | {
+        "signals": signals,
+        "findings": cards,
+        "events": events(history),
+        "pictures": pictures(history, run, found.id),
+        "best_step": best_step(history, evaluation),
+        "distance": distance_of(history),
+        "cursor": max((each["last"] for each in signals), default=-1),
+        "version": version(run, standing, history, asked),
+    }
+
+
+def status(
+    standing: Standing, history: History | None, cards: list[dict[str, Any]], judged: dict[str, str] | None = None
+) -> dict[str, Any]:
+    """What changes all the time: small enough to be sent with every few new numbers. `judged`: a verdict that still
+    holds."""
+    live = standing.state in ("live", "watched")
+    left, speed = (history.last(name) if history is not None else None for name in (TIME_LEFT.name, SPEED.name))
+    return {
+        "status": standing.status,
+        "state": standing.state,
+        "step": standing.step,
+        "steps": standing.steps,
+        "heartbeat": standing.heartbeat,
+        "age": standing.age,
+        "left": number(left[1]) if left is not None and live else None,
+        "speed": number(speed[1]) if speed is not None else None,
+        "verdict": judged or verdict(standing, history, cards),
+    }
+
+
+def read_settings(run: RunFolder) -> tuple[dict[str, Any] | None, int | None]:
+    """(all settings by their dotted keys, batch size); a watched loop has none."""
+    path = inside(run.path, run.config.name)
+    if path is None:
+        return None, None
+    try:
+        config = resolve(file=path)
+    except (SafelightError, OSError, ValueError, TypeError, RecursionError):
+        return None, None
+    return {key: trimmed(value) for key, value in flatten(to_dict(config)).items()}, config.train.batch_size
+
+
+def describe_signals(history: History) -> list[dict[str, Any]]:
+    found = []
+    for name in history.signals()[:MOST_SIGNALS]:
+        ends, known = history.ends(name), signal_of(name)
+        if ends is not None:
+            unit, meaning, family = ("", "", False) if known is None else (known.unit, known.meaning, known.family)
+            found.append(
+                {"name": name[:200], "unit": unit, "meaning": meaning, "family": family, "first": ends[0],
+                 "last": ends[1]}
+            )  # fmt: skip
+    return found
+
+
+def events(history: History) -> list[dict[str, Any]]:
+    """The newest, with facts that are small."""
+    return [
+        {
+            "step": count(note.step),
+            "time": number_of_seconds(note.time),
+            "kind": str(note.name)[:100],
+            "facts": small(note.facts),
+        }
+        for note in history.events(most=MOST_EVENTS)
+        if note.name not in QUIET
+    ]
+
+
+def small(facts: Any) -> dict[str, Any]:
+    if not isinstance(facts, Mapping):
+        return {}
+    return trimmed(dict(list(facts.items())[:SMALL]), depth=4, items=SMALL)
+
+
+def version(run: RunFolder, standing: Standing, history: History | None, asked: Answers = None) -> str:
+    """Changes when anything but readings changed. What stands before the point changes only where steps were cut."""
+    told = {key: standing.facts.get(key) for key in ("status", "evaluation", "journal", "last_finding", "data")}
+    notes = history.newest_notes() if history is not None else None
+    content = json.dumps([told, standing.state, notes, asked], sort_keys=True, default=str)
+    return f"{standing.sitting}.{hashlib.sha256(content.encode()).hexdigest()[:12]}"
+
+
+def _data(run: RunFolder) -> dict[str, Any] | None:
+    facts = read_json(run.path, run.data.name)
+    if not facts:
+        return None
+    rejected = facts.get("rejected")
+    listed = rejected[:MOST_REJECTED] if isinstance(rejected, list) else []
+    total = len(rejected) if isinstance(rejected, list) else 0
+    return trimmed({key: each for key, each in facts.items() if key != "rejected"}) | {
+        "rejected": trimmed(listed),
+        "rejected_count": total,
+    }
+
+
+def _seconds(path: Path, standing: Standing) -> float | None:
+    """Trained so far, as the newest checkpoint has it; else since it was created."""
+    folders = sorted(RunFolder(path).checkpoints.glob("step_*"), reverse=True)[:3]
+    for folder in folders:
+        found = number(read_json(path, folder.relative_to(path) / "state.json").get("seconds"))
+        if found is not None:
+            return found
+    if standing.created is None or standing.heartbeat is None:
+        return None
+    return max(0.0, standing.heartbeat - standing.created)
+
+
+def _told_path(path: Path) -> str:
+    """As a person would type it."""
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except (ValueError, OSError):
+        return str(path)

@@ -1,0 +1,89 @@
+"""How a run is, from its status file: training, silent, ended, and since when."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from safelight.pages.data.numbers import count, number, text
+from safelight.pages.data.run_files import read_json
+from safelight.run import RunFolder
+
+State = Literal[
+    "live", "stale", "crashed", "finished", "interrupted", "refused", "stopped", "watched", "empty"
+]  # fmt: skip
+STALE_SECONDS = 20.0  # a heartbeat comes every two; a picture or an evaluation may hold it up a while
+NAMES: dict[str, State] = {
+    "finished": "finished",
+    "ended": "finished",
+    "interrupted": "interrupted",
+    "stopped": "stopped",
+    "refused": "refused",
+    "crashed": "crashed",
+    "out of memory": "crashed",
+    "unsaved": "crashed",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What run.json says, with everything checked: a stranger may have written it."""
+
+    state: State
+    status: str | None
+    step: int | None
+    steps: int | None
+    created: float | None
+    heartbeat: float | None
+    age: float | None
+    """Seconds since the heartbeat."""
+    error: str | None
+    last_finding: str | None
+    kind: str | None
+    sitting: str
+    """Changes with every resume, and with every return to an earlier checkpoint."""
+    facts: Mapping[str, Any]
+
+    @property
+    def is_over(self) -> bool:
+        return self.state not in ("live", "stale", "watched", "empty")
+
+
+def read_standing(run: RunFolder, now: float | None = None) -> Standing:
+    facts = read_json(run.path, run.status_file.name)
+    heartbeat, status = number_of_seconds(facts.get("heartbeat")), text(facts.get("status"), 40)
+    age = None if heartbeat is None else max(0.0, (time.time() if now is None else now) - heartbeat)
+    kind = text(facts.get("kind"), 40)
+    journal = facts.get("journal")
+    return Standing(
+        state=_state(status, age, kind),
+        status=status,
+        step=count(facts.get("step")),
+        steps=count(facts.get("steps")),
+        created=number_of_seconds(facts.get("created")),
+        heartbeat=heartbeat,
+        age=None if age is None else round(age, 1),
+        error=text(facts.get("error"), 1000),
+        last_finding=text(facts.get("last_finding"), 200),
+        kind=kind,
+        sitting=f"{count(facts.get('pid'))}-{len(journal) if isinstance(journal, list) else 0}",
+        facts=facts,
+    )
+
+
+def number_of_seconds(value: Any) -> float | None:
+    """Since 1970; `number` would round it to hours."""
+    known = number(value) is not None and abs(value) < 1e11
+    return round(float(value), 3) if known else None
+
+
+def _state(status: str | None, age: float | None, kind: str | None) -> State:
+    if status is None:
+        return "empty"
+    if status != "training":
+        return NAMES.get(status, "stopped")
+    if age is None or age > STALE_SECONDS:
+        return "stale"
+    return "watched" if kind == "watched" else "live"

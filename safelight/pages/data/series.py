@@ -1,0 +1,150 @@
+"""Curves: a signal over a range of steps in about a span per pixel, its trend, and what is new since a step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from safelight.pages.data.numbers import plain, whole
+from safelight.record.history import History
+from safelight.record.smoothing import exponential_mean
+from safelight.record.zoom import Zoom, from_rows
+
+MOST_PIXELS, MOST_NEW = 4000, 4096
+MEMORY = 24  # half-lives after which a reading weighs less than a ten-millionth
+FINENESS = 16  # spans of a trend in one half-life: its error is far below the noise of the curve
+LOOK_BACK = 256  # steps in which a signal that is not measured at every step may still be late
+
+
+def series(
+    history: History,
+    names: Sequence[str],
+    first: int | None = None,
+    last: int | None = None,
+    pixels: int = 800,
+    smooth: float = 0.0,
+) -> dict[str, Any]:
+    """Spans of each signal, at most `pixels` of them; `smooth` is the half-life in steps of a trend beside them."""
+    pixels = max(8, min(pixels, MOST_PIXELS))
+    found = {name: _curve(history, name, first, last, pixels, smooth) for name in dict.fromkeys(names)}
+    known = {name: curve for name, curve in found.items() if curve is not None}
+    starts = [curve["x"][0] for curve in known.values() if curve["x"]]
+    ends = [curve["end"][-1] for curve in known.values() if curve["end"]]
+    return {
+        "series": known,
+        "first": first if first is not None else min(starts, default=None),
+        "last": last if last is not None else max(ends, default=None),
+    }
+
+
+def spans_of(history: History, name: str, first: int | None, last: int | None, pixels: int) -> Zoom:
+    """At most `pixels` spans, on a grid that stays where it is while the run goes on."""
+    ends = history.ends(name)
+    if ends is None:
+        return from_rows([])
+    low = ends[0] if first is None else max(first, ends[0])
+    high = ends[1] if last is None else min(last, ends[1])
+    return spans_on_grid(history, name, low, high, grid_width(low, high, pixels)) if low <= high else from_rows([])
+
+
+def spans_on_grid(history: History, name: str, low: int, high: int, width: int) -> Zoom:
+    """No span reaches over a multiple of `width`, a power of two."""
+    return _merged(history.zoom(name, low, high, pixels=max(1, (high - low + 1) // width)), width)
+
+
+def grid_width(low: int, high: int, pixels: int) -> int:
+    """The least power of two whose multiples cut the range into at most so many pieces."""
+    width = 1
+    while high // width - low // width + 1 > pixels:
+        width *= 2
+    return width
+
+
+def _merged(spans: Zoom, width: int) -> Zoom:
+    """Neighbours in one piece of the grid become one; lowest, highest and what is not finite are kept."""
+    piece = spans.first // width
+    starts = np.flatnonzero(np.diff(piece, prepend=piece[:1] - 1))
+    if len(starts) == len(piece):
+        return spans
+    ends = np.append(starts[1:], len(piece)) - 1
+    kept = spans.count - spans.nonfinite
+    total = np.add.reduceat(np.where(kept > 0, spans.mean * kept, 0.0), starts)
+    kept = np.add.reduceat(kept, starts)
+    return Zoom(
+        spans.first[starts],
+        spans.last[ends],
+        np.add.reduceat(spans.count, starts),
+        np.add.reduceat(spans.nonfinite, starts),
+        np.fmin.reduceat(spans.low, starts),
+        np.fmax.reduceat(spans.high, starts),
+        np.where(kept > 0, total / np.maximum(kept, 1), np.nan),
+        spans.latest[ends],
+    )
+
+
+def _curve(
+    history: History, name: str, first: int | None, last: int | None, pixels: int, smooth: float
+) -> dict[str, Any] | None:
+    spans = spans_of(history, name, first, last, pixels)
+    if not len(spans):
+        return None if history.ends(name) is None else _empty(smooth)
+    found: dict[str, Any] = {
+        "x": whole(spans.first),
+        "end": whole(spans.last),
+        "low": plain(spans.low),
+        "high": plain(spans.high),
+        "mean": plain(spans.mean),
+        "nonfinite": whole(spans.nonfinite),
+    }
+    if smooth > 0:
+        found["smooth"] = plain(trend(history, name, spans.last, smooth))
+    return found
+
+
+def _empty(smooth: float) -> dict[str, Any]:
+    keys = ("x", "end", "low", "high", "mean", "nonfinite")
+    return {key: [] for key in (*keys, "smooth") if key != "smooth" or smooth > 0}
+
+
+def trend(history: History, name: str, at: np.ndarray, half_life: float) -> np.ndarray:
+    """The debiased exponential mean at some steps. It is taken from spans whose width depends on the half-life alone,
+    and begins long before the range: so a step has the same value at every zoom."""
+    width = 1
+    while width * 4 * FINENESS <= half_life:
+        width *= 4
+    ends = history.ends(name) or (0, -1)
+    low = max(ends[0], int(at[0] - MEMORY * half_life) // width * width)
+    # The span that the last step lies in is whole, as it is where more is seen.
+    high = min(ends[1], (int(at[-1]) // width + 2) * width - 1)
+    if width == 1:
+        steps, numbers = history.raw(name, low, high)
+        means = exponential_mean(steps, numbers, half_life)
+    else:
+        spans = history.zoom(name, low, high, pixels=max(1, (high - low + 1) // width))
+        steps, means = spans.last, exponential_mean(spans.last, spans.mean, half_life, spans.count - spans.nonfinite)
+    known = np.isfinite(means)
+    if not known.any():
+        return np.full(len(at), np.nan)
+    return np.interp(at, steps[known], means[known])
+
+
+def delta(history: History, names: Sequence[str], after: int) -> dict[str, Any]:
+    """Readings since a step, for a page that knows all up to it.
+
+    Some come late: an evaluation is of a step that was told before. So the step itself is told again, and a few more of
+    signals that are not measured at every step; a page leaves out what it has.
+    """
+    ends = {name: history.ends(name) for name in dict.fromkeys(names)}
+    tip = max((end[1] for end in ends.values() if end is not None), default=after)
+    since = {name: after - 1 if end[1] >= tip else after - LOOK_BACK for name, end in ends.items() if end is not None}
+    found = newer(history, since)
+    return found | {"cursor": tip, "reset": found["reset"] or tip < after}
+
+
+def newer(history: History, since: Mapping[str, int]) -> dict[str, Any]:
+    """Readings of each signal beyond a step of its own; `reset` where there are more than a page should be sent."""
+    news = history.since(since, MOST_NEW)
+    told = {name: {"x": whole(each[0]), "y": plain(each[1])} for name, each in news.items() if each and len(each[0])}
+    return {"series": told, "reset": None in news.values()}

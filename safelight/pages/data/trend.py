@@ -1,0 +1,117 @@
+"""Which way a run goes: at which noise levels its loss still falls, and whether its samples get better."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from safelight.pages.data.numbers import count, number, text
+from safelight.record.history import History
+from safelight.vocabulary import DISTANCE, DISTANCE_ERROR, LOSS, LOSS_AT_LEVEL
+
+BANDS = {"low noise": range(5), "medium noise": range(5, 11), "high noise": range(11, 16)}
+LEAST, PIECES = 6, 64  # readings of a half that say anything; spans that the run is looked at in
+SURE, CLEAR = 3.0, 0.005  # standard errors, and share of the loss: less is a loss that stands
+
+
+@dataclass(frozen=True, slots=True)
+class Distance:
+    """The newest evaluation."""
+
+    label: str
+    value: float
+    error: float | None
+    step: int
+    """Completed steps."""
+    against: int | None
+    """Completed steps of the best one before it."""
+    better: bool | None
+
+    def words(self) -> str:
+        shown = f"{self.value:.3g}" if self.error is None else _with_error(self.value, self.error)
+        if self.better is None or self.against is None:
+            return f"{self.label} {shown}"
+        return f"{self.label} {shown} and improving" if self.better else (
+            f"{self.label} {shown}, no better than at step {self.against:,}"
+        )  # fmt: skip
+
+
+def falling(history: History) -> list[str] | None:
+    """Names of the bands in which the loss still falls: its newest quarter against the one before. None: too early."""
+    known, found = False, list[str]()
+    for name, levels in BANDS.items():
+        change = _change(history, [f"{LOSS_AT_LEVEL.name}/{level:02d}" for level in levels])
+        known = known or change is not None
+        if change:
+            found.append(name)
+    if known:
+        return found
+    whole = _change(history, [LOSS.name])
+    return None if whole is None else ["all noise levels"] if whole else []
+
+
+def _change(history: History, names: list[str]) -> bool | None:
+    """Whether the signals fell, taken together, each as a share of its own mean."""
+    drops, errors = list[float](), list[float]()
+    for name in names:
+        spans = history.zoom(name, pixels=PIECES)
+        numbers = spans.mean[np.isfinite(spans.mean)]
+        quarter = max(LEAST, len(numbers) // 4)
+        if len(numbers) < 2 * quarter:
+            continue
+        before, after = numbers[-2 * quarter : -quarter], numbers[-quarter:]
+        scale = abs(float(before.mean())) or 1.0
+        drops.append(float(before.mean() - after.mean()) / scale)
+        errors.append(math.sqrt((before.var(ddof=1) + after.var(ddof=1)) / quarter) / scale)
+    if not drops:
+        return None
+    drop, error = float(np.mean(drops)), math.sqrt(sum(e * e for e in errors)) / len(errors)
+    return drop > max(SURE * error, CLEAR)
+
+
+def newest_distance(history: History) -> Distance | None:
+    last = history.last(DISTANCE.name)
+    if last is None or not math.isfinite(last[1]):
+        return None
+    error = history.last(DISTANCE_ERROR.name)
+    facts = next((n.facts for n in reversed(history.events("evaluated", most=1)) if isinstance(n.facts, dict)), {})
+    against = facts["against"] if isinstance(facts.get("against"), dict) else {}
+    better = against.get("better")
+    return Distance(
+        label=text(facts.get("label"), 40) or "distance",
+        value=last[1],
+        error=error[1] if error is not None and math.isfinite(error[1]) else None,
+        step=last[0] + 1,
+        against=count(against.get("step")),
+        better=better if isinstance(better, bool) else None,
+    )
+
+
+def best_step(history: History, evaluation: Any) -> int | None:
+    """Completed steps of the best checkpoint: as chosen at the end, else by the evaluations so far."""
+    chosen = count(evaluation.get("step")) if isinstance(evaluation, dict) else None
+    if chosen is not None:
+        return chosen
+    best: int | None = None
+    for note in history.events("evaluated", most=1000):
+        facts = note.facts if isinstance(note.facts, dict) else {}
+        against = facts.get("against")
+        if best is None or not isinstance(against, dict) or against.get("better") is True:
+            best = count(facts.get("after")) or best
+    return best
+
+
+def distance_of(history: History) -> list[float | int | None] | None:
+    """[value, error, step] for a list of runs."""
+    found = newest_distance(history)
+    return None if found is None else [number(found.value), number(found.error), found.step]
+
+
+def _with_error(value: float, error: float) -> str:
+    """31 ± 2, 0.05 ± 0.15: as many digits as the error allows, one more where it begins with a 1."""
+    size = math.floor(math.log10(error)) if error > 0 else 0
+    places = min(max(0, (error < 2 * 10.0**size) - size), 4)
+    return f"{value:.{places}f} ± {error:.{places}f}"

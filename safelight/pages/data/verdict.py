@@ -1,0 +1,97 @@
+"""The run in one sentence: what is wrong with it, or that nothing is and which way it goes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from safelight.pages.data.run_state import Standing
+from safelight.pages.data.trend import BANDS, falling, newest_distance
+from safelight.record.history import History
+
+SENTENCE = 220  # characters of a finding's summary
+
+
+def verdict(standing: Standing, history: History | None, findings: Sequence[dict[str, Any]]) -> dict[str, str]:
+    """{"tone": good, attention, bad, waiting or ended, "sentence"}."""
+    tone, sentence = _judge(standing, history, [f for f in findings if f["over"] is None])
+    return {"tone": tone, "sentence": sentence}
+
+
+def _judge(standing: Standing, history: History | None, present: list[dict[str, Any]]) -> tuple[str, str]:
+    if standing.state == "empty":
+        return "waiting", "Nothing has been recorded yet: the first numbers come with the first step."
+    step, told = f"{standing.step or 0:,}", _told(present)
+    if standing.state == "crashed":
+        return "bad", _crashed(standing, step)
+    if standing.state == "stopped":
+        return "bad", f"Stopped at step {step}: {told or standing.last_finding or 'a diagnosis ended it'}"
+    if standing.state == "refused":
+        return "bad", f"Not trained: {told or standing.last_finding or 'the preflight found an error'}"
+    if standing.state == "stale":
+        return "attention", _silent(standing, step)
+    if told is not None:
+        return ("bad" if present[0]["severity"] == "error" else "attention"), told
+    if standing.state == "interrupted":
+        return "ended", f"Interrupted at step {step}, everything is saved; `safelight resume` carries it on."
+    if history is None or not standing.step:
+        return "waiting", "Getting ready: the first numbers come with the first step."
+    if standing.is_over:
+        return "ended", _finished(standing, history, step)
+    return "good", _healthy(history)
+
+
+def _told(present: list[dict[str, Any]]) -> str | None:
+    """The worst that is true now; remarks are no reason for worry."""
+    for finding in present:
+        if finding["severity"] != "info":
+            words = finding["summary"] or finding["cause"]
+            return words if len(words) <= SENTENCE else words[: SENTENCE - 1].rstrip() + "…"
+    return None
+
+
+def _healthy(history: History) -> str:
+    falls, distance = falling(history), newest_distance(history)
+    parts = [_falls(falls)] if falls is not None else []
+    parts += [distance.words()] if distance is not None else []
+    return f"Healthy: {', '.join(parts)}." if parts else "Healthy so far: too early to see which way it goes."
+
+
+def _falls(bands: list[str]) -> str:
+    if not bands:
+        return "loss has levelled off"
+    if len(bands) == len(BANDS):
+        return "loss still falling at all noise levels"
+    return f"loss still falling at {' and '.join(bands)}"
+
+
+def _finished(standing: Standing, history: History, step: str) -> str:
+    distance = newest_distance(history)
+    best = standing.facts.get("evaluation")
+    if isinstance(best, dict) and isinstance(best.get("step"), int):
+        measured = "" if distance is None else f" The last evaluation: {distance.words()}."
+        return f"Finished at step {step}; the best checkpoint is that of step {best['step']:,}.{measured}"
+    return f"Finished at step {step}" + ("." if distance is None else f": {distance.words()}.")
+
+
+def _crashed(standing: Standing, step: str) -> str:
+    if standing.status == "out of memory":
+        return f"Out of memory at step {step}. `safelight estimate` tells what fits."
+    if standing.status == "unsaved":
+        return f"Not saved at step {step}: make room on the disk, then `safelight resume`."
+    return f"Crashed at step {step}" + (f": {standing.error[:SENTENCE]}" if standing.error else ".")
+
+
+def _silent(standing: Standing, step: str) -> str:
+    if standing.age is None:
+        return f"No sign of life at step {step}."
+    if standing.age < 120:
+        return f"No heartbeat for {standing.age:.0f} s at step {step}: busy with an evaluation, or killed."
+    return f"No heartbeat for {_long(standing.age)}: killed at step {step}, it seems; `safelight resume` carries it on."
+
+
+def _long(seconds: float) -> str:
+    for unit, name in ((86400, "days"), (3600, "hours"), (60, "minutes")):
+        if seconds >= 2 * unit:
+            return f"{seconds / unit:.0f} {name}"
+    return f"{seconds:.0f} s"

@@ -1,0 +1,211 @@
+"""The pages and answers of the dashboard: which address gives what."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio.to_thread
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from safelight.errors import SafelightError
+from safelight.pages.data.clock import clock
+from safelight.pages.data.gallery import LARGEST, TYPES
+from safelight.pages.data.heatmap import heatmap
+from safelight.pages.data.overview import open_run_history, overview, read_settings
+from safelight.pages.data.run_files import read_bytes
+from safelight.pages.data.run_list import entry
+from safelight.pages.data.run_state import read_standing
+from safelight.pages.data.runs import Found
+from safelight.pages.data.series import series
+from safelight.pages.data.side_by_side import compare_runs
+from safelight.pages.server import parameters
+from safelight.pages.server.access import Access, Guard, refuse
+from safelight.pages.server.diagnosis_cache import DiagnosisCache
+from safelight.pages.server.live import Listener, Watchers
+from safelight.pages.server.parameters import Wrong
+from safelight.pages.server.run_cache import RunCache
+from safelight.pages.server.statics import File, read_page, read_static
+
+FOREVER = "private, max-age=31536000, immutable"
+NO_STORE = {"cache-control": "no-store"}
+MAGIC = {"image/png": b"\x89PNG\r\n\x1a\n", "image/gif": b"GIF8", "image/jpeg": b"\xff\xd8\xff", "image/webp": b"RIFF"}
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+class Desk:
+    """Answers requests from the runs on the shelf. All that reads files does so on another thread."""
+
+    def __init__(self, roots: Sequence[Path], mark: str) -> None:
+        self.run_cache, self.diagnosis_cache, self._mark = RunCache(roots), DiagnosisCache(), mark
+        self.watchers = Watchers(self.diagnosis_cache)
+
+    def routes(self) -> list[Route]:
+        places: dict[str, Handler] = {
+            "/": self.page,
+            "/static/{name:path}": self.static,
+            "/api/runs": self.runs,
+            "/api/runs/{run}": self.run,
+            "/api/runs/{run}/series": self.series,
+            "/api/runs/{run}/heatmap": self.heatmap,
+            "/api/runs/{run}/pictures/{picture}": self.picture,
+            "/api/compare": self.compare,
+            "/api/live": self.live,
+            "/api/delta": self.delta,
+            "/api/hello": self.hello,
+        }
+        return [Route(path, handler, methods=["GET"]) for path, handler in places.items()]
+
+    async def page(self, request: Request) -> Response:
+        return _file(await anyio.to_thread.run_sync(read_page), request)
+
+    async def static(self, request: Request) -> Response:
+        return _file(await anyio.to_thread.run_sync(read_static, request.path_params["name"]), request)
+
+    async def hello(self, request: Request) -> Response:
+        return _json(_encode({"safelight": "dashboard", "mark": self._mark}))
+
+    async def runs(self, request: Request) -> Response:
+        return _json(await anyio.to_thread.run_sync(self._list))
+
+    def _list(self) -> bytes:
+        lines = [self._line(run) for run in self.run_cache.runs()]
+        return b'{"runs":[' + b",".join(lines) + b'],"time":' + _encode(round(time.time(), 3)) + b"}"
+
+    def _line(self, run: Found) -> bytes:
+        asked, ended = self.diagnosis_cache.ask(run)
+        return self.run_cache.answer(
+            f"line {run.id} {asked is None}", run, lambda: _encode(entry(run, asked)), lasting=ended
+        )
+
+    async def run(self, request: Request) -> Response:
+        run = self._run(request.path_params["run"])
+        asked, ended = await anyio.to_thread.run_sync(self.diagnosis_cache.ask, run)
+        return await self._answer(
+            f"run {run.id} {asked is None}",
+            run,
+            lambda: overview(run.folder, run, ask=False, asked=asked),
+            lasting=ended,
+        )
+
+    async def series(self, request: Request) -> Response:
+        run, window = self._run(request.path_params["run"]), parameters.window(request, 800)
+        names = parameters.signals(request)
+        return await self._answer(
+            f"series {run.id} {window} {','.join(names)}", run, lambda: _series(run, names, window), lasting=True
+        )
+
+    async def heatmap(self, request: Request) -> Response:
+        run, window = self._run(request.path_params["run"]), parameters.window(request, 400)
+        return await self._answer(f"heatmap {run.id} {window}", run, lambda: _heatmap(run, window), lasting=True)
+
+    async def compare(self, request: Request) -> Response:
+        runs = [self._run(each) for each in parameters.run_ids(request)]
+        return _json(await anyio.to_thread.run_sync(lambda: _encode(compare_runs(runs))))
+
+    async def picture(self, request: Request) -> Response:
+        run, picture = self._run(request.path_params["run"]), request.path_params["picture"]
+        if not parameters.PICTURE.fullmatch(picture):
+            return refuse(404, "This run has no such picture.")
+        return await anyio.to_thread.run_sync(_picture, run, self.run_cache, picture)
+
+    async def live(self, request: Request) -> Response:
+        run, names, after, seen = self._wanted(request)
+        headers = {**NO_STORE, "x-accel-buffering": "no"}
+        if request.method == "HEAD":
+            return Response(b"", 200, headers, "text/event-stream")
+        if self.watchers.full:
+            return refuse(503, "Too many pages listen at once.")
+        told = request.headers.get("last-event-id", "")
+        after = int(told) if parameters.NUMBER.fullmatch(told) else after  # a stream that was cut goes on
+        stream = self.watchers.of(run).listen(names, after, seen)
+        return StreamingResponse(stream, 200, headers, "text/event-stream")
+
+    async def delta(self, request: Request) -> Response:
+        run, names, after, seen = self._wanted(request)
+        watcher = self.watchers.of(run)
+        events = dict(await anyio.to_thread.run_sync(watcher.catch_up, Listener(names, seen), after))
+        return _json(_encode({kind: events.get(kind) for kind in ("delta", "changed", "reset")}))
+
+    def _wanted(self, request: Request) -> tuple[Found, list[str], int | None, str]:
+        run = self._run(parameters.single(request, "run"))
+        return run, parameters.signals(request), parameters.whole(request, "after"), parameters.version(request)
+
+    def _run(self, run_id: str | None) -> Found:
+        found = self.run_cache.run(parameters.run_id(run_id))
+        if found is None:
+            raise HTTPException(404, "There is no run of this id here.")
+        return found
+
+    async def _answer(self, key: str, run: Found, make: Callable[[], Any], *, lasting: bool) -> Response:
+        work = partial(self.run_cache.answer, key, run, lambda: _encode(make()), lasting=lasting)
+        return _json(await anyio.to_thread.run_sync(work))
+
+
+def _file(found: File | None, request: Request) -> Response:
+    if found is None:
+        return refuse(404, "There is nothing at this address.")
+    headers = {"cache-control": FOREVER if found.lasting else "no-cache", "etag": found.tag}
+    if request.headers.get("if-none-match") == found.tag:
+        return Response(status_code=304, headers=headers)
+    return Response(found.content, 200, headers, found.kind)
+
+
+def _series(run: Found, names: Sequence[str], window: parameters.Window) -> dict[str, Any]:
+    with open_run_history(run.folder) as history:
+        found = series(history, names, window.first, window.last, window.pixels, window.smooth)
+        return found | {"clock": clock(history, read_standing(run.folder), read_settings(run.folder)[1])}
+
+
+def _heatmap(run: Found, window: parameters.Window) -> dict[str, Any]:
+    with open_run_history(run.folder) as history:
+        return heatmap(history, window.first, window.last, window.pixels)
+
+
+def _picture(run: Found, run_cache: RunCache, picture: str) -> Response:
+    path = run_cache.picture(run, picture)
+    content = None if path is None else read_bytes(path, LARGEST)
+    kind = None if path is None else TYPES.get(path.suffix.lower())
+    if content is None or kind is None or not content.startswith(MAGIC[kind]):
+        return refuse(404, "This run has no such picture.")
+    return Response(content, 200, {"cache-control": FOREVER}, kind)
+
+
+def _encode(content: Any) -> bytes:
+    return json.dumps(content, separators=(",", ":"), allow_nan=False).encode()
+
+
+def _json(content: bytes) -> Response:
+    return Response(content, 200, NO_STORE, "application/json")
+
+
+async def _tell_wrong(request: Request, error: Exception) -> Response:
+    return refuse(400, str(error))
+
+
+async def _tell_http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    words = error.detail if error.status_code == 404 and error.detail != "Not Found" else None
+    return refuse(error.status_code, words or "There is nothing at this address.")
+
+
+async def _tell_run(request: Request, error: Exception) -> Response:
+    return refuse(422, "The record of this run cannot be read.")
+
+
+def make_app(roots: Sequence[Path], access: Access | None = None, *, mark: str = "") -> Guard:
+    """The application, behind its guard. `mark`: by which a dashboard is known again."""
+    desk = Desk(roots, mark)
+    handlers: dict[Any, Any] = {Wrong: _tell_wrong, HTTPException: _tell_http, SafelightError: _tell_run}
+    app = Starlette(routes=desk.routes(), exception_handlers=handlers)
+    app.router.redirect_slashes = False
+    return Guard(app, access or Access(), desk.watchers.close)

@@ -1,0 +1,55 @@
+"""Asks the rules about runs that ended, one after the other and behind the scenes: no page waits for them."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+from safelight.pages.data.cards import Answers, ask_rules, is_asked
+from safelight.pages.data.run_state import read_standing
+from safelight.pages.data.runs import Found
+from safelight.pages.server.run_cache import Signature, signature
+
+MOST = 1000  # runs that are remembered
+
+
+class DiagnosisCache:
+    """Used by several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: dict[str, tuple[Signature, Answers]] = {}
+        self._waiting: set[str] = set()
+        self._asker = ThreadPoolExecutor(1, thread_name_prefix="safelight-clinic")
+
+    def ask(self, run: Found) -> tuple[Answers, bool]:
+        """(what the rules say, as far as it is known; whether the run ended). The first time they are only begun."""
+        ended = is_asked(read_standing(run.folder))
+        if ended and not self._is_known(run):
+            with self._lock:
+                begin = run.id not in self._waiting
+                self._waiting.add(run.id)
+            if begin:
+                self._asker.submit(self._look, run)
+        return self.known(run), ended
+
+    def known(self, run: Found) -> Answers:
+        """None where nobody asked yet, or the run went on since."""
+        kept = self._known.get(run.id)
+        return kept[1] if kept is not None and kept[0] == signature(run) else None
+
+    def _is_known(self, run: Found) -> bool:
+        kept = self._known.get(run.id)
+        return kept is not None and kept[0] == signature(run)
+
+    def _look(self, run: Found) -> None:
+        before = signature(run)
+        try:
+            found = ask_rules(run.folder)
+        except Exception:  # a stranger's record may break anything; the page shows what was recorded
+            found = None
+        with self._lock:
+            if len(self._known) >= MOST:
+                self._known.clear()
+            self._known[run.id] = (before, found)
+            self._waiting.discard(run.id)

@@ -1,0 +1,251 @@
+"""What is new in a run, told to all who listen: one look at the record for any number of tabs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio.to_thread
+
+from safelight.errors import RecordError
+from safelight.pages.data.cards import findings
+from safelight.pages.data.overview import open_run_history, status, version
+from safelight.pages.data.run_state import read_standing
+from safelight.pages.data.runs import Found
+from safelight.pages.data.series import delta, newer
+from safelight.pages.server.diagnosis_cache import DiagnosisCache
+from safelight.pages.server.run_cache import signature
+from safelight.record.history import History
+
+POLL_SECONDS, BEAT_SECONDS, STATUS_SECONDS, VERDICT_SECONDS = 0.1, 10.0, 5.0, 20.0
+REST, LEAST_REST, MOST_REST = 300.0, 0.7, 0.8  # after a look: so many times what it took of a processor; seconds
+MOST_LISTENERS, MOST_WAITING = 128, 64
+END = b""  # the last that a listener gets
+Looked = tuple[dict[str, Any], dict[str, Any], str]  # new readings, status, version
+TOLD = ("status", "state", "step", "steps", "heartbeat", "age", "left", "speed", "verdict")
+
+
+@dataclass(eq=False)
+class Listener:
+    """One stream: what it wants, how far it was told, and what waits to be sent."""
+
+    names: Sequence[str]
+    version: str
+    cursors: dict[str, int] = field(default_factory=dict)
+    waiting: asyncio.Queue[bytes] = field(default_factory=lambda: asyncio.Queue(MOST_WAITING))
+
+    def put(self, event: str, content: dict[str, Any]) -> None:
+        self.send(frame(event, content, content.get("cursor")))
+
+    def send(self, content: bytes) -> None:
+        """Too slow a listener loses what waits, and is told to begin again."""
+        if self.waiting.full():
+            while not self.waiting.empty():
+                self.waiting.get_nowait()
+            content = frame("reset", {"version": self.version})
+        self.waiting.put_nowait(content)
+
+
+def frame(event: str, content: dict[str, Any], cursor: int | None = None) -> bytes:
+    """As EventSource reads it; JSON has no line breaks, so nothing in it can end the frame."""
+    head = f"event: {event}\n" + (f"id: {cursor}\n" if cursor is not None else "")
+    return f"{head}data: {json.dumps(content, separators=(',', ':'), allow_nan=False)}\n\n".encode()
+
+
+class Watcher:
+    """Looks at one run while anybody listens."""
+
+    def __init__(self, run: Found, diagnosis_cache: DiagnosisCache) -> None:
+        self.run, self._diagnosis_cache = run, diagnosis_cache
+        self._listeners: set[Listener] = set()
+        self._task: asyncio.Task[None] | None = None
+        self._judged: tuple[str, float, dict[str, str]] | None = None
+        self._sat = ""
+
+    def __len__(self) -> int:
+        return len(self._listeners)
+
+    async def listen(self, names: Sequence[str], after: int | None, seen: str) -> AsyncIterator[bytes]:
+        listener, before = Listener(names, seen), self._signature()
+        first = await anyio.to_thread.run_sync(self.catch_up, listener, after)
+        for event, content in first:
+            listener.put(event, content)
+        self._listeners.add(listener)
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._watch(before))
+        try:
+            yield b"retry: 2000\n\n"
+            while True:
+                try:
+                    async with asyncio.timeout(BEAT_SECONDS):
+                        content = await listener.waiting.get()
+                except TimeoutError:
+                    content = b": still here\n\n"
+                if content == END:
+                    return
+                yield content
+        finally:
+            self._listeners.discard(listener)
+
+    def close(self) -> None:
+        """The server ends: all streams do."""
+        for listener in self._listeners:
+            while listener.waiting.full():
+                listener.waiting.get_nowait()
+            listener.waiting.put_nowait(END)
+
+    def catch_up(self, listener: Listener, after: int | None) -> list[tuple[str, dict[str, Any]]]:
+        """What a page has missed since it asked for the run; also the whole answer where it has to poll."""
+        standing = read_standing(self.run.folder)
+        try:
+            with open_run_history(self.run.folder) as history:
+                now = version(self.run.folder, standing, history, self._diagnosis_cache.known(self.run))
+                ends = {name: end[1] for name in listener.names if (end := history.ends(name)) is not None}
+                new = delta(history, listener.names if after is not None else (), after or 0)
+                told = self._status(standing, history, now)
+        except RecordError:
+            now = version(self.run.folder, standing, None)
+            new, told, ends = {"series": {}, "reset": False}, status(standing, None, []), {}
+        shard = new["reset"] or (listener.version != "" and _sitting(listener.version) != _sitting(now))
+        changed = listener.version not in ("", now)
+        listener.version = now
+        self._sat = self._sat or _sitting(now)
+        listener.cursors = {name: ends.get(name, -1) for name in listener.names}
+        cursor = max(ends.values(), default=-1)
+        events: list[tuple[str, dict[str, Any]]] = [("reset", {"version": now})] if shard else []
+        if not shard:
+            events.append(("delta", _delta(new["series"], cursor, told)))
+        return events + ([("changed", {"version": now})] if changed and not shard else [])
+
+    async def _watch(self, before: tuple[object, ...]) -> None:
+        told, free = time.monotonic(), 0.0
+        while self._listeners:
+            now, seen = time.monotonic(), self._signature()
+            if (seen != before and now >= free) or now - told > STATUS_SECONDS:
+                quiet = seen == before
+                before, told = seen, now
+                # All waits are here: listeners come and go only between two looks.
+                found, spent = await anyio.to_thread.run_sync(_priced, self._look, dict(self._since()))
+                self._tell(*found, quiet=quiet)
+                free = now + min(max(LEAST_REST, REST * spent), MOST_REST)
+            await asyncio.sleep(max(POLL_SECONDS, free - time.monotonic()))
+
+    def _signature(self) -> tuple[object, ...]:
+        return *signature(self.run), self._diagnosis_cache.known(self.run) is None
+
+    def _since(self) -> dict[str, int]:
+        """How far every signal was told to the one that knows least."""
+        since: dict[str, int] = {}
+        for listener in self._listeners:
+            for name, step in listener.cursors.items():
+                since[name] = min(step, since.get(name, step))
+        return since
+
+    def _look(self, since: dict[str, int]) -> Looked:
+        """What is new, the status and the version; where pages have to begin again, also how far each signal goes."""
+        standing = read_standing(self.run.folder)
+        try:
+            with open_run_history(self.run.folder) as history:
+                now = version(self.run.folder, standing, history, self._diagnosis_cache.known(self.run))
+                new = newer(history, since)
+                again = new["reset"] or _was_cut(history, since) or _sitting(now) != self._sat
+                self._sat = _sitting(now)
+                if again:
+                    new |= {"reset": True, "ends": {name: (history.ends(name) or (0, -1))[1] for name in since}}
+                return new, self._status(standing, history, now), now
+        except RecordError:
+            now = version(self.run.folder, standing, None)
+            return {"series": {}, "reset": False}, status(standing, None, []), now
+
+    def _status(self, standing: Any, history: Any, now: str) -> dict[str, Any]:
+        """The verdict looks at many signals: not at every new number."""
+        kept = self._judged
+        if kept is not None and kept[0] == now and time.monotonic() - kept[1] < VERDICT_SECONDS:
+            return status(standing, history, [], kept[2])
+        cards = findings(self.run.folder, history, standing, asked=self._diagnosis_cache.known(self.run))
+        told = status(standing, history, cards)
+        self._judged = now, time.monotonic(), told["verdict"]
+        return told
+
+    def _tell(self, new: dict[str, Any], told: dict[str, Any], now: str, *, quiet: bool) -> None:
+        """Listeners who want the same and know the same are sent the same bytes."""
+        made: dict[tuple[tuple[str, int], ...], tuple[dict[str, int], bytes | None]] = {}
+        for listener in list(self._listeners):
+            if new["reset"]:
+                listener.version = now
+                listener.cursors = {name: new["ends"].get(name, -1) for name in listener.names}
+                listener.put("reset", {"version": now})
+                continue
+            key = tuple(listener.cursors.items())
+            if key not in made:
+                mine = {name: part for name, each in new["series"].items() if (part := _beyond(each, listener, name))}
+                wanted = mine or not quiet or told["status"] == "training"
+                cursor = max(listener.cursors.values(), default=-1)
+                made[key] = listener.cursors, frame("delta", _delta(mine, cursor, told), cursor) if wanted else None
+            cursors, content = made[key]
+            listener.cursors = dict(cursors)
+            if content is not None:
+                listener.send(content)
+            if now != listener.version:
+                listener.version = now
+                listener.put("changed", {"version": now})
+
+
+def _priced(look: Callable[[dict[str, int]], Looked], since: dict[str, int]) -> tuple[Looked, float]:
+    """What a look found, and the seconds of a processor that it took."""
+    begun = time.thread_time()
+    return look(since), time.thread_time() - begun
+
+
+def _was_cut(history: History, since: dict[str, int]) -> bool:
+    """Whether steps that were told are gone: seen by the signal that was told the farthest."""
+    leader = max(since, key=lambda name: since[name], default=None)
+    if leader is None or since[leader] < 0:
+        return False
+    end = history.ends(leader)
+    return end is None or end[1] < since[leader]
+
+
+def _beyond(readings: dict[str, Any], listener: Listener, name: str) -> dict[str, Any] | None:
+    """What of the readings this listener was not told yet."""
+    if name not in listener.cursors:
+        return None
+    known = listener.cursors[name]
+    start = next((place for place, step in enumerate(readings["x"]) if step > known), len(readings["x"]))
+    if start == len(readings["x"]):
+        return None
+    listener.cursors[name] = readings["x"][-1]
+    return {"x": readings["x"][start:], "y": readings["y"][start:]}
+
+
+def _delta(series: dict[str, Any], cursor: int, told: dict[str, Any]) -> dict[str, Any]:
+    return {"series": series, "cursor": cursor, "status": {key: told[key] for key in TOLD}}
+
+
+def _sitting(told: str) -> str:
+    return told.partition(".")[0]
+
+
+class Watchers:
+    """One for each run that somebody looks at."""
+
+    def __init__(self, diagnosis_cache: DiagnosisCache) -> None:
+        self._diagnosis_cache = diagnosis_cache
+        self._watchers: dict[str, Watcher] = {}
+
+    def of(self, run: Found) -> Watcher:
+        for run_id in [key for key, watcher in self._watchers.items() if not len(watcher) and key != run.id]:
+            del self._watchers[run_id]
+        return self._watchers.setdefault(run.id, Watcher(run, self._diagnosis_cache))
+
+    @property
+    def full(self) -> bool:
+        return sum(map(len, self._watchers.values())) >= MOST_LISTENERS
+
+    def close(self) -> None:
+        for watcher in self._watchers.values():
+            watcher.close()

@@ -1,0 +1,97 @@
+"""The runs that are served: found again now and then, and answers about them kept while nothing changes."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from safelight.pages.data.gallery import Located, find_pictures, look_again
+from safelight.pages.data.overview import open_run_history
+from safelight.pages.data.runs import Found, find_runs
+
+LOOK_SECONDS, KEPT_SECONDS = 2.0, 1.0
+NEW_SECONDS = 0.1  # after a look, that a run which is not known yet is not looked for: anybody may ask for any
+MOST_BYTES, MOST_ALBUMS = 64 << 20, 32
+
+Signature = tuple[tuple[int, int] | None, ...]
+
+
+class RunCache:
+    """Used by several threads."""
+
+    def __init__(self, roots: Sequence[Path]) -> None:
+        self._roots = tuple(roots)
+        self._lock = threading.Lock()
+        self._runs: dict[str, Found] = {}
+        self._looked = -LOOK_SECONDS
+        self._answers: OrderedDict[str, tuple[Signature, float, bytes]] = OrderedDict()
+        self._bytes = 0
+        self._pictures: dict[str, dict[str, Located]] = {}  # of each run, by id
+
+    def runs(self, patience: float = LOOK_SECONDS) -> list[Found]:
+        """As they were found at most so many seconds ago."""
+        with self._lock:
+            if time.monotonic() - self._looked >= patience:
+                self._runs = {run.id: run for run in find_runs(self._roots)}
+                self._looked = time.monotonic()
+            return list(self._runs.values())
+
+    def run(self, run_id: str) -> Found | None:
+        """By its id; one that is not known yet may be new."""
+        if run_id not in self._runs:
+            self.runs(NEW_SECONDS)
+        return self._runs.get(run_id)
+
+    def picture(self, run: Found, picture: str) -> Path | None:
+        """Its file. All pictures of a run are looked for only where one is asked for that is not known yet."""
+        known = self._pictures.get(run.id, {}).get(picture)
+        path = None if known is None else look_again(run.folder, known)
+        if path is None:
+            if len(self._pictures) > MOST_ALBUMS:
+                self._pictures.clear()
+            with open_run_history(run.folder) as history:
+                self._pictures[run.id] = find_pictures(history, run.folder)
+            path = found.path if (found := self._pictures[run.id].get(picture)) else None
+        return path
+
+    def answer(self, key: str, run: Found, make: Callable[[], bytes], *, lasting: bool) -> bytes:
+        """`lasting`: it depends on the files of the run alone, and not on the time of day."""
+        now, seen = time.monotonic(), signature(run)
+        with self._lock:
+            kept = self._answers.get(key)
+            if kept is not None and kept[0] == seen and (lasting or now - kept[1] < KEPT_SECONDS):
+                self._answers.move_to_end(key)
+                return kept[2]
+        made = make()
+        with self._lock:
+            self._forget(key)
+            self._answers[key] = (seen, now, made)
+            self._bytes += len(made)
+            while self._bytes > MOST_BYTES and self._answers:
+                self._forget(next(iter(self._answers)))
+        return made
+
+    def _forget(self, key: str) -> None:
+        kept = self._answers.pop(key, None)
+        self._bytes -= 0 if kept is None else len(kept[2])
+
+
+def signature(run: Found) -> Signature:
+    """Changes with every commit to the record, every heartbeat and every new setting."""
+    folder = run.folder
+    wal = folder.record.with_name(f"{folder.record.name}-wal")
+    return tuple(map(_touched, (folder.record, wal, folder.status_file, folder.config, folder.data)))
+
+
+def _touched(path: Path) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    if not found.st_size:
+        return None  # a reader makes an empty log beside a record, and takes it away again
+    return found.st_mtime_ns, found.st_size

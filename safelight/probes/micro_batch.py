@@ -1,0 +1,165 @@
+"""What the probes look at: one micro-batch as the loop made it, and what the loop says of itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from safelight.config.tree import Prediction
+
+TIMES = ("timestep", "timesteps", "t", "time", "sigma", "noise_labels")
+LABELS = ("class_labels", "labels", "label", "y", "classes", "c", "cond")
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """What a loop says of itself; nothing of it need be known."""
+
+    alphas: Tensor | None = None
+    """alphas_cumprod, float64 [timesteps] on the CPU."""
+    prediction: Prediction | None = None
+
+    @property
+    def timesteps(self) -> int | None:
+        return None if self.alphas is None else len(self.alphas)
+
+    def coefficients(self, t: Tensor, like: Tensor) -> tuple[Tensor, Tensor] | None:
+        """(signal, noise) at `t`, shaped to scale whole samples; None where t is not an index of the table."""
+        if self.alphas is None or t.is_floating_point() or t.shape != like.shape[:1]:
+            return None
+        table = self.alphas.to(t.device, torch.float32 if t.device.type == "mps" else torch.float64)
+        kept = table[t.clamp(0, len(table) - 1)].view(-1, *[1] * (like.dim() - 1))
+        return kept.sqrt().to(like.dtype), (1 - kept).sqrt().to(like.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """How the network was called, so that it can be called so again."""
+
+    inputs: tuple[Any, ...]
+    named: Mapping[str, Any]
+    output: Tensor | None = None
+    training: bool = True
+    half: torch.dtype | None = None
+    """Of autocast, where it was on."""
+    random: Tensor | None = None
+    """The state of the host's random numbers just before."""
+
+    @property
+    def x(self) -> Tensor | None:
+        given = (*self.inputs, *self.named.values())
+        return next((value for value in given if isinstance(value, Tensor) and value.dim() > 1), None)
+
+    @property
+    def t(self) -> Tensor | None:
+        return self._found(1, TIMES)
+
+    @property
+    def labels(self) -> Tensor | None:
+        return self._found(2, LABELS)
+
+    def _found(self, place: int, names: tuple[str, ...]) -> Tensor | None:
+        values = [*self.inputs[place : place + 1], *(self.named.get(name) for name in names)]
+        x = self.x
+        for value in values:
+            if isinstance(value, Tensor) and x is not None and value.shape == x.shape[:1]:
+                return value
+        return None
+
+    def with_changes(self, *, x: Tensor | None = None, t: Tensor | None = None, labels: Tensor | None = None) -> Call:
+        """The same call with other values in the same places."""
+        swaps = [(old, new) for old, new in ((self.x, x), (self.t, t), (self.labels, labels)) if new is not None]
+
+        def swapped(value: Any) -> Any:
+            return next((new for old, new in swaps if value is old), value)
+
+        named = {name: swapped(value) for name, value in self.named.items()}
+        return replace(self, inputs=tuple(map(swapped, self.inputs)), named=named)
+
+    def of_first(self, count: int) -> Call:
+        """On the first samples only: everything that has one entry for each sample is cut."""
+        x = self.x
+        size = 0 if x is None else len(x)
+
+        def shard(value: Any) -> Any:
+            return value[:count] if isinstance(value, Tensor) and value.dim() and len(value) == size else value
+
+        named = {name: shard(value) for name, value in self.named.items()}
+        return replace(self, inputs=tuple(map(shard, self.inputs)), named=named, output=shard(self.output))
+
+    def again(self, model: nn.Module) -> Tensor:
+        """The network's answer to this call, in the arithmetic and with the random numbers of then."""
+        kind = "cpu" if self.x is None else self.x.device.type
+        with self._randomness(), torch.autocast(kind, dtype=self.half, enabled=self.half is not None):
+            answer = answer_of(model(*self.inputs, **self.named))
+        assert answer is not None, "the network answered with a tensor before"
+        return answer
+
+    @contextmanager
+    def _randomness(self) -> Iterator[None]:
+        with torch.random.fork_rng():
+            if self.random is not None:
+                torch.set_rng_state(self.random)
+            yield
+
+
+def answer_of(output: Any) -> Tensor | None:
+    """The tensor in what a network returned: itself, `.sample` of diffusers, or the first of a tuple."""
+    output = getattr(output, "sample", output)
+    if isinstance(output, tuple | list) and output:
+        output = output[0]
+    return output if isinstance(output, Tensor) else None
+
+
+@dataclass(frozen=True, slots=True)
+class MicroBatch:
+    """One micro-batch; references to what the loop has, held until the next step."""
+
+    loss: Tensor
+    t: Tensor | None = None
+    x0: Tensor | None = None
+    noise: Tensor | None = None
+    x_t: Tensor | None = None
+    target: Tensor | None = None
+    pred: Tensor | None = None
+    labels: Tensor | None = None
+    call: Call | None = field(default=None, repr=False)
+
+    @property
+    def tells_all(self) -> bool:
+        """Whether the loop says itself what a call would show."""
+        return self.t is not None and self.x_t is not None and self.pred is not None
+
+    @property
+    def input(self) -> Tensor | None:
+        """What the network was shown: as it was said, or as it was seen."""
+        return self.x_t if self.x_t is not None or self.call is None else self.call.x
+
+    @property
+    def times(self) -> Tensor | None:
+        return self.t if self.t is not None or self.call is None else self.call.t
+
+    @property
+    def answer(self) -> Tensor | None:
+        return self.pred if self.pred is not None or self.call is None else self.call.output
+
+
+def call_of(
+    model: nn.Module,
+    inputs: tuple[Any, ...],
+    named: Mapping[str, Any],
+    output: Any,
+    half: torch.dtype | None,
+    random: Tensor | None,
+) -> Call:
+    """As it was made, without a hold on the graph that the output belongs to."""
+    answer = answer_of(output)
+    inputs = tuple(value.detach() if isinstance(value, Tensor) else value for value in inputs)
+    named = {name: value.detach() if isinstance(value, Tensor) else value for name, value in named.items()}
+    detached = None if answer is None else answer.detach()
+    return Call(inputs, named, detached, model.training, half, random)

@@ -1,0 +1,266 @@
+"""The processes of one run: who is among them, what they say to each other, and that none is waited for in vain."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.distributed_c10d import _set_pg_timeout  # torch has no public name for it
+
+from safelight.config.tree import Train
+from safelight.errors import FollowedError, Interrupted, ProcessLost, SafelightError, Stopped, UsageError
+from safelight.processes.heartbeat import Heartbeat
+
+LONGEST_WAIT = timedelta(hours=2)  # for a process that lives and is busy on its own: an evaluation, a slow disk
+MEETING = (
+    5  # times train.timeout that processes look for each other, and up to five times that where gloo connects them
+)
+GLANCE = timedelta(seconds=1)  # between two looks at the others while waiting
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Pending:
+    """Something under way between the processes."""
+
+    result: Tensor
+    work: Any | None
+
+
+class ProcessGroup:
+    """One process among `size`; alone, everything is trivial. All processes call the same methods in the same order.
+
+    Only tensors and JSON travel: what one process sends, the others never unpickle."""
+
+    def __init__(self, rank: int = 0, size: int = 1, local_rank: int = 0, heartbeat: Heartbeat | None = None) -> None:
+        self.rank, self.size, self.local_rank, self._heartbeat = rank, size, local_rank, heartbeat
+        self.seconds_waited = 0.0  # seconds that this process spent waiting for others
+        self._turns = 0
+        self._home = torch.device("cpu")
+        if size > 1 and dist.get_backend() == "nccl":
+            self._home = torch.device("cuda", torch.cuda.current_device())
+        if heartbeat is not None:
+            heartbeat.on_device = self._home.type != "cpu"
+
+    @property
+    def is_main(self) -> bool:
+        return self.rank == 0
+
+    # --- being one of them ----------------------------------------------------------------------------------------
+
+    def __enter__(self) -> ProcessGroup:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Leaves the last words of a process that fails, and goes the way of the one that failed first."""
+        if self._heartbeat is None:
+            return
+        if isinstance(error, Interrupted | Stopped):
+            self._heartbeat.await_words()
+        first = None if error is None else self._heartbeat.leave_words(error)
+        if isinstance(error, SafelightError):
+            error.told = first is not None
+        self._heartbeat.part(failed=error is not None, lost=isinstance(error, ProcessLost))
+        if first is not None and isinstance(error, SafelightError | RuntimeError):
+            raise FollowedError(*first) from error
+
+    def beat(self) -> None:
+        """A sign of life of the thread that trains."""
+        if self._heartbeat is not None:
+            self._heartbeat.progress += 1
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """While the others may expect progress; elsewhere a process may take its time."""
+        if self._heartbeat is not None:
+            self._heartbeat.watched = True
+        try:
+            yield
+        finally:
+            if self._heartbeat is not None:
+                self._heartbeat.watched = False
+
+    def local_main_first(self, act: Callable[[], T]) -> T:
+        """Done by one process of every machine, and then by the others, which find it done."""
+        if self._heartbeat is None:
+            return act()
+        self._turns += 1
+        turn = f"turn-{self._turns}-{os.environ.get('GROUP_RANK', '0')}"
+        while self.local_rank and not self._knows(turn):
+            self._refuse_lost()
+            time.sleep(0.02)
+        found = act()
+        if not self.local_rank:
+            self._heartbeat.note(turn)
+        return found
+
+    def _knows(self, turn: str) -> bool:
+        assert self._heartbeat is not None
+        try:
+            return self._heartbeat.knows(turn)
+        except RuntimeError as error:  # the store went with the process that kept it
+            raise self._lost(error) from error
+
+    # --- between them ---------------------------------------------------------------------------------------------
+
+    def start_all_reduce(self, tensor: Tensor) -> Pending:
+        """In place, over all processes."""
+        return self._start(tensor, lambda: dist.all_reduce(tensor, async_op=True))
+
+    def start_all_gather(self, tensor: Tensor) -> Pending:
+        """[count, …]: that of every process."""
+        tensor = tensor.contiguous()
+        if self.size == 1:
+            return Pending(tensor.unsqueeze(0), None)
+        found = tensor.new_empty((self.size, *tensor.shape))
+        return self._start(found, lambda: dist.all_gather(list(found.unbind(0)), tensor, async_op=True))
+
+    def start_all_gather_into(self, found: Tensor, tensor: Tensor) -> Pending:
+        """As `start_all_gather`, one after the other into memory that is there."""
+        gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor  # its name before torch 2.13
+        return self._start(found, lambda: gather(found, tensor, async_op=True))
+
+    def start_all_to_all(self, sent: Tensor, sizes: list[int], got: Tensor, got_sizes: list[int]) -> Pending:
+        """The first `sizes[0]` numbers go to the first process, and so on; they come in the order of the processes."""
+        return self._start(got, lambda: dist.all_to_all_single(got, sent, got_sizes, sizes, async_op=True))
+
+    def wait(self, pending: Pending) -> Tensor:
+        """Waits for it, and no longer than the others live."""
+        if pending.work is not None:
+            begun, watched = time.perf_counter(), self._heartbeat is not None and self._heartbeat.watched
+            if self._heartbeat is not None:
+                self._heartbeat.watched = False
+            self._wait(pending.work)
+            self.seconds_waited += time.perf_counter() - begun
+            if self._heartbeat is not None:
+                self._heartbeat.watched = watched
+        return pending.result
+
+    def all_gather(self, tensor: Tensor) -> Tensor:
+        return self.wait(self.start_all_gather(tensor))
+
+    def all_gather_host(self, tensor: Tensor) -> Tensor:
+        """Of tensors on the host, wherever the processes meet."""
+        return self.all_gather(tensor.to(self._home)).cpu()
+
+    def broadcast_tensor(self, tensor: Tensor) -> Tensor:
+        """That of the first process, in place."""
+        if self.size > 1 and tensor.numel():
+            sent = tensor.to(self._home).contiguous()
+            self.wait(self._start(sent, lambda: dist.broadcast(sent, 0, async_op=True)))
+            tensor.copy_(sent)
+        return tensor
+
+    def broadcast(self, say: Callable[[], Any], *, all_act: bool = False) -> Any:
+        """What the first process says, to all. Only it is asked, unless it takes all of them to find the answer."""
+        if self.size == 1:
+            return say()
+        said = say() if self.is_main or all_act else None
+        words = json.dumps(said).encode() if self.is_main else b""
+        size = self.broadcast_tensor(torch.tensor([len(words)]))
+        text = torch.frombuffer(bytearray(words or int(size)), dtype=torch.uint8)
+        return json.loads(bytes(self.broadcast_tensor(text).numpy()))
+
+    def all_gather_object(self, value: Any) -> list[Any]:
+        """What each process says."""
+        if self.size == 1:
+            return [value]
+        words = json.dumps(value).encode()
+        sizes = self.all_gather(torch.tensor([len(words)], device=self._home)).flatten().tolist()
+        text = torch.zeros(max(sizes), dtype=torch.uint8)
+        text[: len(words)] = torch.frombuffer(bytearray(words), dtype=torch.uint8)
+        rows = self.all_gather(text.to(self._home)).cpu().numpy()
+        return [json.loads(bytes(row[:size])) for row, size in zip(rows, sizes, strict=True)]
+
+    # --- beside them: from any thread, in any order ---------------------------------------------------------------
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether one of them is gone."""
+        return self._heartbeat is not None and self._heartbeat.lost is not None
+
+    def post(self, key: str, value: Any) -> None:
+        """A note for the other processes, to be found by its key."""
+        self._beside(lambda heartbeat: heartbeat.write(f"note/{key}", json.dumps(value)))
+
+    def wait_for_note(self, *keys: str) -> Any:
+        """Waits for the first of these notes, and no longer than the others live."""
+        while True:
+            for key in keys:
+                if (text := self._beside(lambda heartbeat, key=key: heartbeat.read(f"note/{key}"))) is not None:
+                    return json.loads(text)
+            time.sleep(0.02)
+
+    def _beside(self, act: Callable[[Heartbeat], T]) -> T:
+        """The thread that trains has to notice a loss by itself, or the pulse would not wake it."""
+        assert self._heartbeat is not None, "alone there is nobody to speak to"
+        if self._heartbeat.lost is not None:
+            raise ProcessLost(self._heartbeat.lost)
+        try:
+            return act(self._heartbeat)
+        except RuntimeError as error:
+            raise ProcessLost("The store that the launcher keeps does not answer.") from error
+
+    def _start(self, result: Tensor, launch: Callable[[], Any]) -> Pending:
+        if self.size == 1:
+            return Pending(result, None)
+        try:
+            return Pending(result, launch())
+        except RuntimeError as error:
+            raise self._lost(error) from error
+
+    def _wait(self, work: Any) -> None:
+        if self._home.type != "cpu":
+            work.wait()  # only the stream waits; should it wait in vain, the pulse ends the process
+            return
+        while True:
+            try:
+                work.wait(GLANCE)
+                return
+            except RuntimeError as error:
+                if work.is_completed():
+                    raise self._lost(error) from error
+                self._refuse_lost()
+
+    def _refuse_lost(self) -> None:
+        if self._heartbeat is not None and self._heartbeat.lost is not None:
+            raise self._lost(None)
+
+    def _lost(self, error: BaseException | None) -> ProcessLost:
+        assert self._heartbeat is not None
+        return ProcessLost(self._heartbeat.find_lost() or f"The connection between the processes broke: {error}.")
+
+
+def join_group(settings: Train) -> ProcessGroup:
+    """The crew that a launcher (torchrun, accelerate, or RANK and WORLD_SIZE by hand) has called together."""
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        return ProcessGroup()
+    from accelerate import PartialState
+
+    cpu = settings.device == "cpu" or not torch.cuda.is_available()
+    try:
+        state = PartialState(cpu=cpu, timeout=timedelta(seconds=MEETING * settings.timeout))
+        _set_pg_timeout(LONGEST_WAIT)  # from now on: who has come is watched, and may be busy
+        token = torch.tensor([secrets.randbits(62)], device=state.device)
+        dist.broadcast(token, 0)  # tells this crew from one before it on the same store
+        heartbeat = Heartbeat(state.process_index, state.num_processes, str(int(token)), patience=settings.timeout)
+    except (RuntimeError, ValueError) as error:  # an address that does not answer, a variable or a process missing
+        raise UsageError(
+            f"The processes could not find each other: {str(error).splitlines()[0]} MASTER_ADDR, MASTER_PORT, RANK and "
+            "WORLD_SIZE must be set and true for every process; torchrun and accelerate launch do that."
+        ) from error
+    return ProcessGroup(state.process_index, state.num_processes, state.local_process_index, heartbeat)

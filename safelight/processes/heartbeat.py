@@ -1,0 +1,255 @@
+"""Signs of life between the processes of a run: who is gone, who hangs, and what the first one to fail said."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import sys
+import threading
+import time
+from datetime import timedelta
+from typing import Any
+
+import torch.distributed as dist
+
+from safelight.errors import ProcessLost, SafelightError
+
+EVERY = 0.25  # seconds between two beats
+FIRST_STEPS, FIRST_PATIENCE = 3, 10  # kernels are tuned and compiled at first: so many times the patience
+GRACE, DEVICE_GRACE, LONGEST_GRACE = 5.0, 30.0, 600.0  # seconds that the thread that trains has to notice by itself
+SETTLING = 1.5  # seconds after a broken connection until it is plain who is gone
+NAMING = 2.0  # seconds more that the others have to hear from the first process who that is
+PARTING = 1.5  # seconds that the first process, which may keep the store, waits for the others to leave
+LAST_WAIT = 60.0  # seconds that the first process has to save after a failure
+
+
+class Heartbeat:
+    """A thread and a small store. The first process looks at all, all look at the first: the load grows with the
+    number of processes, not with its square."""
+
+    def __init__(self, rank: int, count: int, token: str, *, patience: float) -> None:
+        self.rank, self.count, self._patience = rank, count, patience
+        self.progress, self.watched = 0, False  # of the thread that trains: whether progress may be expected of it
+        self.lost: str | None = None
+        self.lost_rank: int | None = None
+        self._noticed, self.on_device = False, False
+        address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+        # A client of its own: that of the process group may be waiting for something.
+        client = dist.TCPStore(address, port, is_master=False, wait_for_workers=False, timeout=timedelta(seconds=30))
+        self._store: Any = dist.PrefixStore(f"safelight/{token}", client)
+        self._lock = threading.Lock()
+        self._seen: dict[int, tuple[bytes, float, bytes, float]] = {}
+        self._ended, self._beats, self._answers = threading.Event(), 0, 0
+        self._store.set(f"beat/{rank}", "0 0 0")
+        if rank == 0:
+            self._store.set("lost", "")
+            self._store.set("words", "")
+        self._meet(time.monotonic() + patience)
+        for act, name in ((self._run, "safelight-pulse"), (self._await_answers, "safelight-answers")):
+            threading.Thread(target=act, name=name, daemon=True).start()
+
+    def _meet(self, until: float) -> None:
+        here = [f"here/{rank}" for rank in range(self.count)]
+        self.note(here[self.rank])
+        while not self._store.check(here):
+            if time.monotonic() > until:
+                gone = next((rank for rank, each in enumerate(here) if not self.knows(each)), 0)
+                raise ProcessLost(f"Process {gone} is gone: it did not come.")
+            time.sleep(0.01)
+
+    # --- words and meeting points ---------------------------------------------------------------------------------
+
+    def note(self, key: str) -> None:
+        with self._lock:
+            self._store.set(key, "1")
+
+    def knows(self, key: str) -> bool:
+        with self._lock:
+            return bool(self._store.check([key]))
+
+    def write(self, key: str, text: str) -> None:
+        with self._lock:
+            self._store.set(key, text)
+
+    def read(self, key: str) -> str | None:
+        with self._lock:
+            return self._store.get(key).decode() if self._store.check([key]) else None
+
+    def arrive(self, where: str) -> None:
+        with self._lock, contextlib.suppress(RuntimeError):
+            self._store.add(f"arrived/{where}", 1)
+
+    def have_arrived(self, where: str, many: int | None = None) -> bool:
+        """Whether all or so many have; where the store is gone, whoever kept it is, and nobody need be waited for."""
+        try:
+            with self._lock:
+                return self._store.add(f"arrived/{where}", 0) >= (self.count if many is None else many)
+        except RuntimeError:
+            return True
+
+    def leave_words(self, error: BaseException) -> tuple[str, int] | None:
+        """Those of the process that failed first, with its exit code; None where that is this one."""
+        self._noticed = True
+        mine = {"rank": self.rank, "words": str(error) or type(error).__name__}
+        mine["code"] = error.exit_code if isinstance(error, SafelightError) else 1
+        try:
+            with self._lock:
+                first = json.loads(self._store.compare_set("words", "", json.dumps(mine)))
+        except (RuntimeError, ValueError):  # the store went with the process that kept it
+            return None if self.rank < 2 else (str(error), int(mine["code"]))
+        return None if first["rank"] == self.rank else (str(first["words"]), int(first["code"]))
+
+    def find_lost(self) -> str | None:
+        """In words, who is gone; a connection breaks before a heart is known to have stopped, so wait a little."""
+        self._noticed = True
+        with contextlib.suppress(RuntimeError):
+            self.note("broken")  # the first process looks more closely then, whatever it is busy with
+        until = time.monotonic() + SETTLING + (NAMING / 4 if self.rank == 0 else NAMING)
+        late = False
+        while self.lost is None and not late:
+            late = time.monotonic() > until  # and one more look: on a busy machine it may be the first for long
+            try:
+                if (words := self._first_words()) is not None:
+                    return f"Process {words['rank']} ended: {words['words']}"
+                self._look_for_silence(SETTLING)
+            except RuntimeError:
+                self._lose_store()
+            time.sleep(EVERY / 5)
+        return self.lost
+
+    def await_words(self) -> None:
+        """Of an end that all come to: the first process tells it, when it has saved."""
+        self._noticed = True
+        while self.rank and self.lost is None and self._first_words() is None:
+            time.sleep(0.02)
+
+    def part(self, *, failed: bool, lost: bool) -> None:
+        """The others wait for the first process, which may be saving: a launcher ends all once one has left."""
+        self._noticed = True
+        self.arrive("end")
+        patience = LAST_WAIT if failed else math.inf
+        if self.rank == 0:
+            patience = 0.0 if lost else PARTING
+        until = time.monotonic() + patience
+        while time.monotonic() < until and not self._may_leave():
+            time.sleep(0.02)
+        self._ended.set()
+        if self.rank:
+            self.arrive("gone")
+            return
+        with contextlib.suppress(RuntimeError):
+            self.note("main-left")
+        until = time.monotonic() + PARTING
+        others = self.count - (1 if self.lost_rank is None else 2)
+        while time.monotonic() < until and not self.have_arrived("gone", others):
+            time.sleep(0.02)
+
+    def _may_leave(self) -> bool:
+        if self.rank == 0:
+            return self.have_arrived("end")
+        try:
+            return self.lost_rank == 0 or self.knows("main-left")
+        except RuntimeError:
+            return True  # the store went with the process that kept it
+
+    # --- the thread -----------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while not self._ended.wait(EVERY):
+            try:
+                self._beat()
+                self._look()
+                self._answers += 1
+            except RuntimeError:
+                if self._ended.is_set():
+                    return
+                self._lose_store()
+            if self.lost is not None:
+                self._end_unless_noticed()
+                return
+
+    def _await_answers(self) -> None:
+        """A thread of its own: where whoever keeps the store is stopped, a question to it may never return, whatever
+        time it was given (TCPStore asks once more, to take it back, and waits for that)."""
+        seen, silent = 0, 0.0  # not by the clock: this process may have been stopped itself
+        while not self._ended.wait(EVERY) and self.lost is None:
+            silent, seen = silent + EVERY if self._answers == seen else 0.0, self._answers
+            if silent > self._patience:
+                self._lose_store()
+                self._end_unless_noticed()
+
+    def _beat(self) -> None:
+        self._beats += 1
+        with self._lock, contextlib.suppress(RuntimeError):
+            self._store.set(f"beat/{self.rank}", f"{self._beats} {self.progress} {int(self.watched)}")
+
+    def _look(self) -> None:
+        if (words := self._first_words()) is not None and words["rank"] != self.rank:
+            self.lost, self.lost_rank = f"Process {words['rank']} ended: {words['words']}", words["rank"]
+            return
+        self._look_for_silence(SETTLING if self.rank == 0 and self.knows("broken") else self._patience)
+
+    def _first_words(self) -> dict[str, Any] | None:
+        with self._lock:
+            words = self._store.get("words")
+        return json.loads(words) if words else None
+
+    def _look_for_silence(self, patience: float) -> None:
+        """Of all, for the first process; of the first and what it found, for the others."""
+        others = [r for r in range(self.count) if r != self.rank] if self.rank == 0 else [0]
+        with self._lock:
+            found = self._store.get("lost")
+            beats = self._store.multi_get([f"beat/{r}" for r in others])
+        if found:
+            self.lost_rank, self.lost = json.loads(found)
+            return
+        now = time.monotonic()
+        silent: list[tuple[float, int, str]] = []
+        for rank, beat in zip(others, beats, strict=True):
+            count, progress, watched = beat.split()
+            old = self._seen.get(rank, (b"", now, b"", now))
+            beaten = now if old[0] != count else old[1]
+            moved = now if old[2] != progress or watched == b"0" else old[3]
+            self._seen[rank] = (count, beaten, progress, moved)
+            allowed = self._patience * (FIRST_PATIENCE if int(progress) < FIRST_STEPS else 1)
+            if now - beaten > patience:
+                silent.append((now - beaten, rank, "it gave no sign of life for {:.0f} seconds"))
+            elif now - moved > allowed and now - beaten < allowed / 2:  # else its heart stands still too
+                silent.append((now - moved, rank, "it has been in the same step for {:.0f} seconds"))
+        if silent:
+            seconds, rank, how = max(silent)
+            self._lose(rank, how.format(seconds))
+
+    def _lose_store(self) -> None:
+        """Nobody waits for an answer a second time, nor for the thread that waits for one."""
+        self._store, self._lock = _Silence(), threading.Lock()
+        self._lose(0, "its store of signs of life does not answer")
+
+    def _lose(self, rank: int, how: str) -> None:
+        if self.lost is None:
+            self.lost_rank, self.lost = rank, f"Process {rank} is gone: {how}."
+            if self.rank == 0:
+                with self._lock, contextlib.suppress(RuntimeError):
+                    self._store.set("lost", json.dumps([rank, self.lost]))
+
+    def _end_unless_noticed(self) -> None:
+        """The thread that trains may be waiting inside a library that nothing can wake."""
+        mine = self.lost_rank == self.rank
+        until = time.monotonic() + (GRACE if mine else DEVICE_GRACE if self.on_device else LONGEST_GRACE)
+        while time.monotonic() < until:
+            if self._noticed or self._ended.wait(EVERY):
+                return
+            self._beat()  # it may still save
+        error = ProcessLost(self.lost or "Another process is gone.")
+        if self.leave_words(error) is None:
+            print(f"Error: {error}", file=sys.stderr, flush=True)
+        os._exit(error.exit_code)  # every file on disk is whole at every moment
+
+
+class _Silence:
+    """In the place of a store that does not answer."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError("the store of signs of life does not answer")

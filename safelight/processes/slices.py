@@ -1,0 +1,128 @@
+"""Rows of tensors that are divided among processes: who holds which, and how a checkpoint of them is put together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from safelight.errors import CheckpointError
+
+MOST, LARGEST = 1 << 20, 1 << 48  # processes and numbers that a manifest may speak of
+Layout = dict[str, dict[str, dict[str, Any]]]
+"""Stem -> name -> `dtype`, `shape` of the whole tensor, and `rows` in each file; None: it lies whole in one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slicing:
+    """The place of one process among those that hold a tensor together, each some of its rows."""
+
+    index: int
+    count: int
+
+    def rows(self, size: int) -> tuple[int, int]:
+        """First row and the one after the last, of so many; the last processes may have fewer, or none."""
+        each = rows_each(size, self.count)
+        return min(size, self.index * each), min(size, (self.index + 1) * each)
+
+
+def rows_each(size: int, count: int) -> int:
+    """As `torch.chunk` and FSDP cut it."""
+    return max(1, -(-size // count))
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """Of a snapshot: which of its tensors are rows of larger ones, and the shapes that those have."""
+
+    slicing: Slicing
+    shapes: Mapping[str, tuple[int, ...]]  # of the parameters that are divided
+
+    def whole_shape(self, stem: str, name: str) -> tuple[int, ...] | None:
+        """None of what every process has whole."""
+        return self.shapes.get(parameter_of(stem, name) or "")
+
+
+EVERYTHING = Shard(Slicing(0, 1), {})  # of one process that holds all
+
+
+def parameter_of(stem: str, name: str) -> str | None:
+    """The parameter that a tensor of a checkpoint has the shape of, if it has that of any."""
+    if stem == "monitors":
+        return None
+    if stem == "profiles":
+        return name.partition("/")[2]
+    if stem == "optimizer":
+        parameter, _, moment = name.rpartition("/")
+        return None if moment == "step" else parameter
+    return name
+
+
+def file_stem(stem: str, index: int | None, count: int) -> str:
+    """Of the file with the rows of one process, or with what every process has whole."""
+    return f"{stem}.whole" if index is None else f"{stem}.{index}-of-{count}"
+
+
+def lay_out(tensors: Mapping[str, Mapping[str, Tensor]], shard: Shard, names: Mapping[torch.dtype, str]) -> Layout:
+    """Where everything will lie; the same on all processes that hold at least a row of each tensor."""
+    layout: Layout = {}
+    for stem, group in tensors.items():
+        rows = layout.setdefault(stem, {})
+        for name, value in group.items():
+            whole, shape = shard.whole_shape(stem, name), list(value.shape)
+            each = None if whole is None else rows_each(whole[0], shard.slicing.count)
+            rows[name] = {"dtype": names[value.dtype], "shape": shape if whole is None else list(whole), "rows": each}
+    return layout
+
+
+def check_layout(sharded: Any, files: int, where: str) -> None:
+    """Of a manifest; what it says is compared with what the files hold when they are read. `files`: that
+    there are, which no tensor can lie in more of."""
+    count = sharded.get("count") if isinstance(sharded, dict) else None
+    tensors = sharded.get("tensors") if isinstance(sharded, dict) else None
+    if not _is_number(count, 1, MOST) or not isinstance(tensors, dict):
+        raise CheckpointError(f"{where} does not say how its tensors are divided, or among how many files.")
+    for stem, group in tensors.items():
+        if not isinstance(group, dict) or not all(_is_described(each, files) for each in group.values()):
+            raise CheckpointError(f"{where}: a tensor of {stem!r:.80} is not described by dtype, shape and rows.")
+
+
+def _is_described(each: Any, files: int) -> bool:
+    if not isinstance(each, dict) or each.keys() != {"dtype", "shape", "rows"} or not isinstance(each["shape"], list):
+        return False
+    sizes = all(_is_number(size, 0, LARGEST) for size in each["shape"]) and math.prod(each["shape"]) <= LARGEST
+    whole = each["rows"] is None
+    return isinstance(each["dtype"], str) and sizes and (whole or _is_sharded(each, files))
+
+
+def _is_sharded(each: Any, files: int) -> bool:
+    return bool(each["shape"]) and _is_number(each["rows"], 1, LARGEST) and each["shape"][0] <= each["rows"] * files
+
+
+def _is_number(value: Any, least: int, most: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+
+
+def holders(spec: Mapping[str, Any], start: int, stop: int) -> list[int | None]:
+    """The files that hold rows `start` to `stop` of a tensor."""
+    each = spec["rows"]
+    if each is None:
+        return [None]
+    return list(range(start // each, -(-stop // each))) if stop > start else []
+
+
+def join(pieces: list[tuple[int, Tensor]], like: Tensor, start: int, stop: int, where: str) -> Tensor:
+    """Rows `start` to `stop` from pieces by their first row: all of them and each once, as those of `like` [0, …]."""
+    reached, used = start, list[Tensor]()
+    for first, piece in sorted(pieces, key=lambda each: each[0]):
+        if first != reached or piece.shape[1:] != like.shape[1:] or piece.dtype != like.dtype:
+            raise CheckpointError(f"{where}: its rows from {reached} on were expected, of {list(like.shape[1:])} each.")
+        reached += len(piece)
+        used.append(piece)
+    if reached != stop:
+        raise CheckpointError(f"{where}: rows {start} to {stop} were expected; the files hold them up to {reached}.")
+    return torch.cat(used) if len(used) > 1 else used[0] if used else like

@@ -1,0 +1,110 @@
+"""The one place that knows devices and processes: a thin shell around torch."""
+
+from __future__ import annotations
+
+import os
+from contextlib import AbstractContextManager, nullcontext
+
+import psutil
+import torch
+from torch import Tensor
+
+from safelight.config.tree import Precision
+from safelight.errors import UsageError
+from safelight.processes.group import ProcessGroup
+
+DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+class Engine:
+    """A device, a place among the processes, and the arithmetic of the forward pass."""
+
+    def __init__(self, device: str, precision: Precision, group: ProcessGroup | None = None) -> None:
+        self.precision: Precision = precision
+        self.group = group or ProcessGroup()
+        self.device: torch.device = choose_device(device)
+        if self.device.type == "cuda" and self.processes > 1:
+            self.device = torch.device("cuda", torch.cuda.current_device())  # which joining chose
+
+    @property
+    def rank(self) -> int:
+        return self.group.rank
+
+    @property
+    def processes(self) -> int:
+        return self.group.size
+
+    @property
+    def is_main(self) -> bool:
+        return self.group.is_main
+
+    def autocast(self) -> AbstractContextManager[object]:
+        """The precision of the forward pass; weights stay fp32."""
+        if self.precision == "fp32":
+            return nullcontext()
+        return torch.autocast(self.device.type, dtype=DTYPES[self.precision])
+
+    def send(self, tensor: Tensor) -> Tensor:
+        """To the device, without waiting for it."""
+        if self.device.type == "cuda":
+            tensor = tensor.pin_memory()
+        return tensor.to(self.device, non_blocking=True)
+
+    def seed(self, value: int) -> None:
+        """Seeds what the model itself draws (dropout), here and now."""
+        torch.default_generator.manual_seed(value)
+        if self.device.type == "cuda":
+            torch.cuda.manual_seed(value)
+        elif self.device.type == "mps":
+            torch.mps.manual_seed(value)
+
+    def memory(self) -> float:
+        """Bytes that are taken now: of the device, or of the process where that is the same."""
+        if self.device.type == "cuda":
+            return float(torch.cuda.memory_allocated(self.device))
+        if self.device.type == "mps":
+            return float(torch.mps.current_allocated_memory())
+        return float(psutil.Process().memory_info().rss)
+
+    def describe(self) -> str:
+        if self.device.type == "cuda":
+            return f"{self.device} ({torch.cuda.get_device_name(self.device)})"
+        if self.device.type == "cpu":
+            threads = torch.get_num_threads()
+            return f"cpu ({threads} thread{'s' * (threads != 1)})"
+        return str(self.device)
+
+
+def busy_machine(load: float, cores: int, threads: int) -> str | None:
+    """Threads of one step wait for each other: with one core taken, all of them crawl (30 times slower, measured)."""
+    if threads < 2 or load < 0.5 + cores - threads or "OMP_WAIT_POLICY" in os.environ:
+        return None
+    return (
+        f"Other programs keep this machine busy (load {load:.1f} on {cores} cores). If training crawls, give it fewer "
+        f"cores (--set train.threads={max(1, threads - 1)}) or patience (OMP_WAIT_POLICY=passive in the environment)."
+    )
+
+
+def choose_device(name: str) -> torch.device:
+    """The device asked for, or the best there is; an absent one is an error, never a silent CPU."""
+    present = ["cpu"]
+    if torch.backends.mps.is_available():
+        present.insert(0, "mps")
+    if torch.cuda.is_available():
+        present.insert(0, "cuda")
+    if name == "auto":
+        return torch.device(present[0])
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise UsageError(
+            f"train.device is {name!r}, which is no device. Use one of: auto, {', '.join(present)}."
+        ) from None
+    if device.type not in present:
+        raise UsageError(
+            f"train.device is {name!r}, but this machine has no {device.type.upper()} that torch "
+            f"{torch.__version__} can use. Use one of: auto, {', '.join(present)}."
+        )
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise UsageError(f"train.device is {name!r}, but there are {torch.cuda.device_count()} CUDA devices, from 0.")
+    return device

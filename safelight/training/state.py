@@ -1,0 +1,131 @@
+"""Everything that changes while training: what a checkpoint holds, and nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from safelight.checkpoints.compatibility import check_moments, check_numbers, check_scalars, check_tensors
+from safelight.checkpoints.host_copy import HostCopy
+from safelight.checkpoints.snapshot import Loaded, Snapshot
+from safelight.healing.alarms import DivergenceWatch
+from safelight.healing.journal import Journal, read_journal
+from safelight.monitors.suite import Monitors
+from safelight.processes.local_weights import LocalWeights
+from safelight.training.clipping import Clipper
+from safelight.training.ema import MAIN, Averages
+from safelight.training.optimizer import load_optimizer, optimizer_tensors
+from safelight.training.scaling import LossScale
+
+
+@dataclass(slots=True)
+class Counters:
+    """The small numbers of a run."""
+
+    step: int = 0  # completed optimizer steps
+    refused: int = 0  # updates that were refused because something was not finite
+    refused_in_row: int = 0
+    best_step: int | None = None  # by evaluation; before there was one, by the loss of the fixed probe set
+    best_loss: float = float("inf")  # of the probe set, under the averaged weights
+    best_evaluated: bool = False
+    seconds: float = 0.0  # spent training, over all sittings
+    evaluation_seconds: float = 0.0
+    lowest_probe: float = float("inf")  # loss of the fixed training images under the raw weights
+    good_step: int | None = None  # the newest checkpoint that is fit to go back to
+
+
+@dataclass(slots=True)
+class State:
+    """The live objects of a run."""
+
+    model: nn.Module
+    weights: LocalWeights  # of its weights, by this process
+    optimizer: torch.optim.AdamW
+    averages: Averages
+    clipper: Clipper
+    scale: LossScale
+    monitors: Monitors
+    counters: Counters = field(default_factory=Counters)
+    journal: Journal = field(default_factory=Journal)
+    watch: DivergenceWatch = field(default_factory=DivergenceWatch)
+    host_copy: HostCopy = field(default_factory=HostCopy)
+
+    def snapshot(self, environment: dict[str, Any], *, again: bool = False) -> Snapshot:
+        """A copy of everything in host memory: the one pause that a checkpoint costs the training. `again`: nobody
+        needs the last one any more, and its memory is used for this one."""
+        tensors = {
+            "model": self.weights.tensors(),
+            "ema": self.averages.tensors(),
+            "optimizer": optimizer_tensors(self.optimizer, self.weights.named),
+            "monitors": self.monitors.state(),
+        }
+        if profiles := self._profiles():
+            tensors["profiles"] = profiles
+        scalars = {
+            "clip_running": float(self.clipper.running),
+            "loss_scale": float(self.scale.scale),
+            "good_steps": float(self.scale.good_steps),
+        }
+        counters = {name: getattr(self.counters, name) for name in Counters.__slots__}
+        return Snapshot(
+            step=self.counters.step,
+            tensors=self.host_copy.copy_from(tensors, again=again),
+            state=counters | scalars | {"journal": self.journal.to_json(), "watch": self.watch.to_json()},
+            environment=environment,
+            shard=self.weights.shard,
+        )
+
+    def _profiles(self) -> dict[str, Tensor]:
+        return {
+            f"{track}/{name}": value
+            for track in self.averages.shadows
+            if track != MAIN
+            for name, value in self.averages.tensors(track).items()
+        }
+
+    def check(self, loaded: Loaded) -> None:
+        """Refuses a checkpoint that does not fit, before anything is touched: half a restore is worse than none."""
+        check_tensors("model", self.weights.tensors(), loaded)
+        check_tensors("ema", self.averages.tensors(), loaded)
+        check_moments(self.weights.named, loaded)
+        if profiles := self._profiles():
+            check_tensors("profiles", profiles, loaded)
+        if "monitors" in loaded.tensors:  # runs of before there were any have none
+            check_tensors("monitors", self.monitors.state(), loaded)
+        check_numbers(Counters, loaded.state, f"The state of {loaded.path}")
+        check_numbers(DivergenceWatch, loaded.state.get("watch", {}), f"The watch of {loaded.path}")
+        check_scalars(("clip_running", "loss_scale", "good_steps"), loaded)
+        read_journal(loaded.state.get("journal"))
+
+    @torch.no_grad()
+    def restore(self, loaded: Loaded) -> None:
+        """The exact inverse of `snapshot`."""
+        self.check(loaded)
+        self.weights.load(loaded.tensors["model"])
+        self.averages.load(MAIN, loaded.tensors["ema"])
+        for track in self.averages.shadows:
+            if track != MAIN:
+                prefix = f"{track}/"
+                group = loaded.tensors.get("profiles", {})
+                self.averages.load(track, {k.removeprefix(prefix): v for k, v in group.items() if k.startswith(prefix)})
+        load_optimizer(self.optimizer, self.weights.named, loaded.tensors["optimizer"])
+        self.monitors.restore(loaded.tensors.get("monitors", {}))
+        self.clipper.running.fill_(loaded.state["clip_running"])
+        if self.scale.active:  # a run that left fp16 may go back to where it had a scale
+            self.scale.scale.fill_(loaded.state["loss_scale"])
+            self.scale.good_steps.fill_(loaded.state["good_steps"])
+        known = {name: loaded.state[name] for name in Counters.__slots__ if name in loaded.state}
+        self.counters = Counters(**known)  # runs of before there were evaluations know nothing of them
+        self.journal, self.watch = (
+            read_journal(loaded.state.get("journal")),
+            DivergenceWatch(
+                **{
+                    name: value
+                    for name, value in loaded.state.get("watch", {}).items()
+                    if name in DivergenceWatch.__slots__
+                }
+            ),
+        )

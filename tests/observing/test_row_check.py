@@ -1,0 +1,64 @@
+"""Whose images and labels a step has: told where they are not those of the set."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from tiny import parts_of
+
+from safelight.data.batches import Batches
+from safelight.monitors.pool import Pool
+from safelight.observing.row_check import CLOSE, EVERY, RowCheck
+from safelight.training.build import Parts
+
+LABELLED: dict[str, Any] = {"model.conditional": True, "model.label_drop": 0.5, "data.held_out": 0.2}
+
+
+class Readings(dict[int, dict[str, float]]):
+    def add(self, step: int, numbers: dict[str, float]) -> None:
+        self.setdefault(step, {}).update(numbers)
+
+
+def told(parts: Parts, spoil: Any = lambda micro: micro, steps: int = 3) -> Readings:
+    readings, ledger = Readings(), RowCheck(parts.config, parts.images, parts.engine.send)
+    pool = Pool(readings)
+    for step in range(steps):
+        view = parts.stepper.take([spoil(micro) for micro in parts.feed.take(step)], step)
+        pool.add(step, ledger.look(view), {})
+    pool.flush()
+    return readings
+
+
+@pytest.mark.parametrize("pieces", [1, 2])
+def test_a_sound_run_has_the_labels_of_its_images_and_none_that_is_held_out(pieces: int) -> None:
+    readings = told(parts_of(**LABELLED, **{"train.accumulate": pieces}))
+    assert [readings[step] for step in range(3)] == [
+        {"check/rows/held_out": 0.0, "check/rows/labels_moved": 0.0} for _ in range(3)
+    ]
+
+
+def test_labels_of_other_images() -> None:
+    """Half of them are dropped, which is not counted; of the others a tenth has the right one by chance."""
+    parts = parts_of(**LABELLED, **{"train.batch_size": 64})
+
+    def turned(micro: Any) -> Any:
+        there = micro.labels != parts.config.data.classes
+        return replace(micro, labels=micro.labels.where(~there, (micro.labels + 1) % 10))
+
+    moved = [numbers["check/rows/labels_moved"] for numbers in told(parts, turned).values()]
+    assert all(0.3 < share < 0.7 for share in moved)
+
+
+def test_images_that_are_held_out() -> None:
+    parts = parts_of(**LABELLED, **{"train.batch_size": 64})
+    parts.feed.batches = Batches(parts.images, seed=0, batch_size=64)
+    assert np.mean([numbers["check/rows/held_out"] for numbers in told(parts).values()]) == pytest.approx(0.2, abs=0.1)
+
+
+def test_few_steps_are_compared_and_nothing_where_there_is_nothing_to_compare() -> None:
+    assert not any(told(parts_of(**{"data.held_out": 0.0})).values())
+    readings = told(parts_of(**LABELLED), steps=CLOSE + EVERY + 1)
+    assert [step for step, numbers in readings.items() if numbers] == [*range(CLOSE + 1), CLOSE + EVERY]

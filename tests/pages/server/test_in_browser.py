@@ -1,0 +1,438 @@
+"""The pages in a real browser: what a person sees and can do, live and afterwards, by mouse and by keyboard."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from showcase import build_run
+
+from safelight.pages.data.runs import find_runs
+from safelight.pages.report.html import write_report
+from safelight.record.smoothing import exponential_mean
+from safelight.record.store import Record
+from safelight.run import RunFolder
+
+PATIENCE = 300_000  # ms, as that of the pages
+Open = Callable[..., Any]
+TINY = ("model.widths=16", "model.norm_groups=8", "model.layers=1", "model.attention=", "model.conditional=false",
+        "sample.steps=2", "sample.count=4", "train.preflight=off", "ema.snapshots=2")  # fmt: skip
+
+
+DRAWN = ("Loss", "Loss by noise level", "Gradient flow by part", "Gradient norm", "Learning rate", "Throughput",
+         "Memory", "Distance from real images", "Loss on the fixed probe", "Diversity of samples")  # fmt: skip
+TOLD = ("Error", "LRA001", "Since step 120, over since step 180", "99 % sure", "below 2", "loss.spike: it lasts",
+        "Lower the learning rate.", "optimizer.lr: 0.0001", "The loss diverged")  # fmt: skip
+# Read from a copy: a canvas that is read often is painted without the graphics card.
+PIXELS = """c => { const copy = document.createElement('canvas'); [copy.width, copy.height] = [c.width, c.height];
+    const context = copy.getContext('2d', { willReadFrequently: true }); context.drawImage(c, 0, 0);
+    const d = context.getImageData(0, 0, c.width, c.height).data; let n = 0;
+    for (let i = 0; i < d.length; i += 4) if (%s) n++; return n }"""
+PAINTED, RED = PIXELS % "d[i+3]", PIXELS % "d[i] == 255 && d[i+1] == 125 && d[i+2] == 114"
+
+
+def id_of(runs: Path, name: str) -> str:
+    return next(found.id for found in find_runs([runs]) if found.name.startswith(name))
+
+
+def last_step(page: Any, title: str) -> int:
+    """As the words beside a chart tell it, which say the same as its lines."""
+    chart = page.locator("figure.chart", has=page.get_by_role("heading", name=title, exact=True))
+    found = re.search(r"to ([\d,]+):", chart.locator("p.hidden-text").text_content() or "")
+    return int(found[1].replace(",", "")) if found else -1
+
+
+def painted(page: Any, title: str) -> int:
+    """Pixels of a chart's canvas that are not empty."""
+    chart = page.locator("figure.chart", has=page.get_by_role("heading", name=title, exact=True))
+    return chart.locator(".plot canvas").first.evaluate(PAINTED)
+
+
+def settle(page: Any) -> None:
+    """Until all that the page has begun has come to its end: answers, pictures, paintings, words beside charts."""
+    page.evaluate("window.settled()")
+
+
+def at_rest(page: Any, place: Any) -> str:
+    """The words there, once the answers that may change them have come."""
+    settle(page)
+    return place.inner_text()
+
+
+def wait_until(page: Any, holds: Callable[[], bool]) -> None:
+    until = time.monotonic() + PATIENCE / 1000
+    while not holds():
+        assert time.monotonic() < until, "It never came to hold."
+        page.wait_for_timeout(20)
+
+
+def reached(page: Any) -> str:
+    """How far the charts go, as the bar above them says."""
+    return page.locator(".toolbar .range").inner_text()
+
+
+def test_a_real_training_run_appears_and_grows_without_a_reload(runs: Path, address: str, open_page: Open) -> None:
+    page = open_page(f"{address}#/")
+    page.get_by_text("sound").first.wait_for()
+    page.evaluate("window.loadedOnce = true")
+    command = [sys.executable, "-m", "safelight", "train", "--run", str(runs / "grows"), "--steps", "100000",
+               "--batch-size", "8", "--sample-every", "60", "--evaluate-every", "0", "--no-dashboard"]  # fmt: skip
+    settings = [word for each in TINY for word in ("--set", each)]
+    with subprocess.Popen([*command, *settings], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as training:
+        try:
+            page.get_by_text("grows", exact=True).click()
+            slider = page.locator(".print input.stage")
+            wait_until(page, lambda: last_step(page, "Loss") > 0)
+            before, stages = last_step(page, "Loss"), int(slider.get_attribute("max") or 0)
+            wait_until(page, lambda: last_step(page, "Loss") > before + 50)
+            wait_until(page, lambda: int(slider.get_attribute("max") or 0) > stages + 1)
+            wait_until(page, lambda: page.locator(".run-title .state").inner_text() == "Training")
+            assert page.evaluate("window.loadedOnce")
+        finally:
+            training.kill()
+
+
+def test_where_no_stream_comes_through_the_server_is_asked(runs: Path, address: str, open_page: Open) -> None:
+    path = build_run(runs / "asked", sick=True)
+    page = open_page(f"{address}#/")
+    page.add_init_script("delete window.EventSource")
+    page.goto(f"{address}?again#/run/{id_of(runs, 'asked')}")
+    wait_until(page, lambda: last_step(page, "Loss") == 299)
+    record = Record(path / "record.sqlite", from_step=300, say=print)
+    for step in range(300, 340):
+        record.add(step, {"loss/mean": math.nan if step == 320 else 0.2, "gradient/norm": 1.0})
+    record.close()
+    wait_until(page, lambda: last_step(page, "Loss") == 339)
+    assert "2 readings are not finite" in (
+        page.locator("figure.chart .overlay").first.get_attribute("aria-label") or ""
+    )
+
+
+def test_every_chart_draws_and_says_what_it_shows(runs: Path, address: str, open_page: Open) -> None:
+    page = open_page(f"{address}#/run/{id_of(runs, 'sound')}", height=2600)
+    wait_until(page, lambda: last_step(page, "Loss") == 299)
+    for title in DRAWN:
+        wait_until(page, lambda title=title: painted(page, title) > 500)
+    figure = page.locator("figure.chart").first
+    assert "lowest" in (figure.locator(".overlay").get_attribute("aria-label") or "")
+    figure.locator("summary").click()
+    figure.locator("tbody tr").nth(14).wait_for()
+
+
+def test_nan_and_refused_updates_are_drawn(runs: Path, address: str, open_page: Open) -> None:
+    sick, sound = (open_page(f"{address}#/run/{id_of(runs, name)}") for name in ("sick", "sound"))
+    counts = []
+    for page in (sick, sound):
+        wait_until(page, lambda page=page: last_step(page, "Loss") == 299)
+        page.mouse.move(2, 2)
+        settle(page)
+        counts.append(page.locator("figure.chart .plot canvas").first.evaluate(RED))
+    assert counts[0] > 10
+    assert counts[1] == 0
+    assert "1 reading is not finite" in (sick.locator("figure.chart .overlay").first.get_attribute("aria-label") or "")
+
+
+def test_zoom_and_cursor_are_linked_by_mouse_and_by_keyboard(runs: Path, address: str, open_page: Open) -> None:
+    page = open_page(f"{address}#/run/{id_of(runs, 'sound')}", height=1400)
+    wait_until(page, lambda: last_step(page, "Loss") == 299)
+    settle(page)
+    surface = page.locator("figure.chart .overlay").first
+    box = surface.bounding_box()
+    page.mouse.move(box["x"] + 200, box["y"] + 60)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 400, box["y"] + 60, steps=4)
+    page.mouse.up()
+    settle(page)
+    shown = page.locator(".toolbar .range")
+    assert re.fullmatch(r"Steps \d+ to \d+", shown.inner_text())
+    wait_until(page, lambda: 0 < last_step(page, "Gradient norm") < 299)
+    surface.dblclick()
+    settle(page)
+    assert shown.inner_text().startswith("All steps")
+    wait_until(page, lambda: last_step(page, "Loss") == 299)
+    surface.focus()
+    for key in ("Home", *["ArrowRight"] * 30):
+        page.keyboard.press(key)
+    value = page.locator("figure.chart .legend b").first
+    smoothed = at_rest(page, value)
+    for key in ("+", "+"):
+        page.keyboard.press(key)
+    wait_until(page, lambda: 0 < last_step(page, "Loss") < 299)
+    assert at_rest(page, value) == smoothed  # no zoom changes it
+    page.keyboard.press("Shift+ArrowRight")
+    settle(page)
+    assert shown.inner_text().startswith("Steps")
+    page.keyboard.press("Escape")
+    settle(page)
+    assert shown.inner_text().startswith("All steps")
+    page.keyboard.press("End")
+    page.keyboard.press("ArrowLeft")
+    settle(page)
+    assert page.locator(".print .caption").first.inner_text() == "after step 200"  # the one that was drawn by then
+    page.get_by_role("radio", name="time").check(force=True)
+    page.get_by_role("radio", name="whitened").check(force=True)
+    wait_until(page, lambda: "usual" in page.locator("figure.chart .legend").first.inner_text())
+
+
+def test_the_slider_goes_through_every_stage(runs: Path, address: str, open_page: Open) -> None:
+    page = open_page(f"{address}#/run/{id_of(runs, 'sound')}/samples")
+    slider, caption = page.locator(".samples-main input.stage"), page.locator(".samples-main .caption")
+    wait_until(page, slider.is_enabled)
+    settle(page)
+    slider.focus()
+    page.keyboard.press("Home")
+    seen = [caption.inner_text()]
+    for _ in range(3):
+        page.keyboard.press("ArrowRight")
+        seen.append(caption.inner_text())
+    assert seen == [f"after step {step}" for step in (60, 120, 200, 300)]
+    assert page.locator(".samples-side .caption").first.inner_text() == "after step 300"  # they go along
+    page.keyboard.press("Home")
+    play = page.get_by_role("button", name="Play the stages of samples")
+    play.click()
+    wait_until(page, lambda: caption.inner_text() == "after step 300")
+    play.wait_for()  # it has stopped, and does not go on from where somebody leads it
+    page.locator(".samples-main .frame").click()
+    page.keyboard.press("ArrowLeft")
+    assert "after step 200" in page.locator("dialog .caption").inner_text()
+    page.keyboard.press("Escape")
+    page.locator("dialog").wait_for(state="detached")
+
+
+def test_cards_tell_what_is_wrong_and_lead_to_the_moment(runs: Path, address: str, open_page: Open) -> None:
+    page = open_page(f"{address}#/run/{id_of(runs, 'sick')}/findings")
+    card = page.get_by_role("article").filter(has_text="A learning rate that is too high")
+    text = card.inner_text()
+    for words in TOLD:
+        assert words in text
+    assert page.locator("article").first.inner_text().startswith("Warning")  # what is still true comes first
+    wait_until(page, lambda: painted(page, "gradient/norm") > 500)
+    card.get_by_role("button", name="Copy the settings").click()
+    card.get_by_text("Copied").wait_for()
+    card.get_by_role("button", name="Show in the charts").click()
+    page.locator(".toolbar .range").wait_for()
+    settle(page)
+    shown = re.fullmatch(r"Steps (\d+) to (\d+)", page.locator(".toolbar .range").inner_text())
+    assert shown
+    assert int(shown[1]) < 120 < 180 < int(shown[2])
+
+
+def test_a_silent_run_says_so_and_nothing_in_a_name_is_markup(runs: Path, address: str, open_page: Open) -> None:
+    page = open_page(f"{address}#/run/{id_of(runs, 'sick')}")
+    page.get_by_text(re.compile(r"No heartbeat for (\d+ s|\d+ min)")).first.wait_for()
+    assert page.locator("h1").inner_text() == "sick <img src=x onerror=alert(1)>"
+    assert page.locator("img[src=x]").count() == 0
+    page.get_by_role("link", name="Data and settings").click()
+    page.locator(".data-page").get_by_text("<b>x</b>.png").wait_for()
+
+
+def test_the_newest_run_comes_first(runs: Path, address: str, open_page: Open) -> None:
+    """They were made in this order: sound, other, sick; by their names they would come otherwise."""
+    page = open_page(address)
+    page.locator(f'.run-row[data-id="{id_of(runs, "sound")}"]').wait_for()
+    ours = [id_of(runs, name) for name in ("sick <img src=x onerror=alert(1)>", "other", "sound")]
+    shown = [row.get_attribute("data-id") for row in page.locator(".run-row").all()]
+    assert [each for each in shown if each in ours] == ours
+
+
+def test_runs_are_compared_side_by_side(runs: Path, address: str, open_page: Open) -> None:
+    page = open_page(f"{address}#/")
+    page.get_by_label("Choose sound for comparing").check()
+    page.get_by_label("Choose other for comparing").check()
+    page.get_by_role("link", name="Compare 2 runs").click()
+    page.get_by_text("Settings that differ").wait_for()
+    row = page.locator("table.settings tbody tr").filter(has_text="optimizer.lr")
+    assert row.locator("td").all_inner_texts() == ["0.001", "0.01"]
+    wait_until(page, lambda: last_step(page, "Distance from real images") == 299)
+    settle(page)
+    slider = page.get_by_label("Stage of all runs")
+    slider.focus()
+    page.keyboard.press("Home")
+    settle(page)
+    captions = page.locator(".beside .caption")
+    assert captions.all_inner_texts() == ["after step 60"] * 2
+
+
+@pytest.mark.parametrize("theme", ["dark", "light"])
+def test_both_themes_follow_the_system_and_the_choice_is_kept(address: str, open_page: Open, theme: str) -> None:
+    page = open_page(f"{address}#/", theme=theme)
+    ground = "getComputedStyle(document.body).backgroundColor"
+    first = page.evaluate(ground)
+    assert first == {"dark": "rgb(18, 16, 14)", "light": "rgb(248, 245, 240)"}[theme]
+    page.locator("#theme").click()
+    other = page.evaluate(ground)
+    page.reload()
+    assert page.evaluate(ground) == other != first
+
+
+@pytest.mark.parametrize(
+    ("place", "content"),
+    [
+        ("#/", ".run-row"),
+        ("#/run/ID", "figure.chart"),
+        ("#/run/ID/samples", ".samples-main"),
+        ("#/run/ID/findings", "article"),
+        ("#/run/ID/data", ".data-page"),
+        ("#/compare/ID,OTHER", "table.settings"),
+    ],
+    ids=lambda given: given if given.startswith("#") else "",
+)
+def test_a_narrow_screen_scrolls_only_down(runs: Path, address: str, open_page: Open, place: str, content: str) -> None:
+    place = place.replace("ID", id_of(runs, "sick")).replace("OTHER", id_of(runs, "other"))
+    page = open_page(address + place, width=360, height=740, has_touch=True)
+    page.locator(content).first.wait_for()
+    settle(page)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+def test_the_keyboard_reaches_everything(address: str, open_page: Open) -> None:
+    page = open_page(f"{address}#/")
+    page.get_by_text("sound").first.wait_for()
+    settle(page)
+    reached = []
+    for _ in range(9):
+        page.keyboard.press("Tab")
+        reached.append(page.evaluate("document.activeElement.textContent.trim() || document.activeElement.ariaLabel"))
+    assert reached[0] == "Skip to the content"
+    assert {"Runs", "Compare", "Change to the light theme"} <= set(reached)
+    assert any("for comparing" in each for each in reached)
+
+
+def test_the_report_works_from_a_disk_without_a_network(runs: Path, open_page: Open, tmp_path: Path) -> None:
+    sick = next(path for path in runs.iterdir() if path.name.startswith("sick"))
+    write_report(RunFolder(sick), tmp_path / "report.html")
+    page = open_page((tmp_path / "report.html").as_uri(), offline=True)
+    wait_until(page, lambda: last_step(page, "Loss") == 299)
+    wait_until(page, lambda: painted(page, "Loss by noise level") > 500)
+    settle(page)
+    page.locator(".print input.stage").focus()
+    page.keyboard.press("Home")
+    assert page.locator(".print .caption").first.inner_text() == "after step 60"
+    wait_until(page, lambda: page.locator(".print .frame img").first.evaluate("image => image.naturalWidth") == 120)
+    page.get_by_role("link", name="Findings").click()
+    card = page.get_by_role("article").filter(has_text="A learning rate that is too high")
+    card.get_by_role("button", name="Show in the charts").click()
+    wait_until(page, lambda: last_step(page, "Loss") < 299)
+    assert page.get_by_role("link", name="Compare").count() == 0
+    pages = page.pdf(format="A4")
+    assert pages.startswith(b"%PDF")
+    assert len(pages) > 50_000
+
+
+def test_a_report_smooths_as_the_server_does(address: str, open_page: Open) -> None:
+    """Of a signal that is read at every tenth step, spans of sixteen steps hold one reading or two."""
+    steps = np.arange(0, 4000, 10)
+    spans = [list(group) for _, group in groupby(steps.tolist(), key=lambda step: step // 16)]
+    values = np.concatenate([np.full(len(span), float(len(span) == 1)) for span in spans])
+    wanted = exponential_mean(steps, values, 200.0)[np.cumsum(list(map(len, spans))) - 1]
+    series = {"x": [span[0] for span in spans], "end": [span[-1] for span in spans]}
+    series["mean"] = [float(len(span) == 1) for span in spans]
+    page = open_page(f"{address}#/")
+    found = page.evaluate("async (s) => (await import('/static/live/smooth.js')).exponential(s, 200)", series)
+    assert np.abs(np.array(found) - wanted)[20:].max() < 0.06
+    assert 0.2 < wanted[-1] < 0.3
+
+
+HIDE = """window.away = false;
+Object.defineProperty(document, "hidden", { get: () => window.away });
+window.turn = (away) => { window.away = away; document.dispatchEvent(new Event("visibilitychange")) };"""
+
+
+def log_steps(path: Path, steps: range) -> None:
+    record = Record(path / "record.sqlite", from_step=steps.start, say=print)
+    for step in steps:
+        record.add(step, {"loss/mean": 0.2 + 0.02 * (step % 7), "gradient/norm": 1.0 + 0.1 * (step % 5)})
+    record.close()
+
+
+def test_a_hidden_tab_does_nothing_and_catches_up_when_it_is_seen(runs: Path, address: str, open_page: Open) -> None:
+    path = build_run(runs / "hides", sick=True)
+    page = open_page(f"{address}#/")
+    page.add_init_script(HIDE)
+    page.goto(f"{address}?again#/run/{id_of(runs, 'hides')}")
+    witness = open_page(f"{address}#/run/{id_of(runs, 'hides')}")
+    for each in (page, witness):
+        wait_until(each, lambda each=each: last_step(each, "Loss") == 299)
+        settle(each)
+    page.evaluate("turn(true)")
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    for start in (300, 310):  # once the second news is seen in the other window, the first would have been in this one
+        log_steps(path, range(start, start + 10))
+        wait_until(witness, lambda start=start: reached(witness) == f"All steps, to {start + 9}")
+    settle(page)
+    assert asked == []
+    assert reached(page) == "All steps, to 299"
+    page.evaluate("turn(false)")
+    wait_until(page, lambda: reached(page) == "All steps, to 319")
+    log_steps(path, range(320, 330))  # and hears again
+    wait_until(page, lambda: reached(page) == "All steps, to 329")
+
+
+# Paints all again, and counts the pixels that differ then.
+AGAIN = """async c => { const read = () => { const copy = document.createElement('canvas');
+    [copy.width, copy.height] = [c.width, c.height];
+    const context = copy.getContext('2d', { willReadFrequently: true });
+    context.drawImage(c, 0, 0); return context.getImageData(0, 0, c.width, c.height).data };
+  const frames = async () => { for (let i = 0; i < 3; i++) await new Promise((done) => requestAnimationFrame(done)) };
+  const before = read(); dispatchEvent(new Event('storage')); await frames(); const after = read();
+  let different = 0, painted = 0;
+  for (let i = 0; i < after.length; i += 4) {
+    if (after[i + 3]) painted += 1;
+    if ([0, 1, 2, 3].some((k) => Math.abs(before[i + k] - after[i + k]) > 40)) different += 1;
+  }
+  return [different, painted] }"""
+
+
+def test_a_curve_that_grows_bit_by_bit_looks_as_if_painted_at_once(runs: Path, address: str, open_page: Open) -> None:
+    path = build_run(runs / "bits", sick=True)
+    status = json.loads((path / "run.json").read_text())
+    (path / "run.json").write_text(json.dumps(status | {"heartbeat": time.time() + 3600, "steps": 1000}))
+    page = open_page(f"{address}#/", height=1400)
+    page.add_init_script(
+        "const clear = CanvasRenderingContext2D.prototype.clearRect; window.cleared = [];"
+        "CanvasRenderingContext2D.prototype.clearRect = function (...area) {"
+        " window.cleared.push(area[2] / this.canvas.clientWidth); return clear.apply(this, area) }"
+    )
+    page.goto(f"{address}?again#/run/{id_of(runs, 'bits')}")
+    wait_until(page, lambda: last_step(page, "Loss") == 299)
+    settle(page)
+    page.evaluate("window.cleared = []")
+    for start in range(300, 312, 3):
+        log_steps(path, range(start, start + 3))
+        wait_until(page, lambda start=start: reached(page) == f"All steps, to {start + 2}")
+        settle(page)
+    shares = page.evaluate("window.cleared")
+    assert sum(share < 0.2 for share in shares) > len(shares) / 2  # most of the time only the end was painted
+    for title in ("Loss", "Gradient norm"):
+        chart = page.locator("figure.chart", has=page.get_by_role("heading", name=title, exact=True))
+        different, drawn = chart.locator(".plot canvas").first.evaluate(AGAIN)
+        assert drawn > 500
+        assert different <= 3, title
+
+
+def test_tabs_of_one_browser_share_one_stream(runs: Path, address: str, open_page: Open) -> None:
+    """All of them hear what is new."""
+    path = build_run(runs / "shared", sick=True)
+    place = f"{address}#/run/{id_of(runs, 'shared')}"
+    listing, streams = open_page(f"{address}#/"), list[str]()
+    listing.context.on("request", lambda asked: streams.append(asked.url) if "/api/live" in asked.url else None)
+    pages = [listing.context.new_page() for _ in range(3)]
+    for page in pages:
+        page.goto(place)
+    for end in (299, 309):  # a tab that says how far it goes listens
+        if end > 299:
+            log_steps(path, range(300, 310))
+        for page in pages:
+            wait_until(page, lambda page=page, end=end: reached(page) == f"All steps, to {end}")
+    assert len(streams) == 1

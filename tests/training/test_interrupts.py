@@ -1,0 +1,152 @@
+"""Signals and shared folders, on real processes."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from launch import Launch
+from tiny import TINY, Quiet, fingerprints, tiny
+
+from safelight import start
+from safelight.checkpoints.folder import steps
+from safelight.cli import main
+from safelight.errors import CheckpointError
+from safelight.files import Disk
+from safelight.run import RunFolder
+from safelight.terminal import Terminal
+from safelight.training.interrupts import Interrupts
+from safelight.training.loop import Progress
+
+HELD = 3  # the step after which a run is held
+pytestmark = pytest.mark.usefixtures("every_save")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def warm(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """All that is imported late is imported before the fork, once and not by every process."""
+    importlib.import_module("safelight.cli.train")
+    start.train(tiny(train__steps=1), run=tmp_path_factory.mktemp("warm") / "run", terminal=Quiet())
+
+
+class Held:
+    """`safelight train` in a process of its own that stands still after a step until it is let go."""
+
+    def __init__(self, run: Path) -> None:
+        here, told = os.pipe()
+        let, go = os.pipe()
+
+        def act(rank: int) -> int:
+            os.close(here)
+            os.close(go)
+            hold(told, let)
+            sets = [word for key, value in TINY.items() for word in ("--set", f"{key}={value}")]
+            return main(["train", "--run", str(run), *sets, "--set", "checkpoint.every=100"])
+
+        self._launch, self._told, self._go = Launch(1, act, run.with_name("said")), here, go
+        os.close(told)
+        os.close(let)
+        self.pid = self._launch.pids[0]
+        self.hear("held")
+
+    def hear(self, word: str) -> None:
+        """Waits for it; a process that ended says nothing."""
+        assert os.read(self._told, len(word)).decode() == word, self._launch.said(0)
+
+    def end(self) -> tuple[int, str]:
+        """Its exit code and what it said, once it is let go."""
+        os.close(self._go)
+        os.close(self._told)
+        [code] = self._launch.codes()
+        return code, self._launch.said(0)
+
+
+def hold(told: int, let: int) -> None:
+    """Only in the fork: says that it is held, and of every signal that it was taken notice of."""
+    show, handle = Terminal.show, Interrupts._handle
+
+    def showing(self: Terminal, progress: Progress) -> None:
+        show(self, progress)
+        if progress.step == HELD:
+            os.write(told, b"held")
+            os.read(let, 1)
+
+    def handling(self: Interrupts, *given: object) -> None:
+        handle(self, *given)  # type: ignore[arg-type]
+        os.write(told, b"signal")
+
+    Terminal.show, Interrupts._handle = showing, handling  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 75)])
+def test_first_signal_saves_and_says_how_to_go_on(number: signal.Signals, code: int, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    process = Held(run)
+    os.kill(process.pid, number)
+    process.hear("signal")
+    ended, said = process.end()
+    assert ended == code, said
+    assert f"safelight resume {run}" in said
+    assert "Traceback" not in said
+    assert RunFolder(run).status()["status"] == "interrupted"
+    assert steps(run / "checkpoints") == [RunFolder(run).status()["step"]] == [HELD]
+
+
+def test_second_signal_stops_now_and_leaves_a_run_that_resumes(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    process = Held(run)
+    os.kill(process.pid, signal.SIGINT)
+    process.hear("signal")
+    os.kill(process.pid, signal.SIGTERM)
+    ended, said = process.end()
+    assert ended == 128 + signal.SIGTERM, said
+    assert steps(run / "checkpoints") == []  # the answer to the first had not begun
+    start.resume(run, terminal=Quiet())  # the lock of a dead process is nobody's
+    assert RunFolder(run).status()["status"] == "finished"
+
+
+def test_second_process_refuses_while_the_first_trains(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = tmp_path / "run"
+    process = Held(run)
+    assert main(["resume", str(run)]) == 2
+    assert str(process.pid) in capsys.readouterr().err
+    ended, said = process.end()
+    assert ended == 0, said
+    assert RunFolder(run).status()["status"] == "finished"
+
+
+def full(self: Disk, descriptor: int, content: memoryview) -> int:
+    raise OSError(28, os.strerror(28))
+
+
+def test_full_disk_costs_checkpoints_but_not_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    good, write = tmp_path / "run", Disk.write
+
+    def fill(step: int) -> None:
+        if step in (5, 11):
+            monkeypatch.setattr(Disk, "write", full if step == 5 else write)
+
+    terminal = Quiet(on_step=fill)
+    start.train(tiny(checkpoint__every=2), run=good, terminal=terminal)
+    assert any("No space left" in text for text in terminal.said)
+    assert max(steps(good / "checkpoints")) == 12
+    whole = tmp_path / "whole"
+    start.train(tiny(checkpoint__every=2), run=whole, terminal=Quiet())
+    assert fingerprints(good) == fingerprints(whole)
+
+
+def test_full_disk_at_the_end_is_an_error_that_says_how_to_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, write = tmp_path / "run", Disk.write
+    terminal = Quiet(on_step=lambda step: monkeypatch.setattr(Disk, "write", full) if step == 9 else None)
+    with pytest.raises(CheckpointError, match="safelight resume"):
+        start.train(tiny(), run=run, terminal=terminal)
+    assert max(steps(run / "checkpoints")) in (4, 8)  # that of step 8 may still have been on its way
+    monkeypatch.setattr(Disk, "write", write)
+    start.resume(run, terminal=Quiet())
+    start.train(tiny(), run=tmp_path / "whole", terminal=Quiet())
+    assert fingerprints(run) == fingerprints(tmp_path / "whole")

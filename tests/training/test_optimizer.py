@@ -1,0 +1,256 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.parametrizations import spectral_norm
+
+from safelight.config.tree import Optimizer
+from safelight.monitors.modules import trained
+from safelight.training.optimizer import (
+    learning_rate,
+    load_optimizer,
+    make_optimizer,
+    optimizer_tensors,
+    parameter_groups,
+    prepare_update,
+    warmup_steps,
+)
+
+
+def update(optimizer: torch.optim.AdamW, lr: float, refused: Tensor) -> None:
+    prepare_update(optimizer, lr, refused)
+    optimizer.step()
+
+
+GO, REFUSE = torch.tensor(0.0), torch.tensor(1.0)
+PLANS = [(1, None), (2, None), (6, None), (100, None), (1200, None), (100_000, None)]
+PLANS += [(1, 0), (2, 0), (2, 1), (10, 0), (10, 9), (1000, 1), (1000, 999), (70_000, 5000)]
+
+
+class Zoo(nn.Module):
+    """One of each layer, with names that lie about what they are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm_proj = nn.Linear(4, 4)
+        self.embedding_conv = nn.Conv2d(4, 4, 3)
+        self.transposed = nn.ConvTranspose1d(4, 4, 3)
+        self.bounded = spectral_norm(nn.Conv2d(4, 4, 3))
+        self.attention = nn.MultiheadAttention(4, 2)
+        self.linear = nn.GroupNorm(2, 4)
+        self.layer_weight = nn.LayerNorm([4, 4])
+        self.weight_table = nn.Embedding(5, 4)
+        self.scale = nn.Parameter(torch.ones(4, 4))
+        self.frozen = nn.Linear(4, 4).requires_grad_(False)
+
+
+DECAYED = {
+    "norm_proj.weight",
+    "embedding_conv.weight",
+    "transposed.weight",
+    "bounded.parametrizations.weight.original",
+    "attention.in_proj_weight",
+    "attention.out_proj.weight",
+}
+FREE = {
+    "scale",
+    "norm_proj.bias",
+    "embedding_conv.bias",
+    "transposed.bias",
+    "bounded.bias",
+    "attention.in_proj_bias",
+    "attention.out_proj.bias",
+    "linear.weight",
+    "linear.bias",
+    "layer_weight.weight",  # a matrix by its shape, a norm by its module
+    "layer_weight.bias",
+    "weight_table.weight",
+}
+
+
+def names(model: nn.Module, group: dict) -> set[str]:
+    known = {parameter: name for name, parameter in model.named_parameters()}
+    return {known[parameter] for parameter in group["params"]}
+
+
+def test_decay_is_decided_by_the_module() -> None:
+    model = Zoo()
+    decayed, free = parameter_groups(model, 0.01)
+    assert names(model, decayed) == DECAYED
+    assert names(model, free) == FREE
+    assert (decayed["weight_decay"], free["weight_decay"]) == (0.01, 0.0)
+
+
+@pytest.mark.parametrize("bounded", [False, True])
+def test_every_parameter_of_a_unet_is_in_one_group(bounded: bool) -> None:
+    from safelight.config.tree import Model
+    from safelight.model.unet import add_spectral_norm, build_unet
+
+    settings = Model(widths=(16, 16), norm_groups=8, layers=1, attention=(4,), head_width=8, conditional=True)
+    model = build_unet(settings, image_size=8, channels=1, classes=3, seed=0)
+    if bounded:
+        add_spectral_norm(model)
+    decayed, free = (names(model, group) for group in parameter_groups(model, 0.01))
+    assert decayed.isdisjoint(free)
+    assert decayed | free == {name for name, _ in model.named_parameters()}
+    assert all(dict(model.named_parameters())[name].dim() >= 2 for name in decayed)
+    assert "class_embedding.weight" in free
+    assert {n for n in free if not n.endswith("bias")} == {"class_embedding.weight"} | {
+        n for n in free if "norm" in n and n.endswith("weight")
+    }
+    suffix = "conv1.parametrizations.weight.original" if bounded else "conv1.weight"
+    assert f"down_blocks.0.resnets.0.{suffix}" in decayed
+
+
+def test_decay_shrinks_matrices_and_nothing_else() -> None:
+    """Through AdamW itself: with no gradient, only decay moves a weight."""
+    model = Zoo()
+    optimizer = make_optimizer(Optimizer(weight_decay=0.5), model)
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter) if parameter.requires_grad else None
+    update(optimizer, 0.1, GO)
+    for name, parameter in model.named_parameters():
+        wanted = before[name] * (1 - 0.1 * 0.5) if name in DECAYED else before[name]
+        assert torch.allclose(parameter, wanted), name
+
+
+@pytest.mark.parametrize(("steps", "warmup"), PLANS)
+def test_the_last_step_is_at_the_floor(steps: int, warmup: int | None) -> None:
+    for floor in (0.0, 0.05, 1.0):
+        settings = Optimizer(lr=3e-4, warmup=warmup, floor=floor)
+        assert learning_rate(settings, steps - 1, steps) == 3e-4 * floor
+
+
+@pytest.mark.parametrize(("steps", "warmup"), PLANS)
+def test_the_plan_rises_to_the_peak_and_falls_from_there(steps: int, warmup: int | None) -> None:
+    settings = Optimizer(lr=3e-4, warmup=warmup, floor=0.05)
+    length = warmup_steps(settings, steps)
+    assert 0 <= length < steps, "warmup is never longer than the run"
+    chosen = sorted({*range(min(steps, 300)), *range(max(0, steps - 300), steps), length, max(0, length - 1)})
+    rates = {step: learning_rate(settings, step, steps) for step in chosen}
+    rising, falling = ([rates[s] for s in chosen if (s < length) == early] for early in (True, False))
+    assert rising == sorted(rising)
+    assert falling == sorted(falling, reverse=True)
+    assert all(0 < rate <= 3e-4 for rate in rates.values())
+    if length:
+        assert rates[length - 1] == pytest.approx(3e-4)
+        assert rates[0] == pytest.approx(3e-4 / length), "not zero: the first step is worth taking"
+
+
+def test_the_middle_of_the_cosine() -> None:
+    settings = Optimizer(lr=1.0, warmup=0, floor=0.2)
+    assert learning_rate(settings, 49, 100) == pytest.approx(0.6)
+
+
+def test_the_plan_is_a_function_of_the_step() -> None:
+    """Asked in any order, or past the end: nothing has state."""
+    settings = Optimizer()
+    forward = [learning_rate(settings, step, 50) for step in range(50)]
+    assert [learning_rate(settings, step, 50) for step in reversed(range(50))] == forward[::-1]
+    assert learning_rate(settings, 5000, 50) == pytest.approx(settings.lr * settings.floor)
+
+
+@pytest.mark.parametrize(("steps", "expected"), [(100, 8), (1200, 96), (20_000, 1600), (100_000, 5000), (1, 0), (3, 1)])
+def test_unset_warmup_is_a_share_of_the_run(steps: int, expected: int) -> None:
+    assert warmup_steps(Optimizer(), steps) == expected
+
+
+def everything(model: nn.Module, optimizer: torch.optim.AdamW) -> dict[str, bytes]:
+    tensors = dict(model.state_dict()) | optimizer_tensors(optimizer, trained(model))
+    return {name: value.detach().numpy().tobytes() for name, value in tensors.items()}
+
+
+def put_gradients(model: nn.Module, seed: int, poison: float | None = None) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in model.parameters():
+        parameter.grad = torch.randn(parameter.shape, generator=generator)
+    if poison is not None:
+        model.get_parameter("0.weight").grad[0, 0] = poison  # type: ignore[index]
+
+
+def small() -> tuple[nn.Module, torch.optim.AdamW]:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4), nn.Linear(4, 2))
+    return model, make_optimizer(Optimizer(), model)
+
+
+@pytest.mark.parametrize("poison", [math.nan, math.inf, None], ids=["nan", "inf", "finite"])
+@pytest.mark.parametrize("before", [0, 3])
+def test_a_refused_update_touches_nothing(poison: float | None, before: int) -> None:
+    """Weights, moments and step counters, to the byte; also as the very first update, when there are no moments."""
+    model, optimizer = small()
+    for step in range(before):
+        put_gradients(model, step)
+        update(optimizer, 1e-3, GO)
+    kept = everything(model, optimizer)
+    put_gradients(model, 99, poison)
+    update(optimizer, 1e-3, REFUSE)
+    after = everything(model, optimizer)
+    assert {name: after[name] for name in kept} == kept
+    assert all(not any(after[name]) for name in after.keys() - kept.keys()), "new moments are zero"
+
+
+def test_the_same_update_unrefused_touches_everything() -> None:
+    """Negative control: and a NaN that is let through is in the weights for good."""
+    model, optimizer = small()
+    put_gradients(model, 0)
+    update(optimizer, 1e-3, GO)
+    kept = everything(model, optimizer)
+    put_gradients(model, 99, math.nan)
+    update(optimizer, 1e-3, GO)
+    after = everything(model, optimizer)
+    assert all(after[name] != kept[name] for name in kept)
+    assert model.get_parameter("0.weight").isnan().any()
+
+
+def test_a_refused_update_leaves_no_trace_in_the_run() -> None:
+    """A run with refused updates ends where the run without them ends."""
+    results = []
+    for refusals in (0, 2):
+        model, optimizer = small()
+        for step in range(4):
+            put_gradients(model, step)
+            update(optimizer, 1e-2, GO)
+            for _ in range(refusals):
+                put_gradients(model, 50, math.nan)
+                update(optimizer, 1e-2, REFUSE)
+        results.append(everything(model, optimizer))
+    assert results[0] == results[1]
+
+
+def test_equals_plain_adamw() -> None:
+    """The fused kernel told “not refused” is the AdamW of the textbooks."""
+    (ours, optimizer), (theirs, _) = small(), small()
+    plain = torch.optim.AdamW(parameter_groups(theirs, 0.01), lr=1.0, betas=(0.9, 0.99), eps=1e-8, foreach=False)
+    for step in range(5):
+        rate = 1e-2 / (step + 1)
+        put_gradients(ours, step)
+        put_gradients(theirs, step)
+        update(optimizer, rate, GO)
+        for group in plain.param_groups:
+            group["lr"] = rate
+        plain.step()
+    assert all(torch.allclose(a, b, rtol=1e-5) for a, b in zip(ours.parameters(), theirs.parameters(), strict=True))
+
+
+def test_state_by_name_goes_round() -> None:
+    model, optimizer = small()
+    for step in range(3):
+        put_gradients(model, step)
+        update(optimizer, 1e-3, GO)
+    kept: dict[str, Tensor] = {
+        name: value.clone() for name, value in optimizer_tensors(optimizer, trained(model)).items()
+    }
+    assert {name.rpartition("/")[2] for name in kept} == {"step", "exp_avg", "exp_avg_sq"}
+    assert len(kept) == 3 * len(list(model.parameters()))
+    twin, other = small()
+    twin.load_state_dict(model.state_dict())
+    load_optimizer(other, trained(twin), kept)
+    for each, its in ((model, optimizer), (twin, other)):
+        put_gradients(each, 7)
+        update(its, 1e-3, GO)
+    assert everything(model, optimizer) == everything(twin, other)

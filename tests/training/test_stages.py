@@ -1,0 +1,77 @@
+"""Every stage keeps its pictures, and the record names them all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from safelight.diagnosis.rules.ema import OTHER, SAME
+from safelight.generate import generate
+from safelight.record.history import open_history
+
+
+def test_every_stage_has_its_pictures_in_the_record(train_tiny: Callable[..., Path]) -> None:
+    run = train_tiny("stages", **{"sample.every": 2})
+    with open_history(run / "record.sqlite") as history:
+        found = history.pictures()
+    stages = [(picture.kind, picture.step) for picture in found if picture.kind not in ("timelapse", "contact_sheet")]
+    kinds = ("denoising", "raw_and_averaged", "samples")
+    assert stages == [(kind, step) for step in (2, 4, 6) for kind in kinds]
+    assert [(picture.kind, picture.step) for picture in found if picture.kind not in kinds] == [
+        ("contact_sheet", 0),
+        ("timelapse", 6),
+    ]
+    for picture in found:
+        with Image.open(run / picture.path) as image:
+            assert image.size == (picture.width, picture.height)
+    names = {path.name for path in (run / "samples").iterdir()}
+    assert names == {Path(picture.path).name for picture in found}
+
+
+def test_pictures_of_stages_that_are_given_up_are_drawn_again(train_tiny: Callable[..., Path]) -> None:
+    """A resume cuts the record; what is drawn after it stands there once."""
+    import safelight
+
+    run = train_tiny("again", **{"sample.every": 3, "checkpoint.every": 3})
+    before = [path for path in sorted((run / "checkpoints").iterdir()) if path.name.startswith("step_")]
+    for path in before[1:]:
+        for file in path.iterdir():
+            file.unlink()
+        path.rmdir()
+    safelight.resume(run)
+    with open_history(run / "record.sqlite") as history:
+        assert [picture.step for picture in history.pictures("denoising")] == [3, 6]
+        assert len(history.pictures("contact_sheet")) == len(history.pictures("timelapse")) == 1
+
+
+@pytest.mark.parametrize("averaged", [True, False])
+def test_pictures_of_averaged_weights_are_not_those_of_raw_ones(
+    averaged: bool,
+    train_tiny: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    if not averaged:  # a sampler that forgets to take the average
+        from safelight.training import stages
+
+        def forgetful(*given: Any, weights: Any = None, **named: Any) -> Any:
+            return generate(*given, **named)
+
+        monkeypatch.setattr(stages, "generate", forgetful)
+    run = train_tiny(f"averaged-{averaged}", **{"sample.every": 3, "optimizer.lr": 0.02, "optimizer.warmup": 0})
+    with open_history(run / "record.sqlite") as history:
+        steps, apart = history.raw("check/pictures/apart")
+        _, distance = history.raw("check/pictures/distance")
+    assert list(steps) == [3, 6]
+    assert (distance > OTHER).all()
+    assert ((apart > SAME) == averaged).all()
+    import safelight
+
+    told = [finding.cause for finding in safelight.diagnose(run)]
+    assert ("ema.not-sampled" in told) == (not averaged)
+    last = "findings   none" if averaged else "findings   warning EMA006 ema.not-sampled, since step 3"
+    assert last in capsys.readouterr().err, "the last screen says so too"
