@@ -18,8 +18,8 @@ from safelight.evaluate.closest import draw_closest
 from safelight.evaluate.examination import Examination, Real, examine
 from safelight.evaluate.features import Extractor, extract, load_extractor
 from safelight.evaluate.moments import LEAST
+from safelight.evaluate.networks.pixels import quantise
 from safelight.evaluate.piles import pile_features
-from safelight.evaluate.pixels import quantise
 from safelight.evaluate.real import choose, real_features
 from safelight.evaluate.thumbnails import shrink, thumbnails_of
 from safelight.generate import Request, counting, generate

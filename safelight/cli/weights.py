@@ -33,8 +33,8 @@ class Command:
             )
         if self.source is not None and not self.words:
             raise UsageError("--from FILE belongs to: safelight weights get inception --from FILE")
-        from safelight.evaluate.fetch import get_inception
-        from safelight.evaluate.weights import SOURCES
+        from safelight.evaluate.networks.fetch import get_inception
+        from safelight.evaluate.networks.weights import SOURCES
         from safelight.terminal import Terminal
 
         if self.words:
@@ -45,7 +45,7 @@ class Command:
 
 def describe(name: str) -> dict[str, Any]:
     """One network: its file if there is one, and how to get one."""
-    from safelight.evaluate.weights import SOURCES, examine, find_weights
+    from safelight.evaluate.networks.weights import SOURCES, examine, find_weights
 
     source, found = SOURCES[name], find_weights(name)
     row: dict[str, Any] = {"name": name, "distances": list(source.distances), "found": found is not None}

@@ -17,9 +17,9 @@ from torch import Tensor, nn
 
 from safelight.diffusion.sampling import exact_float32
 from safelight.errors import DataError, SafelightError, UsageError
-from safelight.evaluate import inception, lite0
-from safelight.evaluate.pixels import RESIZES, to_colour
-from safelight.evaluate.weights import SOURCES, Say, fingerprint, load_network
+from safelight.evaluate.networks import inception, lite0
+from safelight.evaluate.networks.pixels import RESIZES, to_colour
+from safelight.evaluate.networks.weights import SOURCES, Say, fingerprint, load_network
 
 PATH = 1  # version of all that happens to pixels before the network: a change here makes old numbers incomparable
 
@@ -199,7 +199,7 @@ def _checked(chunk: Images) -> Tensor:
     if images.dtype != torch.uint8:
         raise DataError(
             f"Features are taken of bytes, as a file would hold them, but these images are {images.dtype}. Use "
-            "safelight.evaluate.pixels.quantise first."
+            "safelight.evaluate.networks.pixels.quantise first."
         )
     to_colour(images)  # refuses other shapes
     return images

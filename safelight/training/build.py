@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -16,6 +16,7 @@ from safelight import __version__
 from safelight.config import Config
 from safelight.data.batches import Batches, Views
 from safelight.data.images import Images, hold_out
+from safelight.diffusion.inputs import Inputs
 from safelight.diffusion.objective import Objective
 from safelight.diffusion.schedule import NoiseSchedule, make_schedule
 from safelight.errors import DataError, OutOfMemory, UsageError
@@ -42,7 +43,6 @@ from safelight.training.optimizer import make_optimizer
 from safelight.training.scaling import LossScale
 from safelight.training.state import State
 from safelight.training.step import Stepper
-from safelight.training.trial import try_pass
 
 GPU_WORKERS = 2  # threads that prepare batches while the device works
 
@@ -269,3 +269,17 @@ def environment() -> dict[str, Any]:
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         "processes": torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1,
     }
+
+
+def try_pass(stepper: Stepper, inputs: Sequence[Inputs]) -> None:
+    """Gradients are dropped, and buffers that a forward pass moves (spectral norm, batch norm) are put back."""
+    model = stepper.state.model
+    before = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    try:
+        for micro in inputs:
+            stepper.accumulate(micro.moved(stepper.engine.send), 0)
+    finally:
+        stepper.state.optimizer.zero_grad(set_to_none=True)
+        with torch.no_grad():
+            for buffer, value in before:
+                buffer.copy_(value)

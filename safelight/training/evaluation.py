@@ -17,7 +17,7 @@ from safelight.data.images import Images, hold_out
 from safelight.evaluate.closest import draw_closest
 from safelight.evaluate.examination import Examination, Real, examine
 from safelight.evaluate.features import Extractor, extract, load_extractor
-from safelight.evaluate.pixels import quantise
+from safelight.evaluate.networks.pixels import quantise
 from safelight.evaluate.real import choose, real_features
 from safelight.evaluate.significance import Verdict, compare, compare_kernel
 from safelight.evaluate.thumbnails import shrink, thumbnails_of

@@ -22,7 +22,7 @@ from safelight.config.tree import Data
 from safelight.data.sources.shapes import shapes
 from safelight.errors import UsageError
 from safelight.evaluate.features import Extractor, load_extractor
-from safelight.evaluate.weights import SOURCES
+from safelight.evaluate.networks.weights import SOURCES
 
 FIGURES = ["precision", "recall", "density", "coverage", "variance", "distance", "vendi", "modes", "largest mode",
            "different modes"]  # fmt: skip
@@ -314,7 +314,7 @@ def test_refused_in_words(
 @pytest.fixture
 def no_inception(places: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a machine happens to have must not decide a test; the images stay where they are prepared."""
-    monkeypatch.setattr("safelight.evaluate.weights.weights_folder", lambda: places / "empty")
+    monkeypatch.setattr("safelight.evaluate.networks.weights.weights_folder", lambda: places / "empty")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
 
 

@@ -10,7 +10,7 @@ import pytest
 from commands import ask, refused
 
 from safelight.cli import VERBS
-from safelight.evaluate.weights import CONVERTED_FILE, SOURCES, weights_folder
+from safelight.evaluate.networks.weights import CONVERTED_FILE, SOURCES, weights_folder
 
 
 @pytest.fixture(autouse=True)

@@ -13,9 +13,9 @@ import torch
 from torch import nn
 
 from safelight.errors import DataError, SafelightError, UsageError
-from safelight.evaluate import inception, lite0
 from safelight.evaluate.features import Extractor, extract, fold, load_extractor, own_extractor
-from safelight.evaluate.weights import CONVERTED_FILE, SOURCES, find_weights, load_network
+from safelight.evaluate.networks import inception, lite0
+from safelight.evaluate.networks.weights import CONVERTED_FILE, SOURCES, find_weights, load_network
 
 
 def photographs(count: int, side: int = 32, channels: int = 3) -> np.ndarray:
@@ -306,7 +306,7 @@ def test_the_callers_settings_are_left_alone(means: Extractor) -> None:
 @pytest.mark.parametrize(
     ("images", "words"),
     [
-        (np.zeros((2, 3, 8, 8), np.float32), "are torch.float32. Use safelight.evaluate.pixels.quantise"),
+        (np.zeros((2, 3, 8, 8), np.float32), "are torch.float32. Use safelight.evaluate.networks.pixels.quantise"),
         (np.zeros((2, 8, 8, 3), np.uint8), r"\[n, 1 or 3, height, width\]"),
         ([], "no images"),
         (np.zeros((0, 3, 8, 8), np.uint8), "no images"),

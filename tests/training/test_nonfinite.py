@@ -97,7 +97,7 @@ def test_bad_steps_that_are_not_in_a_row_do_not_stop(tmp_path: Path) -> None:
 def test_autopsy_names_the_place(spoil, where: str) -> None:
     from tiny import parts_of
 
-    from safelight.training.first_nonfinite import find_first_nonfinite
+    from safelight.training.nonfinite import find_first_nonfinite
 
     parts = parts_of()
     torch.nn.init.normal_(parts.state.model.conv_out.weight)  # a zero output layer would stop every gradient

@@ -173,8 +173,9 @@ def test_a_report_that_fails_costs_one_line(
 def test_the_report_needs_neither_torch_nor_the_web(tmp_path: Path) -> None:
     run = build_run(tmp_path / "run")
     code = (
-        "import sys; from pathlib import Path; from safelight.run import RunFolder; from safelight.pages.report.html import "
-        "write_report; write_report(RunFolder(Path(sys.argv[1])), Path(sys.argv[2])); "
+        "import sys; from pathlib import Path; from safelight.run import RunFolder; "
+        "from safelight.pages.report.html import write_report; "
+        "write_report(RunFolder(Path(sys.argv[1])), Path(sys.argv[2])); "
         "print([n for n in ('torch', 'starlette', 'uvicorn') if n in sys.modules])"
     )
     asked = [sys.executable, "-c", code, str(run), str(tmp_path / "report.html")]

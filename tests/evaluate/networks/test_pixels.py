@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from safelight.errors import DataError
-from safelight.evaluate.pixels import RESIZES, quantise, resize_bilinear, resize_clean, resize_tf1, to_colour
+from safelight.evaluate.networks.pixels import RESIZES, quantise, resize_bilinear, resize_clean, resize_tf1, to_colour
 from safelight.pictures.grid import to_uint8
 
 

@@ -18,10 +18,10 @@ import torch
 from torch import nn
 
 from safelight.errors import CheckpointError, SafelightError, UsageError
-from safelight.evaluate import fetch, inception, weights
-from safelight.evaluate.fetch import get_inception
-from safelight.evaluate.torchfile import read_tensors
-from safelight.evaluate.weights import SOURCES, find_weights, fingerprint, load_network, sha256, weights_folder
+from safelight.evaluate.networks import fetch, inception, weights
+from safelight.evaluate.networks.fetch import get_inception
+from safelight.evaluate.networks.torchfile import read_tensors
+from safelight.evaluate.networks.weights import SOURCES, find_weights, fingerprint, load_network, sha256, weights_folder
 
 
 @pytest.fixture(autouse=True)

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from safelight.config.tree import Data
 from safelight.data.cache import cache_root
 from safelight.errors import CheckpointError, DataError, UsageError
-from safelight.evaluate import inception, lite0
-from safelight.evaluate.torchfile import read_tensors
+from safelight.evaluate.networks import inception, lite0
+from safelight.evaluate.networks.torchfile import read_tensors
 from safelight.files import read_plain
 
 Say = Callable[[str], None]

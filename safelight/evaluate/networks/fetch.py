@@ -13,9 +13,9 @@ from pathlib import Path
 import safetensors.torch
 
 from safelight.errors import CheckpointError, SafelightError, UsageError
-from safelight.evaluate import inception
-from safelight.evaluate.torchfile import read_tensors
-from safelight.evaluate.weights import (
+from safelight.evaluate.networks import inception
+from safelight.evaluate.networks.torchfile import read_tensors
+from safelight.evaluate.networks.weights import (
     CONVERTED_FILE,
     HUB,
     HUB_FILE,

@@ -1,0 +1,1 @@
+"""The networks whose features are compared: their layers, where their weights come from, how pixels reach them."""
