@@ -47,9 +47,9 @@ browser:
 	    || echo "Chromium cannot be installed: the tests of the pages are skipped."; \
 	else echo "Chromium is not installed: the tests of the pages are skipped."; fi
 
-# One thread per process: two test processes share the cores.
+# One thread per process: two test processes share the cores, whole files at a time, the longest first.
 test: $(VENV)/ready-dev browser
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 N ?= 10
 test-again: $(VENV)/ready-dev browser

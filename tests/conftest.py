@@ -20,7 +20,25 @@ hypothesis.settings.register_profile("random", deadline=None)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 # By the seconds that they take; whoever adds a file that takes long adds it here (pytest --durations=0).
-LONGEST: tuple[str, ...] = ()
+LONGEST: tuple[str, ...] = (
+    "tests/healing/test_going_back.py",
+    "tests/healing/test_healer.py",
+    "tests/test_examples.py",
+    "tests/processes/test_group.py",
+    "tests/test_start.py",
+    "tests/pages/server/test_in_browser.py",
+    "tests/model/test_memory.py",
+    "tests/tools/test_same.py",
+    "tests/training/test_preflight.py",
+    "tests/processes/test_sharding.py",
+    "tests/training/test_interrupts.py",
+    "tests/torture/test_suite.py",
+    "tests/cli/test_evaluate_command.py",
+    "tests/gauntlet/test_gauntlet.py",
+    "tests/training/test_evaluation.py",
+    "tests/data/test_cache.py",
+    "tests/tools/test_again.py",
+)
 
 TINY = {
     "steps": 6,

@@ -53,8 +53,8 @@ def run_suite(seed: int, busy: int, arguments: Sequence[str] = ()) -> Outcome:
     with tempfile.TemporaryDirectory() as folder, busy_loops(busy):
         results = Path(folder) / "results.xml"
         command = [
-            sys.executable, "-m", "pytest", "-n", "2", "--shuffle", str(seed), f"--junitxml={results}", *arguments,
-            f"--hypothesis-seed={seed}",
+            sys.executable, "-m", "pytest", "-n", "2", "--dist", "loadfile", "--no-loadscope-reorder",
+            "--shuffle", str(seed), f"--hypothesis-seed={seed}", f"--junitxml={results}", *arguments,
         ]  # fmt: skip
         environment = os.environ | {"OMP_NUM_THREADS": "1", "HYPOTHESIS_PROFILE": "random"}
         begun = time.monotonic()
