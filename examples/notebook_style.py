@@ -27,7 +27,7 @@ config = safelight.Config(
 config = replace(config, optimizer=replace(config.optimizer, lr=2e-3))
 
 # %% Train
-run = safelight.training(config=config, run=given.run)
+run = safelight.train(config=config, run=given.run)
 
 # %% Look
 images = run.sample(given.count, seed=1, steps=25)  # [count, 1, 8, 8] in [-1, 1]

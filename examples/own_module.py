@@ -46,7 +46,7 @@ def main() -> None:
     else:
         # Without labels, the model is called as model(x, t); with them, as model(x, t, label).
         settings = {"model.conditional": False, "sample.count": given.count}
-        run = safelight.training("digits", run=given.run, steps=given.steps, settings=settings, model=model)
+        run = safelight.train("digits", run=given.run, steps=given.steps, settings=settings, model=model)
     print(max((run.path / "samples").glob("step_*.png")))
 
 

@@ -28,7 +28,7 @@ def train(
     model: nn.Module | None = None,
     **flags: Any,
 ) -> Run:
-    """Trains a new run: `safelight.training("photos/", steps=20_000)`.
+    """Trains a new run: `safelight.train("photos/", steps=20_000)`.
 
     `flags` are those of `safelight train` (steps, batch_size, lr, …); `settings` are dotted, as in --set.
     `model` is any nn.Module of (x, t[, label]) to train instead of the U-Net.

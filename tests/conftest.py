@@ -125,7 +125,7 @@ def train_tiny(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
 
         path = tmp_path_factory.mktemp("runs") / name
         kept: dict[str, object] = {**TINY["settings"], **settings}  # type: ignore[dict-item]
-        return safelight.training(run=path, steps=TINY["steps"], batch_size=TINY["batch_size"], settings=kept).path
+        return safelight.train(run=path, steps=TINY["steps"], batch_size=TINY["batch_size"], settings=kept).path
 
     return train
 

@@ -301,7 +301,7 @@ def test_every_argument_of_the_library_is_documented(function: str) -> None:
 
 
 def test_the_short_names_are_documented() -> None:
-    assert missing((f"`{name}`" for name in FLAGS), section(read("library.md"), "safelight.training")) == []
+    assert missing((f"`{name}`" for name in FLAGS), section(read("library.md"), "safelight.train")) == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=by_name)

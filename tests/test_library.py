@@ -16,13 +16,13 @@ from safelight.library import settings_of
 
 @pytest.mark.parametrize("words", ["import safelight", "import safelight.training.ema as ema"])
 def test_the_verbs_are_callable_whatever_was_imported_before(words: str) -> None:
-    """`safelight.training` is a function and a package; twice, because the first call imports the package."""
+    """`safelight.train` is a function and a package; twice, because the first call imports the package."""
     script = f"""
 {words}
 import safelight
 from safelight.errors import UsageError
 for _ in range(2):
-    for verb in (safelight.training, safelight.resume):
+    for verb in (safelight.train, safelight.resume):
         try:
             verb("nothing-here", stepps=5)
         except UsageError as error:
@@ -76,7 +76,7 @@ def test_a_model_of_ones_own_is_trained(train_tiny: Callable[..., Path], tmp_pat
     settings = {"sample.steps": 2, "sample.count": 4, "model.conditional": False, "ema.snapshots": 0}
     model = Denoiser()
     before = model.layer.weight.detach().clone()
-    run = safelight.training("digits", run=tmp_path / "run", model=model, steps=3, batch_size=8, settings=settings)
+    run = safelight.train("digits", run=tmp_path / "run", model=model, steps=3, batch_size=8, settings=settings)
     assert run.step == 3
     assert not torch.equal(model.layer.weight, before)
     assert safelight.resume(tmp_path / "run", model=Denoiser()).step == 3

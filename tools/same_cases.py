@@ -191,7 +191,7 @@ def sit(case: Case, run: Path, sitting: int, rank: int) -> None:
     if sitting < len(case.kills) and rank == case.processes - 1:
         kill_at(case.kills[sitting])
     if sitting == 0:
-        safelight.training("digits", run=run, settings=TINY | case.settings | {"train.timeout": 60.0})
+        safelight.train("digits", run=run, settings=TINY | case.settings | {"train.timeout": 60.0})
     else:
         safelight.resume(run)
 

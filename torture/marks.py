@@ -179,7 +179,7 @@ class Marks:
 
 def put_up_marks(marks: Marks) -> None:
     """Patches this process, which is a child and does not live long."""
-    start.join = _within(start.join, marks.during_join)
+    start.join_group = _within(start.join_group, marks.during_join)
     start.load_once = _within(start.load_once, marks.during_load)
     start.build = _within(start.build, lambda: marks.during(Phase.BUILDING))
     Trainer._train = _within(Trainer._train, lambda: marks.during(Phase.TRAINING))
