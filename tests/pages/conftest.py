@@ -47,9 +47,12 @@ UNDERWAY = """{
 LOCAL = re.compile(r"(?:http://localhost:\d+/|data:|blob:|file:)")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """Chromium without a window. Where SAFELIGHT_BROWSER is `required`, as in CI, a missing one is a failure."""
+    """Chromium without a window. Where SAFELIGHT_BROWSER is `required`, as in CI, a missing one is a failure.
+
+    Closed with its file: other files fork, and a fork shares the event loop of Playwright, which then waits for ever.
+    """
     program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if program is None:
         words = "needs Chromium: apt-get install chromium"
