@@ -76,7 +76,7 @@ bench: $(VENV)/ready-dev
 
 gauntlet: $(VENV)/ready-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m gauntlet --seeds 2 --healthy 3 --jobs 2 --loud -o gauntlet/results
-	OMP_NUM_THREADS=1 $(BIN)/python -m gauntlet.ward --jobs 2
+	OMP_NUM_THREADS=1 $(BIN)/python -m gauntlet.healing --jobs 2
 
 torture: $(VENV)/ready-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m torture --jobs 2 -o torture/results

@@ -8,8 +8,8 @@ from typing import Any
 
 from torch import nn
 
+from gauntlet.loop_parts import LoopParts
 from gauntlet.options import BASES, Base, Shown
-from gauntlet.patient import Patient
 
 Deed = Callable[..., None]
 
@@ -89,8 +89,8 @@ def graft(module: nn.Module, change: Callable[..., Any], *, before: bool = False
     module.__class__ = Grafted
 
 
-def apply(fault: Fault, patient: Patient, dose: Any) -> None:
+def apply(fault: Fault, loop_parts: LoopParts, dose: Any) -> None:
     if dose is None:
-        fault.deed(patient)
+        fault.deed(loop_parts)
     else:
-        fault.deed(patient, dose)
+        fault.deed(loop_parts, dose)

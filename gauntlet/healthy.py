@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
+from gauntlet.loop_parts import LoopParts
 from gauntlet.options import BASES, FOREIGN, Base, Shown
-from gauntlet.patient import Patient
 
 
 def nothing(_: Any) -> None: ...
@@ -28,7 +28,7 @@ def schedule_by_tensor(run: Any) -> None:
     run.schedule = run.table.clone()
 
 
-def clip_by_value(run: Patient) -> None:
+def clip_by_value(run: LoopParts) -> None:
     def clipped() -> None:
         torch.nn.utils.clip_grad_value_(run.model.parameters(), 0.1)
 

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from gauntlet.deck import Deck
-from gauntlet.diet import draw_timesteps, learning_rate, loss_weights
+from gauntlet.data_order import DataOrder
+from gauntlet.hyperparameters import draw_timesteps, learning_rate, loss_weights
+from gauntlet.loop_parts import Batch, noised, target
 from gauntlet.options import Base, Options, Shown
-from gauntlet.patient import Batch, noised, target
 
 Sampler = Callable[["Loop", nn.Module, Tensor], Tensor]
 
@@ -45,7 +45,7 @@ class Loop:
         self.null: int | None = null if options.conditional else None
         scaled = options.scaler or options.precision == "fp16"
         self.scaler: Any = torch.amp.GradScaler("cpu", init_scale=2.0**12) if scaled else None
-        self.deck = Deck(options.batch // options.micro_batches)
+        self.data_order = DataOrder(options.batch // options.micro_batches)
         self._sampler = sampler
         self.losses: list[float] = []
         self.norms: list[float] = []
@@ -105,7 +105,7 @@ class Loop:
         return learning_rate(self.options, step)
 
     def draw_batch(self) -> Batch:
-        rows = self.deck.draw(len(self.images), self.classes if self.options.imbalance else None)
+        rows = self.data_order.draw(len(self.images), self.classes if self.options.imbalance else None)
         return self.images[rows], None if self.labels is None else self.labels[rows]
 
     def drop_labels(self, labels: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from gauntlet.bases.own import Own
 from gauntlet.loop import Loop
-from gauntlet.patient import noised, target
+from gauntlet.loop_parts import noised, target
 
 POINTS, SAMPLES = 512, 192
 HARM = {"loss": 1.05, "unlabelled loss": 1.05, "sampler": 1.5}  # ratio to the healthy twin

@@ -23,8 +23,8 @@ from gauntlet.fault import apply
 from gauntlet.faults import all_faults
 from gauntlet.healthy import RECIPES
 from gauntlet.loop import Loop
+from gauntlet.loop_parts import PIECES
 from gauntlet.metrics import measure
-from gauntlet.patient import PIECES
 from gauntlet.scenario import Scenario, Verdict
 from safelight.errors import SafelightError
 

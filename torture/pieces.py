@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from torture.mortality import die_with
+from torture.child_lifetime import die_with
 from torture.scenario import Outcome, Scenario, Trial
 
 LONGEST = 1500.0  # seconds that a piece may take before it counts as hung

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from gauntlet.bases.ddim import ddim
-from gauntlet.diet import make_optimizer, make_table
+from gauntlet.hyperparameters import make_optimizer, make_table
 from gauntlet.loop import Loop
 from gauntlet.options import Options
 

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from gauntlet.loop_parts import PIECES, Batch, noised, target
 from gauntlet.options import Base, Options
-from gauntlet.patient import PIECES, Batch, noised, target
 from safelight.config.resolve import resolve
 from safelight.data.batches import Rows
 from safelight.data.prepare import open_images

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from gauntlet.diet import make_optimizer
+from gauntlet.hyperparameters import make_optimizer
 from gauntlet.loop import Loop
 from gauntlet.options import Options
 

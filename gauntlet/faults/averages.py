@@ -6,30 +6,30 @@ import torch
 from torch import Tensor, nn
 
 from gauntlet.fault import fault
+from gauntlet.loop_parts import LoopParts
 from gauntlet.options import BASES, FOREIGN
-from gauntlet.patient import Patient
 
 
 @torch.no_grad()
-def follow(run: Patient, keep: float, take: float) -> None:
+def follow(run: LoopParts, keep: float, take: float) -> None:
     for shadow, weight in zip(run.shadows(), run.weights(), strict=True):
         shadow.mul_(keep).add_(weight.detach(), alpha=take)
 
 
 @fault("ema.too-long", doses=(0.9999, 0.99999))
-def average_too_long(run: Patient, decay: float) -> None:
+def average_too_long(run: LoopParts, decay: float) -> None:
     """A decay for a million steps, without a ramp, in a run of a few hundred."""
     run.average = lambda: follow(run, decay, 1 - decay)
 
 
 @fault("ema.frozen", late=0.5)
-def never_average(run: Patient) -> None:
+def never_average(run: LoopParts) -> None:
     """The average is made, and never updated."""
     run.average = lambda: None
 
 
 @fault("ema.frozen", "ema.not-an-average", why="half of it is no average of anything")
-def average_half(run: Patient) -> None:
+def average_half(run: LoopParts) -> None:
     """Half of the layers were registered after the average was made."""
 
     @torch.no_grad()
@@ -42,7 +42,7 @@ def average_half(run: Patient) -> None:
 
 
 @fault("ema.low-precision", "ema.frozen", why="updates that are all rounded away leave it where it was")
-def average_in_bfloat16(run: Patient) -> None:
+def average_in_bfloat16(run: LoopParts) -> None:
     """The average is kept in bfloat16, where small updates are rounded away."""
 
     @torch.no_grad()
@@ -54,7 +54,7 @@ def average_in_bfloat16(run: Patient) -> None:
 
 
 @fault("ema.every-micro-batch", bases=FOREIGN, needs={"micro_batches": 4, "ema": 0.99}, harms=False)
-def average_every_micro_batch(run: Patient) -> None:
+def average_every_micro_batch(run: LoopParts) -> None:
     """The average is updated with every micro-batch."""
     back, average = run.backward, run.average
 
@@ -66,13 +66,13 @@ def average_every_micro_batch(run: Patient) -> None:
 
 
 @fault("ema.not-an-average", doses=(1.01, 0.98))
-def average_to_other_sum(run: Patient, total: float) -> None:
+def average_to_other_sum(run: LoopParts, total: float) -> None:
     """The two weights of the average do not add up to one."""
     run.average = lambda: follow(run, 0.95, total - 0.95)
 
 
 @fault("ema.not-an-average", "ema.frozen", why="it follows something else than the model")
-def average_gradients(run: Patient) -> None:
+def average_gradients(run: LoopParts) -> None:
     """The average is updated with the gradients."""
 
     @torch.no_grad()
@@ -85,7 +85,7 @@ def average_gradients(run: Patient) -> None:
 
 
 @fault("ema.not-sampled", bases=("own",), harms=False)
-def sample_raw_weights(run: Patient) -> None:
+def sample_raw_weights(run: LoopParts) -> None:
     """Pictures are drawn with the raw weights."""
     import safelight.training.stages as stages
 
@@ -94,13 +94,13 @@ def sample_raw_weights(run: Patient) -> None:
 
 
 @fault("mode.eval-in-training", needs={"dropout": 0.1}, bases=BASES, harms=False)
-def stay_in_eval(run: Patient) -> None:
+def stay_in_eval(run: LoopParts) -> None:
     """`model.eval()` for a look at samples, and never back."""
     run.model.eval()
 
 
 @fault("mode.train-in-sampling", needs={"dropout": 0.4}, bases=FOREIGN)
-def sample_in_train(run: Patient) -> None:
+def sample_in_train(run: LoopParts) -> None:
     """Samples are drawn with dropout on."""
     draw = run.sample
 

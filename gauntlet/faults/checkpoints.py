@@ -5,11 +5,11 @@ from __future__ import annotations
 from torch import Tensor
 
 from gauntlet.fault import fault
-from gauntlet.patient import Patient
+from gauntlet.loop_parts import LoopParts
 
 
 @fault("checkpoint.optimizer-lost", bases=("own",), harms=False)
-def lose_moments(run: Patient) -> None:
+def lose_moments(run: LoopParts) -> None:
     """The moments of the optimizer are not loaded."""
     import safelight.training.state as state
 
@@ -17,7 +17,7 @@ def lose_moments(run: Patient) -> None:
 
 
 @fault("checkpoint.average-lost", bases=("own",), harms=False)
-def lose_average(run: Patient) -> None:
+def lose_average(run: LoopParts) -> None:
     """The average is loaded from the raw weights."""
     averages = run.ema
 
@@ -30,7 +30,7 @@ def lose_average(run: Patient) -> None:
 
 @fault("checkpoint.not-exact", "checkpoint.optimizer-lost", why="part of the moments is what is not exact",
        bases=("own",), harms=False)  # fmt: skip
-def save_in_half(run: Patient) -> None:
+def save_in_half(run: LoopParts) -> None:
     """Moments are saved in half precision to save space."""
     import safelight.training.state as state
 

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from gauntlet.fault import fault, graft
+from gauntlet.loop_parts import Batch, LoopParts
 from gauntlet.options import FOREIGN
-from gauntlet.patient import Batch, Patient
 
 
 @fault("conditioning.permuted", late=0.5)
-def permute_labels(run: Patient) -> None:
+def permute_labels(run: LoopParts) -> None:
     """Labels are shuffled apart from their images."""
     draw = run.draw_batch
 
@@ -26,14 +26,14 @@ def permute_labels(run: Patient) -> None:
 
 
 @fault("conditioning.permuted", bases=FOREIGN)
-def join_one_row_off(run: Patient) -> None:
+def join_one_row_off(run: LoopParts) -> None:
     """The header line of the table of labels was read as a row: every label is its neighbour's."""
     assert run.labels is not None
     run.labels = run.labels.roll(1)
 
 
 @fault("conditioning.ignored", late=0.5)
-def ignore_labels(run: Patient) -> None:
+def ignore_labels(run: LoopParts) -> None:
     """The embedding of the label is computed, and does not reach the network."""
     embedding = run.network.class_embedding
     assert isinstance(embedding, nn.Module)
@@ -41,7 +41,7 @@ def ignore_labels(run: Patient) -> None:
 
 
 @fault("conditioning.always-dropped", late=0.5)
-def always_drop_labels(run: Patient) -> None:
+def always_drop_labels(run: LoopParts) -> None:
     """The comparison with the share of dropped labels is the wrong way round, and the share is zero."""
     assert run.null is not None
     null = run.null
@@ -49,14 +49,14 @@ def always_drop_labels(run: Patient) -> None:
 
 
 @fault("conditioning.never-dropped")
-def never_drop_labels(run: Patient) -> None:
+def never_drop_labels(run: LoopParts) -> None:
     """Labels are never hidden, and samples are guided all the same."""
     run.drop_labels = lambda labels: labels
 
 
 @fault("conditioning.one-class", "data.duplicates", "generalisation.missing-modes",
        why="one class is also few modes", bases=FOREIGN)  # fmt: skip
-def draw_one_class(run: Patient) -> None:
+def draw_one_class(run: LoopParts) -> None:
     """The weights of the sampler are one-hot."""
     assert run.labels is not None
     rows = torch.nonzero(run.labels == 3)[:, 0]
@@ -71,7 +71,7 @@ def draw_one_class(run: Patient) -> None:
 
 @fault("conditioning.one-class", "conditioning.permuted", "conditioning.ignored",
        why="labels that are all alike tell nothing of their images")  # fmt: skip
-def zero_labels(run: Patient) -> None:
+def zero_labels(run: LoopParts) -> None:
     """A column of zeros was read as the labels."""
     draw = run.draw_batch
 
@@ -84,7 +84,7 @@ def zero_labels(run: Patient) -> None:
 
 
 @fault("conditioning.guidance", bases=("own",), needs={"guidance": 2.0})
-def guide_backwards(run: Patient) -> None:
+def guide_backwards(run: LoopParts) -> None:
     """Guidance moves from the labelled answer towards the other, and past it."""
     import safelight.generate
 

@@ -9,18 +9,18 @@ import torch
 
 from gauntlet.fault import fault
 from gauntlet.loop import Loop
+from gauntlet.loop_parts import Batch, LoopParts
 from gauntlet.options import FOREIGN
-from gauntlet.patient import Batch, Patient
 
 
 @fault("data.nonfinite", bases=FOREIGN, doses=(float("nan"), float("inf")))
-def poison_pixels(run: Patient, value: float) -> None:
+def poison_pixels(run: LoopParts, value: float) -> None:
     """One image in a hundred has a number that is none."""
     run.images.view(len(run.images), -1)[::100, 0] = value
 
 
 @fault("data.nonfinite", "loss.nonfinite", why="the trainer's images are bytes; the number appears in the batch only")
-def poison_late_batch(run: Patient) -> None:
+def poison_late_batch(run: LoopParts) -> None:
     """An augmentation divides zero by zero from some step on, in one image of each batch."""
     draw = run.draw_batch
 
@@ -35,36 +35,36 @@ def poison_late_batch(run: Patient) -> None:
 
 
 @fault("data.duplicates", bases=FOREIGN, doses=(0.5, 0.9))
-def repeat_one_image(run: Patient, share: float) -> None:
+def repeat_one_image(run: LoopParts, share: float) -> None:
     """A share of the set is one and the same image."""
     run.images[: int(len(run.images) * share)] = run.images[0].clone()
 
 
 @fault("data.blank", bases=("plain",))
-def blank_images(run: Patient) -> None:
+def blank_images(run: LoopParts) -> None:
     """A third of the files could not be read and are black."""
     run.images[::3] = -1.0
 
 
 @fault("data.blank", "data.duplicates", why="blank images are also alike", bases=("plain",))
-def zero_images(run: Patient) -> None:
+def zero_images(run: LoopParts) -> None:
     """Half of the set was allocated and never filled."""
     run.images[len(run.images) // 2 :] = 0.0
 
 
 @fault("data.not-shuffled", bases=FOREIGN)
-def sort_by_class(run: Patient) -> None:
+def sort_by_class(run: LoopParts) -> None:
     """The set is sorted by class, and the loader does not shuffle."""
     assert isinstance(run, Loop)
     order = torch.argsort(run.classes, stable=True)
     run.images, run.classes = run.images[order], run.classes[order]
     run.labels = None if run.labels is None else run.labels[order]
-    run.deck.shuffled = False
-    run.deck.restart()
+    run.data_order.shuffled = False
+    run.data_order.restart()
 
 
 @fault("data.not-shuffled", bases=("own",))
-def serve_in_order(run: Patient) -> None:
+def serve_in_order(run: LoopParts) -> None:
     """Images come by class, one class after the other."""
     from gauntlet.bases.own import Own
 
@@ -81,7 +81,7 @@ def serve_in_order(run: Patient) -> None:
 
 
 @fault("data.same-batch", bases=("plain", "own"), late=0.5)
-def repeat_first_batch(run: Patient) -> None:
+def repeat_first_batch(run: LoopParts) -> None:
     """`batch = next(iter(loader))` was moved out of the loop."""
     draw, kept = run.draw_batch, []
 
@@ -94,7 +94,7 @@ def repeat_first_batch(run: Patient) -> None:
 
 
 @fault("data.shifted", begin=0.5)
-def invert_images(run: Patient) -> None:
+def invert_images(run: LoopParts) -> None:
     """From some step on the images are negatives of what they were, or far smaller."""
     draw = run.draw_batch
 
@@ -109,7 +109,7 @@ def invert_images(run: Patient) -> None:
     "system.starved-loader",
     harms=False,
 )
-def read_slowly(run: Patient) -> None:
+def read_slowly(run: LoopParts) -> None:
     """Each batch is decoded when it is needed, and that takes longer than the step."""
     draw = run.draw_batch
 
@@ -126,7 +126,7 @@ def read_slowly(run: Patient) -> None:
     why="a set this small is copied and overfitted at once",
     bases=FOREIGN,
 )
-def train_on_eight(run: Patient) -> None:
+def train_on_eight(run: LoopParts) -> None:
     """A slice for debugging was left in: eight images are trained on, of the whole set that is declared."""
     draw_from = run.images[:8], None if run.labels is None else run.labels[:8]
 
@@ -139,20 +139,20 @@ def train_on_eight(run: Patient) -> None:
 
 @fault("generalisation.missing-modes", "conditioning.one-class", "data.shifted",
        why="what is drawn is not what is declared, by class", bases=FOREIGN)  # fmt: skip
-def lose_classes(run: Patient) -> None:
+def lose_classes(run: LoopParts) -> None:
     """The loader never gives half of the classes."""
     assert isinstance(run, Loop)
     kept = torch.nonzero(run.classes < int(run.classes.max() + 1) // 2)[:, 0]
 
     def some() -> Batch:
-        rows = kept[run.deck.draw(len(kept))]
+        rows = kept[run.data_order.draw(len(kept))]
         return run.images[rows], None if run.labels is None else run.labels[rows]
 
     run.draw_batch = some
 
 
 @fault("data.held-out-overlap", bases=("own",), harms=False)
-def train_on_held_out(run: Patient) -> None:
+def train_on_held_out(run: LoopParts) -> None:
     """The split is made, and the loader draws from all images."""
     from gauntlet.bases.own import Own
     from safelight.data.batches import Batches

@@ -7,12 +7,12 @@ from torch import Tensor
 
 from gauntlet.fault import fault
 from gauntlet.loop import Loop
+from gauntlet.loop_parts import LoopParts
 from gauntlet.options import FOREIGN
-from gauntlet.patient import Patient
 
 
 @fault("loss.sign", "optimizer.maximize", why="both climb where they should descend", late=0.5, shown=("loss",))
-def negate_loss(run: Patient) -> None:
+def negate_loss(run: LoopParts) -> None:
     """A likelihood was to be maximised."""
     judge = run.loss_of
     run.loss_of = lambda pred, target, t: -judge(pred, target, t)
@@ -20,14 +20,14 @@ def negate_loss(run: Patient) -> None:
 
 @fault("loss.detached", "optimizer.no-update", "model.no-gradient", why="no weight gets a gradient",
        late=0.5, shown=("loss",))  # fmt: skip
-def detach_prediction(run: Patient) -> None:
+def detach_prediction(run: LoopParts) -> None:
     """`.detach()` for a plot stayed in, and `requires_grad_()` was added to make backward work."""
     judge = run.loss_of
     run.loss_of = lambda pred, target, t: judge(pred.detach(), target, t).requires_grad_()
 
 
 @fault("loss.shape", "loss.not-of-prediction", why="the gradient is that of all pairs", bases=FOREIGN)
-def broadcast_target(run: Patient) -> None:
+def broadcast_target(run: LoopParts) -> None:
     """One dimension too many in the target: every prediction is compared with every target."""
     ask = run.target_of
     run.target_of = lambda x0, noise, t: ask(x0, noise, t)[:, None]
@@ -39,7 +39,7 @@ def broadcast_target(run: Patient) -> None:
 
 
 @fault("loss.weight-nonfinite", "loss.nonfinite", why="the loss is not finite because its weight is not")
-def weigh_by_underflow(run: Patient) -> None:
+def weigh_by_underflow(run: LoopParts) -> None:
     """1 / SNR from a table in half precision, which ends in zeros."""
     judge, small = run.loss_of, run.table.half()
     small[-8:] = 0
@@ -52,7 +52,7 @@ def weigh_by_underflow(run: Patient) -> None:
 
 
 @fault("loss.weighting", doses=("snr", "1/snr", "low noise only"))
-def weigh_wrongly(run: Patient, kind: str) -> None:
+def weigh_wrongly(run: LoopParts, kind: str) -> None:
     """A weight that leaves the loss to a few timesteps."""
     judge = run.loss_of
     kept = run.table.float().clamp(1e-4, 1 - 1e-4)
@@ -71,7 +71,7 @@ def weigh_wrongly(run: Patient, kind: str) -> None:
 
 
 @fault("loss.not-of-prediction", bases=FOREIGN)
-def forget_target(run: Patient) -> None:
+def forget_target(run: LoopParts) -> None:
     """What is differentiated is the mean square of the prediction; what is reported is the error."""
     assert isinstance(run, Loop)
     judge, seen = run.loss_of, []
@@ -86,7 +86,7 @@ def forget_target(run: Patient) -> None:
 
 
 @fault("loss.not-of-prediction", bases=FOREIGN)
-def add_hidden_penalty(run: Patient) -> None:
+def add_hidden_penalty(run: LoopParts) -> None:
     """A penalty on the weights is differentiated and not reported."""
     back = run.backward
 
@@ -97,7 +97,7 @@ def add_hidden_penalty(run: Patient) -> None:
 
 
 @fault("loss.nonfinite", "precision.transient", why="it comes once and does not come again", begin=0.6, once=True)
-def lose_one_loss(run: Patient) -> None:
+def lose_one_loss(run: LoopParts) -> None:
     """The loss of one step is not a number."""
     judge = run.loss_of
     run.loss_of = lambda pred, target, t: judge(pred, target, t) * float("nan")
@@ -105,7 +105,7 @@ def lose_one_loss(run: Patient) -> None:
 
 @fault("loss.not-of-prediction", "loss.weighting", why="the part of the loss that is left is not the loss",
        bases=FOREIGN)  # fmt: skip
-def train_on_first_image(run: Patient) -> None:
+def train_on_first_image(run: LoopParts) -> None:
     """`loss[0].backward()`: a mean was forgotten, and only one sample of the batch counts."""
     kept: list[Tensor] = []
     judge = run.loss_of

@@ -7,12 +7,12 @@ from torch import Tensor, nn
 
 from gauntlet.fault import fault, graft
 from gauntlet.loop import Loop
+from gauntlet.loop_parts import LoopParts
 from gauntlet.options import FOREIGN
-from gauntlet.patient import Patient
 
 
 @torch.no_grad()
-def start_average_here(run: Patient) -> None:
+def start_average_here(run: LoopParts) -> None:
     """The average begins at the weights as they are now."""
     if run.ema is not None:
         for shadow, weight in zip(run.shadows(), run.weights(), strict=True):
@@ -21,7 +21,7 @@ def start_average_here(run: Patient) -> None:
 
 @fault("model.zero-init")
 @torch.no_grad()
-def zero_all_weights(run: Patient) -> None:
+def zero_all_weights(run: LoopParts) -> None:
     """Every weight begins at zero, not only those of the output."""
     for weight in run.weights():
         weight.zero_()
@@ -30,7 +30,7 @@ def zero_all_weights(run: Patient) -> None:
 
 @fault("model.init-gain", doses=(5.0, 10.0))
 @torch.no_grad()
-def inflate_weights(run: Patient, gain: float) -> None:
+def inflate_weights(run: LoopParts, gain: float) -> None:
     """The gain of the initialisation is too large."""
     nn.init.normal_(run.network.conv_out.weight, std=0.2)
     for weight in run.weights():
@@ -40,14 +40,14 @@ def inflate_weights(run: Patient, gain: float) -> None:
 
 
 @fault("model.bounded-output", doses=("tanh", "relu", "sigmoid"))
-def bound_output(run: Patient, kind: str) -> None:
+def bound_output(run: LoopParts, kind: str) -> None:
     """An activation behind the last layer."""
     graft(run.network.conv_out, {"tanh": torch.tanh, "relu": torch.relu, "sigmoid": torch.sigmoid}[kind])
 
 
 @fault("model.dead-units", "model.no-gradient", why="dead units pass no gradient to what lies before them")
 @torch.no_grad()
-def kill_units(run: Patient) -> None:
+def kill_units(run: LoopParts) -> None:
     """Biases of −20 before the activations."""
     for name, module in run.network.named_modules():
         if name.endswith(("norm1", "norm2")):
@@ -58,7 +58,7 @@ def kill_units(run: Patient) -> None:
 
 @fault("model.frozen", "model.no-gradient", "optimizer.no-update", why="what is frozen gets no gradient and no update",
        late=0.5)  # fmt: skip
-def freeze_half(run: Patient) -> None:
+def freeze_half(run: LoopParts) -> None:
     """`requires_grad_(False)` on the first half of the layers; the optimizer still has them."""
     weights = list(run.model.parameters())
     for weight in weights[: len(weights) // 2]:
@@ -67,13 +67,13 @@ def freeze_half(run: Patient) -> None:
 
 
 @fault("model.no-gradient", "model.frozen", why="without a gradient a layer stands still")
-def detach_body(run: Patient) -> None:
+def detach_body(run: LoopParts) -> None:
     """`.detach()` before the last layer: the body gets no gradient."""
     graft(run.network.conv_norm_out, lambda h: h.detach())
 
 
 @fault("model.dropout")
-def drop_nearly_all(run: Patient) -> None:
+def drop_nearly_all(run: LoopParts) -> None:
     """Nine tenths are dropped, where one tenth was meant."""
     for module in run.network.modules():
         if isinstance(module, nn.Dropout):
@@ -81,26 +81,26 @@ def drop_nearly_all(run: Patient) -> None:
 
 
 @fault("model.blind-to-timestep", late=0.5)
-def cut_time_embedding(run: Patient) -> None:
+def cut_time_embedding(run: LoopParts) -> None:
     """The embedding of the timestep is computed, and does not reach the blocks."""
     graft(run.network.time_embedding, lambda found: found * 0)
 
 
 @fault("model.embedding-collapsed", "model.blind-to-timestep", "timesteps.not-passed-on",
        why="an embedding that is the same for all timesteps is blind to them")  # fmt: skip
-def shrink_clock(run: Patient) -> None:
+def shrink_clock(run: LoopParts) -> None:
     """The sines are made for timesteps from 0 to 1000, and get them divided by 1000."""
     graft(run.network.time_proj, lambda t: (t / 1000,), before=True)
 
 
 @fault("model.batch-coupling")
-def couple_batch(run: Patient) -> None:
+def couple_batch(run: LoopParts) -> None:
     """The mean over the batch enters every sample: a normalisation over the wrong dimension."""
     graft(run.network.conv_in, lambda h: h - h.mean(0, keepdim=True))
 
 
 @fault("model.skip-cut", bases=("plain", "own"))
-def cut_skips(run: Patient) -> None:
+def cut_skips(run: LoopParts) -> None:
     """What the way down kept for the way up is not used."""
     for block in run.network.up_blocks:
         for resnet in block.resnets:
@@ -115,26 +115,26 @@ def cut_skips(run: Patient) -> None:
 @fault("model.nonfinite", "loss.nonfinite", "precision.transient", why="a flipped bit is a weight that is not finite",
        begin=0.6)  # fmt: skip
 @torch.no_grad()
-def poison_weight(run: Patient) -> None:
+def poison_weight(run: LoopParts) -> None:
     """One weight is not a number."""
     run.weights()[-1].view(-1)[0] = float("nan")
 
 
 @fault("model.nonfinite", "precision.overflow", "loss.nonfinite", why="what overflows is not finite",
        bases=FOREIGN)  # fmt: skip
-def overflow_activations(run: Patient) -> None:
+def overflow_activations(run: LoopParts) -> None:
     """A layer in half precision leaves its range where activations are large."""
     graft(run.network.conv_out, lambda h: (h.half() * 2**15).float() / 2**15)
 
 
 @fault("model.output-shape", "loss.shape", why="the loss compares shapes that differ", bases=("plain",))
-def answer_one_channel_mean(run: Patient) -> None:
+def answer_one_channel_mean(run: LoopParts) -> None:
     """The model keeps only the mean of each image, which broadcasts against the target."""
     graft(run.network.conv_out, lambda h: h.mean((2, 3), keepdim=True))
 
 
 @fault("optimizer.other-parameters", "optimizer.no-update", why="the weights in use are not updated", bases=FOREIGN)
-def rebuild_layer(run: Patient) -> None:
+def rebuild_layer(run: LoopParts) -> None:
     """The output layer is made anew after the optimizer was made."""
     assert isinstance(run, Loop)
     old = run.network.conv_out

@@ -7,14 +7,14 @@ from torch import Tensor, nn
 
 from gauntlet.fault import fault
 from gauntlet.loop import Loop
+from gauntlet.loop_parts import LoopParts
 from gauntlet.options import FOREIGN
-from gauntlet.patient import Patient
 
 SGD = {"optimizer": "sgd", "lr": 0.05}
 
 
 @fault("precision.no-scaler", "lr.too-low", why="gradients that vanish move nothing", bases=("mixture",))
-def train_small_losses_in_half(run: Patient) -> None:
+def train_small_losses_in_half(run: LoopParts) -> None:
     """Gradients pass through half precision without a scaler, and most are too small for it."""
     back = run.backward
 
@@ -31,7 +31,7 @@ def train_small_losses_in_half(run: Patient) -> None:
 
 @fault("clipping.before-unscale", "lr.too-low", why="what is left after the division hardly moves anything",
        bases=FOREIGN, needs={"scaler": True, **SGD})  # fmt: skip
-def clip_before_unscale(run: Patient) -> None:
+def clip_before_unscale(run: LoopParts) -> None:
     """`unscale_` is missing before the clipping: scaled gradients are cut to the limit."""
     assert isinstance(run, Loop)
 
@@ -42,7 +42,7 @@ def clip_before_unscale(run: Patient) -> None:
 
 
 @fault("precision.scale-halving", bases=FOREIGN, needs={"scaler": True}, late=0.5)
-def overflow_every_step(run: Patient) -> None:
+def overflow_every_step(run: LoopParts) -> None:
     """One gradient is infinite in every step: the scaler skips them all."""
     back = run.backward
 
@@ -56,7 +56,7 @@ def overflow_every_step(run: Patient) -> None:
 
 
 @fault("precision.lost-updates", "lr.too-low", why="updates that are rounded away move nothing")
-def train_in_bfloat16(run: Patient) -> None:
+def train_in_bfloat16(run: LoopParts) -> None:
     """`model.bfloat16()`: small updates of the weights are rounded away."""
     update = run.update
     rate = run.rate
@@ -74,7 +74,7 @@ def train_in_bfloat16(run: Patient) -> None:
 @fault("precision.transient", "loss.spike", "loss.diverged", "model.nonfinite", "optimizer.not-its-update",
        why="a weight that is suddenly huge shows as a jump", begin=0.6)  # fmt: skip
 @torch.no_grad()
-def flip_bit(run: Patient) -> None:
+def flip_bit(run: LoopParts) -> None:
     """One bit of one weight of the output layer flips."""
     weight = run.network.conv_out.weight.view(-1)
     weight[0] = 2.0**20 * (1 + weight[0].abs())
@@ -82,7 +82,7 @@ def flip_bit(run: Patient) -> None:
 
 @fault("precision.transient", "clipping.outlier-batches", "loss.spike", "optimizer.not-its-update",
        why="one gradient that is far too large", begin=0.6, once=True)  # fmt: skip
-def flip_gradient(run: Patient) -> None:
+def flip_gradient(run: LoopParts) -> None:
     """The gradients of one step are a million times too large, behind the clipping."""
     update = run.update
 
@@ -101,14 +101,14 @@ def flip_gradient(run: Patient) -> None:
     needs={"micro_batches": 4, "clip": None, "optimizer": "sgd", "lr": 0.05},
     doses=(4.0,),
 )
-def add_micro_batches(run: Patient, factor: float) -> None:
+def add_micro_batches(run: LoopParts, factor: float) -> None:
     """The losses of micro-batches are added up, not averaged."""
     back = run.backward
     run.backward = lambda loss: back(loss * factor)
 
 
 @fault("accumulation.short-window", bases=("mixture",), needs={"micro_batches": 4, "clip": None, **SGD}, harms=False)
-def end_epoch_with_short_window(run: Patient) -> None:
+def end_epoch_with_short_window(run: LoopParts) -> None:
     """In every tenth step three of four micro-batches are missing, and the sum is still divided by four."""
     back, seen = run.backward, [0]
 

@@ -8,15 +8,15 @@ import torch
 from torch import Tensor, nn
 
 from gauntlet.bases.ddim import STEPS, Way, ddim
-from gauntlet.diet import make_table
 from gauntlet.fault import fault
+from gauntlet.hyperparameters import make_table
 from gauntlet.loop import Loop
+from gauntlet.loop_parts import LoopParts
 from gauntlet.options import FOREIGN
-from gauntlet.patient import Patient
 
 
 def walk_otherwise(
-    run: Patient, way: Way | None = None, *, other_table: bool = False, other_type: bool = False
+    run: LoopParts, way: Way | None = None, *, other_table: bool = False, other_type: bool = False
 ) -> None:
     """The sampler by hand, with one thing done otherwise."""
     kinds = {"epsilon": "sample", "sample": "v_prediction", "v_prediction": "epsilon"}
@@ -26,37 +26,37 @@ def walk_otherwise(
 
 
 @fault("sampler.last-noise", bases=FOREIGN)
-def add_last_noise(run: Patient) -> None:
+def add_last_noise(run: LoopParts) -> None:
     """Noise is added after the last step too."""
     walk_otherwise(run, Way(last_noise=0.2))
 
 
 @fault("sampler.starts-late", bases=FOREIGN, doses=(500, 200))
-def start_late(run: Patient, start: int) -> None:
+def start_late(run: LoopParts, start: int) -> None:
     """Pure noise is taken for the image of an earlier timestep."""
     walk_otherwise(run, Way(start=start))
 
 
 @fault("sampler.clipped", bases=FOREIGN)
-def clip_clean_samples(run: Patient) -> None:
+def clip_clean_samples(run: LoopParts) -> None:
     """Clean samples are clipped to half of their range."""
     walk_otherwise(run, Way(bound=0.4))
 
 
 @fault("sampler.other-schedule", bases=FOREIGN)
-def sample_by_other_schedule(run: Patient) -> None:
+def sample_by_other_schedule(run: LoopParts) -> None:
     """The sampler has the other of linear and cosine."""
     walk_otherwise(run, other_table=True)
 
 
 @fault("sampler.other-type", bases=FOREIGN)
-def sample_as_other_type(run: Patient) -> None:
+def sample_as_other_type(run: LoopParts) -> None:
     """The sampler takes the answer for another type of prediction."""
     walk_otherwise(run, other_type=True)
 
 
 @fault("sampler.wrong", bases=FOREIGN)
-def forget_root_in_sampler(run: Patient) -> None:
+def forget_root_in_sampler(run: LoopParts) -> None:
     """1 − ᾱ for √(1 − ᾱ)."""
     walk_otherwise(run, Way(rooted=False))
 
@@ -64,26 +64,26 @@ def forget_root_in_sampler(run: Patient) -> None:
 @fault(
     "sampler.wrong", "sampler.starts-late", why="noise that is too small is that of an earlier timestep", bases=FOREIGN
 )
-def start_from_small_noise(run: Patient) -> None:
+def start_from_small_noise(run: LoopParts) -> None:
     """The first noise is scaled to 0.3."""
     walk_otherwise(run, Way(first_sigma=0.3))
 
 
 @fault("sampler.wrong", bases=FOREIGN)
-def tell_index_for_timestep(run: Patient) -> None:
+def tell_index_for_timestep(run: LoopParts) -> None:
     """The model is told the number of the sampling step, not its timestep."""
     last = run.options.timesteps
     walk_otherwise(run, Way(told_t=lambda t: round(t * STEPS / last)))
 
 
 @fault("system.sampling-with-gradients", bases=FOREIGN, harms=False)
-def sample_with_gradients(run: Patient) -> None:
+def sample_with_gradients(run: LoopParts) -> None:
     """`no_grad` is missing around the sampler."""
     walk_otherwise(run, Way(gradients=True))
 
 
 @fault("sampler.wrong", "sampler.last-noise", why="a sample that is never denoised is all noise", bases=FOREIGN)
-def return_half_way(run: Patient) -> None:
+def return_half_way(run: LoopParts) -> None:
     """The loop over timesteps ends half way."""
     assert isinstance(run, Loop)
 
@@ -108,18 +108,18 @@ def _change_scheduler(**changes: Any) -> None:
 
 
 @fault("sampler.other-type", bases=("own",))
-def make_scheduler_of_other_type(run: Patient) -> None:
+def make_scheduler_of_other_type(run: LoopParts) -> None:
     """The trainer's sampler takes velocities for noise."""
     _change_scheduler(prediction_type="epsilon")
 
 
 @fault("sampler.other-schedule", bases=("own",))
-def make_scheduler_of_other_table(run: Patient) -> None:
+def make_scheduler_of_other_table(run: LoopParts) -> None:
     """The trainer's sampler has a linear schedule."""
     _change_scheduler(trained_betas=None, beta_schedule="linear")
 
 
 @fault("sampler.starts-late", bases=("own",))
-def make_scheduler_that_leads(run: Patient) -> None:
+def make_scheduler_that_leads(run: LoopParts) -> None:
     """The trainer's sampler never visits the last timesteps."""
     _change_scheduler(timestep_spacing="leading")

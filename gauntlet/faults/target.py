@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 
 from gauntlet.fault import fault
-from gauntlet.patient import Patient, noised, target
+from gauntlet.loop_parts import LoopParts, noised, target
 
 
 @fault("target.other-type", doses=(1, 2), late=0.5)
-def ask_for_other_type(run: Patient, shift: int) -> None:
+def ask_for_other_type(run: LoopParts, shift: int) -> None:
     """The image, the velocity or the noise is trained on, and another is sampled with."""
     kinds = ("epsilon", "sample", "v_prediction")
     other = kinds[(kinds.index(run.options.prediction) + shift) % 3]
@@ -17,39 +17,39 @@ def ask_for_other_type(run: Patient, shift: int) -> None:
 
 
 @fault("target.fresh-noise", late=0.5, shown=("loss and t",))
-def ask_for_fresh_noise(run: Patient) -> None:
+def ask_for_fresh_noise(run: LoopParts) -> None:
     """`randn_like` is called a second time for the target."""
     run.target_of = lambda x0, noise, t: torch.randn_like(noise)
 
 
 @fault("target.wrong", "target.other-type", why="a negative noise is another type of target")
-def ask_for_negative(run: Patient) -> None:
+def ask_for_negative(run: LoopParts) -> None:
     """The sign of the target is wrong."""
     ask = run.target_of
     run.target_of = lambda x0, noise, t: -ask(x0, noise, t)
 
 
 @fault("target.wrong", doses=(0.5, 3.0))
-def scale_target(run: Patient, factor: float) -> None:
+def scale_target(run: LoopParts, factor: float) -> None:
     """The target is scaled, the sampler does not know."""
     ask = run.target_of
     run.target_of = lambda x0, noise, t: factor * ask(x0, noise, t)
 
 
 @fault("target.wrong", "target.other-type", why="x_t is a mixture of the types")
-def ask_for_input(run: Patient) -> None:
+def ask_for_input(run: LoopParts) -> None:
     """The target is x_t itself."""
     run.target_of = lambda x0, noise, t: noised(run.table, x0, noise, t)
 
 
 @fault("target.wrong", "target.fresh-noise", why="a neighbour's noise is as good as fresh")
-def ask_for_neighbour(run: Patient) -> None:
+def ask_for_neighbour(run: LoopParts) -> None:
     """The targets are those of the next row."""
     ask = run.target_of
     run.target_of = lambda x0, noise, t: ask(x0, noise, t).roll(1, 0)
 
 
 @fault("target.wrong", "target.other-type", why="what was added is a type of target of its own")
-def ask_for_difference(run: Patient) -> None:
+def ask_for_difference(run: LoopParts) -> None:
     """The target is x_t − x0, what was added to the image."""
     run.target_of = lambda x0, noise, t: noised(run.table, x0, noise, t) - x0

@@ -13,7 +13,7 @@ import pytest
 from launch import Launch
 from tiny import Crash, Quiet, fingerprints, journal_of, tiny
 
-from gauntlet import illnesses
+from gauntlet import injections
 from safelight import start
 from safelight.checkpoints.folder import steps
 from safelight.cli import main
@@ -30,15 +30,15 @@ SETTINGS: dict[str, Any] = {
     "train__preflight": "off",
 }
 ILL: dict[str, tuple[Callable[[pytest.MonkeyPatch], object], dict[str, Any], str]] = {
-    "NaN images": (lambda m: illnesses.spoil_images(m, range(0, 1700, 60)), {"heal__budget": 20}, "quarantine"),
-    "divergence": (lambda m: illnesses.raise_rate(m, 1e4), {"train__steps": 48}, "lower-rate"),
+    "NaN images": (lambda m: injections.spoil_images(m, range(0, 1700, 60)), {"heal__budget": 20}, "quarantine"),
+    "divergence": (lambda m: injections.raise_rate(m, 1e4), {"train__steps": 48}, "lower-rate"),
     "fp16 overflows": (
-        lambda m: illnesses.overflow(m, range(8, 99)),
+        lambda m: injections.overflow(m, range(8, 99)),
         {"train__precision": "fp16"},
         "change-precision",
     ),
-    "memory": (lambda m: illnesses.limit_memory(m, 4, 9), {}, "halve-batch"),
-    "evaluation mode": (lambda m: illnesses.leave_train_mode(m, lambda step: step == 9), {}, "restore-mode"),
+    "memory": (lambda m: injections.limit_memory(m, 4, 9), {}, "halve-batch"),
+    "evaluation mode": (lambda m: injections.leave_train_mode(m, lambda step: step == 9), {}, "restore-mode"),
 }
 
 
@@ -120,7 +120,7 @@ def test_killed_anywhere_it_ends_with_the_same_bytes(
 @pytest.fixture
 def diverged(trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
     """A run that went back and was then killed, and the same one that was not."""
-    illnesses.raise_rate(monkeypatch, 1e4)
+    injections.raise_rate(monkeypatch, 1e4)
     broken = trained.broken("divergence", 0.9, tmp_path / "broken")
     assert journal_of(broken)
     return broken, trained.whole("divergence")[0]
@@ -141,7 +141,7 @@ def test_what_was_done_goes_on_where_healing_is_turned_off(diverged: tuple[Path,
 
 
 def test_nothing_of_the_steps_that_were_given_up_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    illnesses.raise_rate(monkeypatch, 1e4)
+    injections.raise_rate(monkeypatch, 1e4)
     seen: list[tuple[int, list[int], list[int]]] = []
     run = tmp_path / "run"
     back = start.Trainer._go_back
@@ -163,7 +163,7 @@ def test_nothing_of_the_steps_that_were_given_up_is_left(tmp_path: Path, monkeyp
 
 def test_an_act_can_be_undone(trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        illnesses.limit_memory(patch, 4, 9)
+        injections.limit_memory(patch, 4, 9)
         whole, looks = trained.whole("memory")
         undone = tmp_path / "undone"
         train(undone, at_look=(looks - 5, crash))
@@ -179,7 +179,7 @@ def test_an_act_can_be_undone(trained: Trained, tmp_path: Path, monkeypatch: pyt
 
 
 def test_undoing_survives_a_kill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    illnesses.limit_memory(monkeypatch, 4, 9)
+    injections.limit_memory(monkeypatch, 4, 9)
     run = tmp_path / "run"
     train(run, at_look=(20, crash))
     with pytest.raises(OutOfMemory):  # at the first step, as it would have been without the act
@@ -203,7 +203,7 @@ def test_wrong_words_are_told(words: list[str], told: str, tmp_path: Path, capsy
 
 
 def test_kill_9_after_going_back(trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    illnesses.raise_rate(monkeypatch, 1e4)
+    injections.raise_rate(monkeypatch, 1e4)
     whole, looks = trained.whole("divergence")
     run = tmp_path / "killed"
 

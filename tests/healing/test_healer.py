@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tiny import Quiet, fingerprints, journal_of, newest, tiny
 
-from gauntlet import illnesses
+from gauntlet import injections
 from safelight import start
 from safelight.errors import OutOfMemory, Stopped
 from safelight.record.store import read_events, read_signal
@@ -56,7 +56,7 @@ def test_a_healthy_run_is_not_touched(settings: dict[str, Any], tmp_path: Path) 
 
 def test_a_spike_that_comes_out_again_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A hard batch is not an error: it costs one replay, and nothing else."""
-    done = illnesses.disturb_gradient(monkeypatch, [25], 1e6, once=False)
+    done = injections.disturb_gradient(monkeypatch, [25], 1e6, once=False)
     train(tmp_path / "run", train__steps=40)
     assert done == [25, 25], "it was not looked at twice"
     assert journal_of(tmp_path / "run") == []
@@ -64,10 +64,10 @@ def test_a_spike_that_comes_out_again_is_left_alone(tmp_path: Path, monkeypatch:
 
 # The fault, the settings of the run, the act, and the steps it is expected at.
 SHORT: dict[str, tuple[Fault, dict[str, Any], str, list[int]]] = {
-    "flipped bit": (lambda m: illnesses.disturb_gradient(m, [25, 31], 1e6), {}, "redo", [25, 31]),
-    "NaN that does not come again": (lambda m: illnesses.disturb_gradient(m, [3], math.nan), {}, "redo", [3]),
+    "flipped bit": (lambda m: injections.disturb_gradient(m, [25, 31], 1e6), {}, "redo", [25, 31]),
+    "NaN that does not come again": (lambda m: injections.disturb_gradient(m, [3], math.nan), {}, "redo", [3]),
     "evaluation mode": (
-        lambda m: illnesses.leave_train_mode(m, lambda step: step >= 20),
+        lambda m: injections.leave_train_mode(m, lambda step: step >= 20),
         {"model__dropout": 0.3},
         "restore-mode",
         [20],
@@ -98,7 +98,7 @@ def test_without_healing_the_flip_would_have_spoilt_the_weights(
 ) -> None:
     """The negative control of the test above."""
     train(tmp_path / "twin", train__steps=40)
-    illnesses.disturb_gradient(monkeypatch, [25], 1e6)
+    injections.disturb_gradient(monkeypatch, [25], 1e6)
     monkeypatch.setattr("safelight.healing.alarms.FARTHEST", 1e9)
     train(tmp_path / "spoilt", train__steps=40)
     assert fingerprints(tmp_path / "spoilt") != fingerprints(tmp_path / "twin")
@@ -106,7 +106,7 @@ def test_without_healing_the_flip_would_have_spoilt_the_weights(
 
 def test_a_bad_image_is_drawn_once_and_never_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     images = [17, 901]
-    drawn = illnesses.spoil_images(monkeypatch, images)
+    drawn = injections.spoil_images(monkeypatch, images)
     train(tmp_path / "run", train__steps=400, train__batch_size=16, checkpoint__every=100)
     found = journal_of(tmp_path / "run")
     assert sorted(sample for act in found for sample in act["facts"]["samples"]) == images
@@ -117,7 +117,7 @@ def test_a_bad_image_is_drawn_once_and_never_again(tmp_path: Path, monkeypatch: 
 
 
 def test_bad_images_beyond_half_of_a_batch_are_not_the_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    illnesses.spoil_images(monkeypatch, range(2000))
+    injections.spoil_images(monkeypatch, range(2000))
     with pytest.raises(Stopped, match="the input images"):
         train(tmp_path / "run", train__max_refused=3, heal__budget=1)
     assert all(act["kind"] == "lower-rate" for act in journal_of(tmp_path / "run"))
@@ -126,7 +126,7 @@ def test_bad_images_beyond_half_of_a_batch_are_not_the_images(tmp_path: Path, mo
 @pytest.mark.parametrize("from_step", [0, 10])
 def test_a_batch_that_does_not_fit_is_split(from_step: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     train(tmp_path / "twin", model__spectral_norm=True)
-    illnesses.limit_memory(monkeypatch, 2, from_step)
+    injections.limit_memory(monkeypatch, 2, from_step)
     train(tmp_path / "run", model__spectral_norm=True)
     found = journal_of(tmp_path / "run")
     assert [(act["kind"], act["step"], act["facts"]["micro_batches"]) for act in found] == [
@@ -137,13 +137,13 @@ def test_a_batch_that_does_not_fit_is_split(from_step: int, tmp_path: Path, monk
 
 
 def test_one_image_that_does_not_fit_ends_as_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    illnesses.limit_memory(monkeypatch, 0, 4)
+    injections.limit_memory(monkeypatch, 0, 4)
     with pytest.raises(OutOfMemory):
         train(tmp_path / "run")
 
 
 def test_more_acts_than_the_budget_stop_the_run_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    illnesses.disturb_gradient(monkeypatch, [20, 24, 28], math.nan)
+    injections.disturb_gradient(monkeypatch, [20, 24, 28], math.nan)
     with pytest.raises(Stopped, match=r"step 28: .* act 3, and heal.budget is 2") as stopped:
         train(tmp_path / "run", train__steps=40, heal__budget=2)
     assert stopped.value.exit_code == 5
@@ -152,15 +152,15 @@ def test_more_acts_than_the_budget_stop_the_run_in_words(tmp_path: Path, monkeyp
     assert newest(tmp_path / "run").step == 28
 
 
-# A few of those that gauntlet/ward.py tries.
+# A few of those that gauntlet/healing.py tries.
 LONG: dict[str, tuple[Fault, dict[str, Any], set[str]]] = {
-    "learning rate x 100": (lambda m: illnesses.raise_rate(m, 100), {}, {"lower-rate"}),
+    "learning rate x 100": (lambda m: injections.raise_rate(m, 100), {}, {"lower-rate"}),
     "fp16 overflows": (
-        lambda m: illnesses.overflow(m, range(50, 300)),
+        lambda m: injections.overflow(m, range(50, 300)),
         {"train__precision": "fp16"},
         {"change-precision"},
     ),
-    "memory": (lambda m: illnesses.limit_memory(m, 4, 50), {}, {"halve-batch"}),
+    "memory": (lambda m: injections.limit_memory(m, 4, 50), {}, {"halve-batch"}),
 }
 
 

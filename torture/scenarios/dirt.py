@@ -19,10 +19,10 @@ from PIL import Image
 
 from safelight.config import Config
 from safelight.data import scan
+from torture.child_run import ended, finish, start
 from torture.marks import Marks
-from torture.patient import check_end, configure, differing, digest, finals, log_of, train_alone
 from torture.scenario import Outcome, Scenario, Trial
-from torture.sitting import ended, finish, start
+from torture.tiny_run import check_end, configure, differing, digest, finals, log_of, train_alone
 
 GOOD, BAD, SIDE, STEPS = 270, 30, 320, 8
 MOST_KILLS = 4  # of one scan

@@ -10,8 +10,10 @@ from pathlib import Path
 
 from safelight.config import Config
 from safelight.files import RunLock
+from torture.child_run import LONGEST, REFUSED, finish, halted, start
 from torture.marks import Marks, Phase
-from torture.patient import (
+from torture.scenario import Outcome, Scenario, Trial
+from torture.tiny_run import (
     check_end,
     configure,
     differing,
@@ -22,8 +24,6 @@ from torture.patient import (
     make_images,
     train_alone,
 )
-from torture.scenario import Outcome, Scenario, Trial
-from torture.sitting import LONGEST, REFUSED, finish, halted, start
 
 STEPS, INTRUDERS = 160, 3
 WORDS = ("is in use by process", "already holds a run")

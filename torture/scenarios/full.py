@@ -23,10 +23,10 @@ from safelight.errors import CheckpointError
 from safelight.files import DISK, Disk
 from safelight.record.history import open_history
 from safelight.training import loop as trainer
+from torture.child_run import ended, finish, halted, start
 from torture.marks import Marks
-from torture.patient import check_end, configure, differing, digest, finals, log_of, make_images, train_alone
 from torture.scenario import Outcome, Scenario, Trial
-from torture.sitting import ended, finish, halted, start
+from torture.tiny_run import check_end, configure, differing, digest, finals, log_of, make_images, train_alone
 
 STEPS, FILLS, LOOKS = 480, 10, 3
 ROOM = 64 << 20  # bytes; the trainer leaves 32 MB of it alone

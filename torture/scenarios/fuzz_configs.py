@@ -9,9 +9,9 @@ from pathlib import Path
 from safelight.config import Config
 from safelight.config.check import check
 from safelight.config.resolve import resolve, to_yaml, types_of_fields
+from torture.fuzz_child import Reader, watch
 from torture.mutation import mutate
 from torture.scenario import Scenario, Trial
-from torture.watchman import Reader, watch
 
 WORDS = (
     "1", "0", "-1", "1.5", "1e-4", "1e400", ".nan", ".inf", "-.inf", "0x10", "0o17", "1_000", "190:20:30", "true",

@@ -12,9 +12,9 @@ from typing import Any
 
 import yaml
 
+from torture.fuzz_child import CODE, CRASH, FOREIGN, HANG, LONGEST, WORDLESS, Reader, watch
 from torture.mutation import PICKLE
 from torture.scenario import Outcome, Scenario, Trial
-from torture.watchman import CODE, CRASH, FOREIGN, HANG, LONGEST, WORDLESS, Reader, watch
 
 SOUND, HOSTILE = b"{}", b"!!python/object/apply:os.system ['touch canary']"
 

@@ -15,9 +15,9 @@ from PIL import Image
 from safelight.config.tree import Data
 from safelight.data.decode import Unreadable, decode
 from safelight.data.rows import describe
+from torture.fuzz_child import Reader, watch
 from torture.mutation import NUMBERS, PICKLE, mutate
 from torture.scenario import Scenario, Trial
-from torture.watchman import Reader, watch
 
 DATA = Data(image_size=8, max_pixels=1_000_000)
 WAYS: dict[str, tuple[str, str, dict[str, object]]] = {

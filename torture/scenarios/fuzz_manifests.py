@@ -17,12 +17,12 @@ from safelight.checkpoints.writer import write
 from safelight.config.resolve import resolve
 from safelight.data.prepare import open_images
 from safelight.training.build import build, fit_to_data
+from torture.child_run import FewLayers
+from torture.fuzz_child import Reader, watch
 from torture.moments import QUICK, moment
 from torture.mutation import PICKLE, mutate, spell, spoil
-from torture.patient import CLOCK, configure, make_images, train_alone
 from torture.scenario import Outcome, Scenario, Trial
-from torture.sitting import FewLayers
-from torture.watchman import Reader, watch
+from torture.tiny_run import CLOCK, configure, make_images, train_alone
 
 STEP = 4
 

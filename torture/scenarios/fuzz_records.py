@@ -20,9 +20,9 @@ from safelight.pages.data.series import series
 from safelight.record.history import open_history
 from safelight.record.store import Record
 from safelight.run import RunFolder
+from torture.fuzz_child import Reader, watch
 from torture.mutation import hostile, mutate
 from torture.scenario import Scenario, Trial
-from torture.watchman import Reader, watch
 
 SIGNALS = ("loss/mean", "gradient/norm", "lr", "held")
 NUMBERS = (0, 1, -1, 63, 64, 2**31, 2**53, 2**62, -(2**62), 2**63 - 1, -(2**63))

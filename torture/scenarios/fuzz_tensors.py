@@ -10,9 +10,9 @@ from typing import Any
 import torch
 
 from safelight.checkpoints import tensorfile
+from torture.fuzz_child import Reader, watch
 from torture.mutation import PICKLE, hostile, mutate, spell, spoil
 from torture.scenario import Scenario, Trial
-from torture.watchman import Reader, watch
 
 TYPES = ("F64", "F32", "F16", "BF16", "F8_E4M3", "I64", "I32", "I8", "U8", "BOOL", "F4", "C64", "f32", "", None, 4)
 LENGTHS = (0, 1, 7, 8, 100, 2**31, 2**32, 2**53, 2**63, 2**64 - 1)

@@ -19,8 +19,10 @@ from safelight.checkpoints.folder import steps as steps_on_disk
 from safelight.config import Config
 from safelight.training import feed, state
 from safelight.training.ema import Averages
+from torture.child_run import LONGEST, ended, finish, start
 from torture.marks import Marks, Phase
-from torture.patient import (
+from torture.scenario import Outcome, Scenario, Trial
+from torture.tiny_run import (
     STEPS,
     check_end,
     configure,
@@ -31,8 +33,6 @@ from torture.patient import (
     make_images,
     train_alone,
 )
-from torture.scenario import Outcome, Scenario, Trial
-from torture.sitting import LONGEST, ended, finish, start
 
 MOST_KILLS = 10  # of one run; then it is left alone to finish
 LATE = 24  # step at which a broken build is killed

@@ -17,6 +17,7 @@ from safelight.checkpoints.reader import load_newest
 from safelight.checkpoints.snapshot import Snapshot
 from safelight.checkpoints.writer import Writer, write
 from safelight.training import loop as trainer
+from torture.child_run import FewLayers, sit
 from torture.moments import QUICK, Saved, difference, moment, newest, refuse
 from torture.operations import (
     HIDDEN,
@@ -29,9 +30,8 @@ from torture.operations import (
     without_directory_syncs,
     without_file_syncs,
 )
-from torture.patient import configure, make_images
 from torture.scenario import Outcome, Scenario, Trial
-from torture.sitting import FewLayers, sit
+from torture.tiny_run import configure, make_images
 
 LOST, DAMAGED, CORRUPT = "work lost", "damaged in sight", "silently corrupt"
 

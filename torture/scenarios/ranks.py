@@ -11,13 +11,13 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from safelight.config import Config
-from torture.blows import DRAW, LOAD, SAVE, START, STEP, STOPPED, draw_blow, live
-from torture.company import Company, launch, train_together
+from torture.kills_in_ranks import DRAW, LOAD, SAVE, START, STEP, STOPPED, draw_blow, live
 from torture.marks import Phase
-from torture.patient import STEPS, configure, differing, digest, fingerprint, make_images
+from torture.ranks import Company, launch, train_together
 from torture.scenario import Outcome, Scenario, Trial
 from torture.scenarios.dirt import decoders, left_out
 from torture.scenarios.kills import OTHER_BYTES, WORKERS
+from torture.tiny_run import STEPS, configure, differing, digest, fingerprint, make_images
 
 COUNT, MOST_BLOWS = 3, 3  # processes; blows at one run, then it is left alone to finish
 DECODERS = "processes that decode killed beside"

@@ -19,12 +19,12 @@ from safelight.processes.heartbeat import Heartbeat
 from safelight.processes.reduction import Alone
 from safelight.training import build
 from safelight.training.step import Stepper
-from torture.blows import HANG, NOT_WHOLE, Blow, check_whole, strike
-from torture.company import launch, train_together
-from torture.patient import differing, fingerprint
+from torture.kills_in_ranks import HANG, NOT_WHOLE, Blow, check_whole, strike
+from torture.ranks import launch, train_together
 from torture.scenario import Outcome, Scenario, Trial
 from torture.scenarios.kills import OTHER_BYTES, change_threads
 from torture.scenarios.ranks import COUNT, prepare
+from torture.tiny_run import differing, fingerprint
 
 PATIENCE, LATEST = 2.0, 20.0  # seconds: with one that hangs, and for the others to end; a sound build takes 6
 

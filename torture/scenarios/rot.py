@@ -9,8 +9,8 @@ from safelight.checkpoints import manifest
 from safelight.checkpoints.folder import steps
 from safelight.checkpoints.reader import load, load_newest
 from torture.moments import QUICK, difference
-from torture.patient import configure, make_images, train_alone
 from torture.scenario import Outcome, Scenario, Trial
+from torture.tiny_run import configure, make_images, train_alone
 
 SILENT = "silently corrupt"
 

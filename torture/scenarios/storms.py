@@ -15,8 +15,10 @@ from safelight.diffusion.inputs import Inputs
 from safelight.record.store import read_events
 from safelight.training import feed
 from safelight.training.step import Stepper
+from torture.child_run import ended, finish, start
 from torture.marks import Marks
-from torture.patient import (
+from torture.scenario import Outcome, Scenario, Trial
+from torture.tiny_run import (
     check_end,
     configure,
     differing,
@@ -27,8 +29,6 @@ from torture.patient import (
     make_images,
     train_alone,
 )
-from torture.scenario import Outcome, Scenario, Trial
-from torture.sitting import ended, finish, start
 
 STEPS, SHARE = 2000, 0.01
 KILLS = 3  # of the run that is replayed

@@ -7,11 +7,11 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-from torture.blows import LOAD, SAVE, Blow, draw_blow, live
-from torture.company import launch, train_together
-from torture.patient import configure, differing, digest, fingerprint, make_images, train_alone
+from torture.kills_in_ranks import LOAD, SAVE, Blow, draw_blow, live
+from torture.ranks import launch, train_together
 from torture.scenario import Outcome, Scenario, Trial
 from torture.scenarios.kills import OTHER_BYTES, WORKERS
+from torture.tiny_run import configure, differing, digest, fingerprint, make_images, train_alone
 
 SHARDS, WORLDS = 12, (1, 2, 3, 4)
 MOST_LIVES = 5  # of one run that end violently; in one more it is left alone to finish

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from gauntlet.ward import ILLNESSES, Outcome, healthy, ill, is_mended, letter
+from gauntlet.healing import ILLNESSES, Outcome, healthy, ill, is_mended, letter
 from safelight.config.resolve import resolve
 
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 
-class Deck:
+class DataOrder:
     """Hands out rows; has a generator of its own, as a data loader has."""
 
     def __init__(self, size: int, seed: int = 0) -> None:

@@ -12,10 +12,10 @@ from safelight.checkpoints import folder as retention
 from safelight.checkpoints import manifest
 from safelight.checkpoints.folder import steps as steps_on_disk
 from safelight.run import RunFolder
-from torture.company import Company
+from torture.child_run import LONGEST, REFUSED
 from torture.marks import Phase
+from torture.ranks import Company
 from torture.scenario import Outcome
-from torture.sitting import LONGEST, REFUSED
 
 KINDS = ("start", "load", "step", "step", "save", "draw")
 PATIENCE = 60.0  # train.timeout of the lives: whoever is killed is missed at once, and the machine may be busy

@@ -15,8 +15,8 @@ from safelight.config import Config
 from safelight.config.resolve import resolve
 from safelight.record.store import read_signal
 from safelight.run import RunFolder
+from torture.child_run import finish, start
 from torture.marks import Marks
-from torture.sitting import finish, start
 
 STEPS, EVERY = 40, 4
 IMAGES, SIDE = 44, 8  # 5.5 batches: nearly every checkpoint lies in the middle of an epoch, some batches span two

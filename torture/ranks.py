@@ -14,10 +14,10 @@ from pathlib import Path
 from torch.distributed import TCPStore
 
 from safelight.config import Config
+from torture.child_lifetime import die_with
+from torture.child_run import LONGEST, start
 from torture.marks import Marks
-from torture.mortality import die_with
-from torture.patient import check_end, log_of
-from torture.sitting import LONGEST, start
+from torture.tiny_run import check_end, log_of
 
 HOME = "127.0.0.1"
 

@@ -31,7 +31,7 @@ PIECES = (
 )
 
 
-class Patient(Protocol):
+class LoopParts(Protocol):
     """A built run before its first step. A fault replaces pieces, or operates on the objects behind them."""
 
     base: Base

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from safelight.errors import SafelightError
-from torture.mortality import die_with
+from torture.child_lifetime import die_with
 from torture.scenario import SLOWEST, Outcome, Trial
 
 LONGEST = 30.0  # seconds of the wall clock for one input; the machine may be busy, and none needs one of its own

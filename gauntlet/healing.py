@@ -1,7 +1,7 @@
 """Runs under `--heal`: ill ones beside their healthy twins, and healthy ones that nobody may touch.
 
-python -m gauntlet.ward                      # half an hour on two cores
-python -m gauntlet.ward --seeds 1 --healthy 6
+python -m gauntlet.healing                      # half an hour on two cores
+python -m gauntlet.healing --seeds 1 --healthy 6
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 import torch
 
-from gauntlet import illnesses
+from gauntlet import injections
 from gauntlet.score import wilson
 from safelight import start
 from safelight.checkpoints.folder import steps
@@ -52,30 +52,30 @@ class Illness:
 
 
 ILLNESSES = (
-    Illness("two images of NaN", lambda m: illnesses.spoil_images(m, [17, 901]), "quarantine"),
-    Illness("a batch of NaN images", lambda m: illnesses.spoil_images(m, range(40, 44)), "quarantine"),
-    Illness("two flipped bits", lambda m: illnesses.disturb_gradient(m, [25, 111], 1e6), "redo"),
-    Illness("a NaN that does not come again", lambda m: illnesses.disturb_gradient(m, [70], math.nan), "redo"),
-    Illness("learning rate x 100", lambda m: illnesses.raise_rate(m, 100), "lower-rate"),
-    Illness("learning rate x 1,000", lambda m: illnesses.raise_rate(m, 1000), "lower-rate"),
-    Illness("learning rate x 300 from step 60", lambda m: illnesses.raise_rate(m, 300, 60), "lower-rate"),
+    Illness("two images of NaN", lambda m: injections.spoil_images(m, [17, 901]), "quarantine"),
+    Illness("a batch of NaN images", lambda m: injections.spoil_images(m, range(40, 44)), "quarantine"),
+    Illness("two flipped bits", lambda m: injections.disturb_gradient(m, [25, 111], 1e6), "redo"),
+    Illness("a NaN that does not come again", lambda m: injections.disturb_gradient(m, [70], math.nan), "redo"),
+    Illness("learning rate x 100", lambda m: injections.raise_rate(m, 100), "lower-rate"),
+    Illness("learning rate x 1,000", lambda m: injections.raise_rate(m, 1000), "lower-rate"),
+    Illness("learning rate x 300 from step 60", lambda m: injections.raise_rate(m, 300, 60), "lower-rate"),
     Illness(
         "learning rate x 1e8, not clipped",
-        lambda m: illnesses.raise_rate(m, 1e8),
+        lambda m: injections.raise_rate(m, 1e8),
         "lower-rate",
         {"clipping.kind": "none", "train.max_refused": 4},
     ),
     Illness(
         "overflows in fp16 from step 50",
-        lambda m: illnesses.overflow(m, range(50, STEPS)),
+        lambda m: injections.overflow(m, range(50, STEPS)),
         "change-precision",
         {"train.precision": "fp16"},
     ),
-    Illness("memory for half of the batch", lambda m: illnesses.limit_memory(m, 4), "halve-batch"),
-    Illness("memory for a quarter, from step 50", lambda m: illnesses.limit_memory(m, 2, 50), "halve-batch"),
+    Illness("memory for half of the batch", lambda m: injections.limit_memory(m, 4), "halve-batch"),
+    Illness("memory for a quarter, from step 50", lambda m: injections.limit_memory(m, 2, 50), "halve-batch"),
     Illness(
         "evaluation mode from step 20",
-        lambda m: illnesses.leave_train_mode(m, lambda step: step >= 20),
+        lambda m: injections.leave_train_mode(m, lambda step: step >= 20),
         "restore-mode",
         {"model.dropout": 0.3},
     ),
@@ -111,7 +111,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Stay:
+class Planned:
     """One run to be made: with an illness, or without."""
 
     name: str
@@ -120,7 +120,7 @@ class Stay:
     illness: int | None = None
 
 
-def admit(stay: Stay) -> Outcome:
+def train_one(stay: Planned) -> Outcome:
     """Trains; in a process of its own, so that nothing that was patched outlives it."""
     torch.set_num_threads(1)
     config = resolve(preset="digits", settings=RUN | stay.settings | {"train.seed": stay.seed})
@@ -137,20 +137,20 @@ def admit(stay: Stay) -> Outcome:
         return Outcome(stay.name, stay.seed, acts, read_signal(run / "record.sqlite", "probe/ema")[-1][1])
 
 
-def healthy(count: int) -> list[Stay]:
+def healthy(count: int) -> list[Planned]:
     draw = np.random.default_rng(0)
     found = []
     for seed in range(count):
         settings = {name: values[int(draw.integers(len(values)))] for name, values in CHOICES.items()}
         words = ", ".join(f"{name.split('.')[1]} {value}" for name, value in settings.items())
-        found.append(Stay(words, seed, settings))
+        found.append(Planned(words, seed, settings))
     return found
 
 
-def ill(seeds: int) -> list[Stay]:
+def ill(seeds: int) -> list[Planned]:
     """Each illness after the twin that it is compared with."""
     return [
-        Stay(each.name, seed, each.settings, illness)
+        Planned(each.name, seed, each.settings, illness)
         for seed in range(seeds)
         for place, each in enumerate(ILLNESSES)
         for illness in (None, place)
@@ -167,11 +167,11 @@ def main() -> None:
     stays = [*ill(given.seeds), *healthy(given.healthy)]
     with multiprocessing.get_context("fork").Pool(given.jobs, maxtasksperchild=4) as pool:
         found = []
-        for outcome in pool.imap(admit, stays, chunksize=1):
+        for outcome in pool.imap(train_one, stays, chunksize=1):
             found.append(outcome)
             print(f"[{len(found)}/{len(stays)}] {outcome}", file=sys.stderr, flush=True)
     sick = len(stays) - given.healthy
-    table = letter(found[:sick], found[sick:], " ".join(["python -m gauntlet.ward", *sys.argv[1:]]))
+    table = letter(found[:sick], found[sick:], " ".join(["python -m gauntlet.healing", *sys.argv[1:]]))
     given.out.mkdir(parents=True, exist_ok=True)
     (given.out / "heal.md").write_text(table)
     print(table)

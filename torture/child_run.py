@@ -25,8 +25,8 @@ from safelight.config.resolve import resolve
 from safelight.data.sources import archive, arrow, digits, idx, shapes  # noqa: F401  as above
 from safelight.errors import SafelightError
 from safelight.terminal import Terminal
+from torture.child_lifetime import die_with
 from torture.marks import Marks, put_up_marks
-from torture.mortality import die_with
 
 torch.set_num_threads(1)  # before any operation: OpenMP's threads do not survive a fork
 REFUSED = 9  # exit code of a sitting that ended in words of ours
