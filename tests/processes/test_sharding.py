@@ -53,7 +53,7 @@ def warm() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(probe, "SIZE", 16)
         patch.setattr(Writer, "busy", property(lambda self: bool(self.wait())))  # no save is skipped on a slow disk
-        patch.setattr(start, "_write_report", lambda *_: None)
+        patch.setattr(start_module, "_write_report", lambda *_: None)
         be_patient(patch)
         yield
 
@@ -271,7 +271,7 @@ def test_checkpoint_is_loaded_by_any_number_of_processes(tmp_path: Path) -> None
 
     parts = parts_of(**DIVIDED | {"train__weights": "whole"})
     parts.state.restore(load(path))
-    start.write(folders["whole"], parts.state.snapshot({}))
+    start_module.write(folders["whole"], parts.state.snapshot({}))
     assert (folders["whole"] / "step_00000002" / "model.safetensors").is_file()
     launch(2, folders["back"], lambda rank: read(rank, "whole", "back"))
     assert kept(folders["back"], 2)[0]["loaded"] == saved
