@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path, PurePosixPath
 
-STATIC = Path(__file__).parents[1] / "dashboard" / "static"
+STATIC = Path(__file__).parents[1] / "server" / "static"
 STYLES = ("theme.css", "page.css", "chart.css", "parts.css")
 PAPER = "print.css"
 IMPORT = re.compile(r'^import \{([^}]*)\} from "([^"]+)";\n', re.M)
