@@ -49,14 +49,14 @@ class Board:
     """The notes of processes that are threads; `gone_at`: where the first one learns that another is gone."""
 
     def __init__(self, notes: Notes, rank: int, count: int, gone_at: str | None = None) -> None:
-        self.notes, self.rank, self.count, self.is_broken, self._gone_at = notes, rank, count, False, gone_at
+        self.notes, self.rank, self.size, self.is_broken, self._gone_at = notes, rank, count, False, gone_at
 
-    def leave(self, key: str, value: Any) -> None:
+    def post(self, key: str, value: Any) -> None:
         with self.notes.changed:
             self.notes[key] = json.dumps(value)
             self.notes.changed.notify_all()
 
-    def find(self, *keys: str) -> Any:
+    def wait_for_note(self, *keys: str) -> Any:
         if self.rank == 0:
             with self.notes.changed:
                 self.notes.awaited = keys[0]
