@@ -16,8 +16,7 @@ import torch
 from attacks import ATTACKS
 from moments import NAN, QUICK, assert_equal, save, snapshot
 
-from safelight.checkpoints import manifest, tensorfile
-from safelight.checkpoints import writer as checkpoint
+from safelight.checkpoints import manifest, reader, tensorfile
 from safelight.checkpoints.folder import steps
 from safelight.checkpoints.reader import load, load_newest
 from safelight.checkpoints.writer import write
@@ -218,7 +217,7 @@ def test_more_than_the_memory_is_not_read(tmp_path: Path, monkeypatch: pytest.Mo
         pytest.skip(f"needs a file system with files of 4 TB, such as ext4 or XFS: {error.strerror}")
     with pytest.raises(Unreadable, match=r"needs 8,796,093\.\d MB of memory"):
         load(path)
-    monkeypatch.setattr(checkpoint, "_check_memory", lambda path, entries: None)
+    monkeypatch.setattr(reader, "_check_memory", lambda path, entries: None)
     monkeypatch.setattr(manifest, "read_file", lambda *_: (_ for _ in ()).throw(MemoryError()))
     with pytest.raises(Unreadable, match="does not fit into memory"):
         load(path)
