@@ -326,7 +326,7 @@ def parts() -> list[str]:
 
 def test_every_part_of_the_package_is_in_the_layout() -> None:
     text = section((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"), "Layout and the layer rule")
-    assert {"train/", "keys.py"} < set(parts())
+    assert {"training/", "keys.py"} < set(parts())
     assert missing((f"`{part}`" for part in [*parts(), "utils/"]), text) == ["`utils/`"]
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import torch.distributed as dist
+from accelerate.state import PartialState
 
 from safelight.cli import main
 from safelight.errors import SafelightError
@@ -49,6 +50,7 @@ class Launch:
             os.dup2(said, 1)
             os.dup2(said, 2)
             sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", closefd=False)
+            PartialState._reset_state()  # a test before this one may have made an Accelerator of one process
             os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(self.count), MASTER_PORT="0")
             os.environ.update(MASTER_ADDR="127.0.0.1", LOCAL_WORLD_SIZE=str(self.count), **environment)
             _share_port(rank, self.count, *self._port)

@@ -309,7 +309,7 @@ def test_only_the_first_process_is_watched(tmp_path: Path, monkeypatch: pytest.M
 @pytest.mark.timeout(1800)  # seconds alone, and many times that beside others
 def test_ranks_of_a_wrapped_model(tmp_path: Path) -> None:
     """Two processes, DDP: the gradients recorded are those both train with, and the weights are as without."""
-    script = Path(__file__).parent / "several.py"
+    script = Path(__file__).parents[1] / "support" / "several.py"
     done = subprocess.run([sys.executable, str(script), str(tmp_path)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     path = tmp_path / "run" / "record.sqlite"
