@@ -14,7 +14,7 @@ import tyro
 
 from safelight import errors, keys
 from safelight.cli import VERBS, main
-from safelight.config import reference, tree
+from safelight.config import tree
 from safelight.config.check import check
 from safelight.config.flags import FLAGS
 from safelight.config.presets import ABOUT, PRESETS
@@ -22,6 +22,7 @@ from safelight.config.resolve import resolve, types_of_fields
 from safelight.errors import UsageError
 from safelight.training.interrupts import PREEMPTED, SIGNALS
 from safelight.vocabulary import SIGNALS as MEASURED
+from tools import config_reference as reference
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md")])
@@ -380,7 +381,7 @@ def test_every_rule_is_documented_in_its_own_words() -> None:
 
 
 def test_the_table_of_rules_is_up_to_date(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from safelight.diagnosis import reference as rules
+    from tools import rules_reference as rules
 
     page = ROOT / "docs" / "diagnosis.md"
     assert rules.main(["--check", str(page)]) == 0, f"run: {rules.COMMAND}"

@@ -1,7 +1,7 @@
 """The reference of all settings, docs/config.md, written from the config tree itself.
 
-python -m safelight.config.reference            # writes docs/config.md
-python -m safelight.config.reference --check    # exits 1 if the file on disk differs
+python -m tools.config_reference            # writes docs/config.md
+python -m tools.config_reference --check    # exits 1 if the file on disk differs
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from safelight.config.resolve import describe, flatten, to_dict, types_of_fields
 from safelight.config.tree import Config
 
 PAGE = Path("docs/config.md")
-COMMAND = "python -m safelight.config.reference"
+COMMAND = "python -m tools.config_reference"
 UNSET = "unset"
 
 

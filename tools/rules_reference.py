@@ -1,7 +1,7 @@
 """The table of all rules in docs/diagnosis.md, written from the rules themselves.
 
-python -m safelight.diagnosis.reference            # rewrites the table
-python -m safelight.diagnosis.reference --check    # exits 1 if the table on disk differs
+python -m tools.rules_reference            # rewrites the table
+python -m tools.rules_reference --check    # exits 1 if the table on disk differs
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from safelight.diagnosis.rules import RULES
 
 PAGE = Path("docs/diagnosis.md")
-COMMAND = "python -m safelight.diagnosis.reference"
+COMMAND = "python -m tools.rules_reference"
 BEGIN, END = "<!-- rules -->", "<!-- /rules -->"
 
 
