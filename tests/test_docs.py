@@ -320,7 +320,7 @@ def test_every_python_block_compiles_and_imports_what_exists(page: Path) -> None
 
 
 def parts() -> list[str]:
-    """Packages and modules of safelight as CONTRIBUTING names them: `train/`, `keys.py`."""
+    """Packages and modules of safelight as CONTRIBUTING names them: `training/`, `keys.py`."""
     folders = [f"{path.parent.name}/" for path in (ROOT / "safelight").glob("*/__init__.py")]
     return folders + [path.name for path in (ROOT / "safelight").glob("*.py") if not path.name.startswith("_")]
 
