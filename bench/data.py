@@ -29,14 +29,14 @@ from safelight.config.resolve import resolve
 from safelight.config.tree import Data
 from safelight.data import cache
 from safelight.data.batches import Batches, Rows
+from safelight.data.cache_writer import CacheWriter, fingerprint
 from safelight.data.images import Images
 from safelight.data.listing import Listing, digest
 from safelight.data.prepare import open_images
 from safelight.data.rows import measure
 from safelight.data.scan import available_cores
-from safelight.data.sources import Entry
-from safelight.data.sources.folder import Folder
-from safelight.data.writer import Writer, fingerprint
+from safelight.data.sources import SourceFile
+from safelight.data.sources.image_folder import Folder
 from safelight.training.build import Parts, build, fit_to_data
 from safelight.training.feed import Feed
 
@@ -320,12 +320,12 @@ def make_cache(folder: Path, count: int) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (min(count, 4096), TINY, TINY, 1), dtype=np.uint8)
     described, names = measure(pixels), tuple(map(str, range(10)))
     with cache.building(folder) as building:
-        writer, listing = Writer(building, side=TINY, channels=1), Listing(building / cache.NAMES)
+        writer, listing = CacheWriter(building, side=TINY, channels=1), Listing(building / cache.NAMES)
         for start in range(0, count, len(pixels)):
             some = min(len(pixels), count - start)
             writer.add(described[:some], pixels[:some], (np.arange(some) % len(names)).tolist())
             for row in range(start, start + some):
-                listing.keep(row, Entry(f"{row % 10}/{row:08d}.png", 100, row, None))
+                listing.keep(row, SourceFile(f"{row % 10}/{row:08d}.png", 100, row, None))
         listing.commit()
         stored, _, labels = writer.finish(names)
         (building / cache.NEAR).touch()

@@ -34,7 +34,7 @@ _UPRIGHT = {
 }
 
 
-class Unreadable(Exception):
+class UnreadableImage(Exception):
     """One picture that cannot be used; the message is the reason in words.
 
     `hope` says when it may be tried again: never, if the reason lies in the bytes; any time, if they could not be had;
@@ -47,7 +47,7 @@ class Unreadable(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class DecodedImage:
     """One decoded picture at its final size, and what it was before."""
 
     pixels: np.ndarray
@@ -65,7 +65,7 @@ def side_of(data: Data) -> int:
     return data.image_size + round(data.image_size * data.random_crop)
 
 
-def decode(content: bytes, data: Data) -> Picture:
+def decode(content: bytes, data: Data) -> DecodedImage:
     """The first frame of an image file, upright, opaque and square."""
     return _guarded(lambda: _decode(content, data), data)
 
@@ -90,16 +90,16 @@ def _guarded(act: Callable[[], T], data: Data) -> T:
             warnings.simplefilter("ignore")
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             return act()
-    except Unreadable:
+    except UnreadableImage:
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
-        raise Unreadable(f"it has more pixels than data.max_pixels allows ({data.max_pixels:,})") from None
+        raise UnreadableImage(f"it has more pixels than data.max_pixels allows ({data.max_pixels:,})") from None
     except MemoryError:
-        raise Unreadable(
+        raise UnreadableImage(
             f"decoding it takes more memory than data.max_memory allows ({data.max_memory:g} MB)", "larger limits"
         ) from None
     except Exception as error:  # a damaged file can make a decoder raise nearly anything
-        raise Unreadable(f"it is damaged: {error or type(error).__name__}") from None
+        raise UnreadableImage(f"it is damaged: {error or type(error).__name__}") from None
 
 
 def square(image: Image.Image, data: Data) -> Image.Image:
@@ -137,7 +137,7 @@ def as_pixels(image: Image.Image) -> np.ndarray:
     return np.ascontiguousarray(pixels[:, :, :1]) if grey else pixels
 
 
-def _decode(content: bytes, data: Data) -> Picture:
+def _decode(content: bytes, data: Data) -> DecodedImage:
     with _open(content) as image:
         kind, (width, height) = image.format or "", image.size
         _refuse_many_pixels(image, data)
@@ -153,24 +153,24 @@ def _decode(content: bytes, data: Data) -> Picture:
         width, height = height, width
     if data.channels == 1:
         flat = flat.convert("L")
-    return Picture(as_pixels(square(flat, data)), width, height, kind, transparent, turned)
+    return DecodedImage(as_pixels(square(flat, data)), width, height, kind, transparent, turned)
 
 
 def _refuse_many_pixels(image: Image.Image, data: Data) -> None:
     width, height = image.size
     if width * height > data.max_pixels:
         size = f"{width} x {height} = {width * height:,} pixels"
-        raise Unreadable(f"it has {size}, more than data.max_pixels allows ({data.max_pixels:,})")
+        raise UnreadableImage(f"it has {size}, more than data.max_pixels allows ({data.max_pixels:,})")
 
 
 def _open(content: bytes) -> Image.Image:
     if not content:
-        raise Unreadable("it is empty (0 bytes)")
+        raise UnreadableImage("it is empty (0 bytes)")
     try:
         return Image.open(io.BytesIO(content), formats=FORMATS)
     except UnidentifiedImageError:
         start = content[:8].hex(" ")
-        raise Unreadable(f"it is no PNG, JPEG, WebP, BMP, TIFF or GIF (it starts with {start})") from None
+        raise UnreadableImage(f"it is no PNG, JPEG, WebP, BMP, TIFF or GIF (it starts with {start})") from None
 
 
 def _upright(image: Image.Image) -> tuple[Image.Image, bool]:
@@ -185,7 +185,7 @@ def _upright(image: Image.Image) -> tuple[Image.Image, bool]:
 
 def _eight_bit(image: Image.Image) -> Image.Image:
     if image.mode in ("I", "F"):
-        raise Unreadable("its pixels have 32 bits, which leaves open what is white; save it with 8 or 16 bits")
+        raise UnreadableImage("its pixels have 32 bits, which leaves open what is white; save it with 8 or 16 bits")
     if not image.mode.startswith("I;16"):
         return image
     wide = np.asarray(image).astype(np.uint32)

@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from safelight.data.decode import Hope
-from safelight.data.sources import Entry
+from safelight.data.sources import SourceFile
 
 SCHEMA = """
 CREATE TEMP TABLE entry (name BLOB PRIMARY KEY, size INTEGER, modified INTEGER, label BLOB) WITHOUT ROWID;
@@ -25,11 +25,11 @@ PAGES_KILOBYTES = 512  # of memory for each of the two databases; the rest is on
 class Listed:
     """An entry, and the row it has in an earlier cache if it has not changed since."""
 
-    entry: Entry
+    entry: SourceFile
     earlier: int | None
 
 
-def digest(entries: Iterable[Entry]) -> str:
+def digest(entries: Iterable[SourceFile]) -> str:
     """The same for the same entries in any order: hashes are added, so nothing has to be sorted or kept."""
     total = count = 0
     for entry in entries:
@@ -54,7 +54,7 @@ class Listing:
             self._database.execute(f"PRAGMA {part}.cache_size = -{PAGES_KILOBYTES}")
         self._database.execute("BEGIN")
 
-    def fill(self, entries: Iterable[Entry]) -> int:
+    def fill(self, entries: Iterable[SourceFile]) -> int:
         rows = ((os.fsencode(e.name), e.size, e.modified, _blob(e.label)) for e in entries)
         # The same name twice, as a zip may have it: the last one counts, as it does when unpacking.
         self._database.executemany("INSERT OR REPLACE INTO entry VALUES (?, ?, ?, ?)", rows)
@@ -77,9 +77,9 @@ class Listing:
         cursor = self._database.cursor()
         query = f"SELECT e.name, e.size, e.modified, e.label, {row} FROM temp.entry AS e {join} ORDER BY e.name"
         for name, size, modified, label, found in cursor.execute(query):
-            yield Listed(Entry(os.fsdecode(name), size, modified, _text(label)), found)
+            yield Listed(SourceFile(os.fsdecode(name), size, modified, _text(label)), found)
 
-    def keep(self, row: int, entry: Entry) -> None:
+    def keep(self, row: int, entry: SourceFile) -> None:
         values = (row, os.fsencode(entry.name), entry.size, entry.modified)
         self._database.execute("INSERT INTO main.kept VALUES (?, ?, ?, ?)", values)
 

@@ -18,16 +18,16 @@ from safelight.config.tree import Data
 from safelight.data import cache, decode
 from safelight.data.alike import find_alike
 from safelight.data.cache import Say
+from safelight.data.cache_writer import CacheWriter, fingerprint
 from safelight.data.decode import Hope, as_pixels, side_of, square
 from safelight.data.facts import find_facts
 from safelight.data.images import Images
 from safelight.data.listing import Listed, Listing, Names, digest
 from safelight.data.rows import measure
 from safelight.data.scan import Scanned, scan
-from safelight.data.sources import Arrays, Entry, Files, open_source
-from safelight.data.sources.folder import LOOSE
+from safelight.data.sources import Arrays, Files, SourceFile, open_source
+from safelight.data.sources.image_folder import LOOSE
 from safelight.data.summary import too_bad
-from safelight.data.writer import Writer, fingerprint
 from safelight.errors import DataError
 from safelight.words import printable
 
@@ -108,7 +108,7 @@ def _readable_now(images: Images, folder: Path, data: Data) -> bool:
 def _build(source: Files | Arrays, data: Data, folder: Path, report: Progress) -> Images:
     with (
         cache.building(folder) as building,
-        closing(Writer(building, side=side_of(data), channels=data.channels)) as writer,
+        closing(CacheWriter(building, side=side_of(data), channels=data.channels)) as writer,
     ):
         if isinstance(source, Arrays):
             class_names = _write_arrays(source, writer, data, report)
@@ -141,7 +141,7 @@ def _build(source: Files | Arrays, data: Data, folder: Path, report: Progress) -
     return images
 
 
-def _write_arrays(source: Arrays, writer: Writer, data: Data, report: Progress) -> tuple[str, ...]:
+def _write_arrays(source: Arrays, writer: CacheWriter, data: Data, report: Progress) -> tuple[str, ...]:
     for pixels, labels in source.chunks():
         for start in range(0, len(pixels), GROUP):
             group = _squares(pixels[start : start + GROUP], data)
@@ -175,7 +175,7 @@ def _earlier(folder: Path) -> tuple[Path, Images] | None:
 
 
 def _write_files(
-    source: Files, writer: Writer, data: Data, earlier: tuple[Path, Images] | None, report: Progress
+    source: Files, writer: CacheWriter, data: Data, earlier: tuple[Path, Images] | None, report: Progress
 ) -> tuple[str, ...]:
     with closing(Listing(writer.folder / cache.NAMES)) as listing:
         return _write_listed(listing, source, writer, data, earlier, report)
@@ -184,7 +184,7 @@ def _write_files(
 def _write_listed(
     listing: Listing,
     source: Files,
-    writer: Writer,
+    writer: CacheWriter,
     data: Data,
     earlier: tuple[Path, Images] | None,
     report: Progress,
@@ -216,7 +216,7 @@ def _write_listed(
 
 def _decoded(
     listed: Iterator[Listed], earlier: Images | None, data: Data, total: int
-) -> Iterator[tuple[Entry, Scanned]]:
+) -> Iterator[tuple[SourceFile, Scanned]]:
     """Every entry with its image: what an earlier cache has is taken from there, the rest is scanned."""
     waiting: deque[Listed] = deque()
 

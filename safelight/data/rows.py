@@ -8,7 +8,7 @@ import zlib
 import numpy as np
 from PIL import Image
 
-from safelight.data.decode import FORMATS, Picture
+from safelight.data.decode import FORMATS, DecodedImage
 
 ROW = np.dtype(
     [
@@ -31,7 +31,7 @@ GREY, TRANSPARENT, TURNED = 1, 2, 4  # marks
 _LOOK = (9, 8)
 
 
-def describe(picture: Picture, size: int) -> np.ndarray:
+def describe(picture: DecodedImage, size: int) -> np.ndarray:
     """The row of one decoded file of `size` bytes."""
     row = measure(picture.pixels[None])
     row["bytes"], row["width"], row["height"] = size, picture.width, picture.height

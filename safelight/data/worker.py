@@ -14,7 +14,7 @@ import sys
 from typing import BinaryIO, cast
 
 from safelight.config.tree import Data
-from safelight.data.decode import Hope, Unreadable, decode
+from safelight.data.decode import Hope, UnreadableImage, decode
 from safelight.data.rows import describe
 from safelight.data.sources import Files, open_source
 
@@ -40,7 +40,7 @@ def answer(source: Files, name: str, data: Data) -> tuple[bytes, bytes]:
         content = source.read(name, int(data.max_megabytes * 1e6))
         picture = decode(content, data)
         return IMAGE, describe(picture, len(content)).tobytes() + picture.pixels.tobytes()
-    except Unreadable as reason:
+    except UnreadableImage as reason:
         kind = next(kind for kind, hope in BAD.items() if hope == reason.hope)
         return kind, str(reason).encode("utf-8", "backslashreplace")
     except MemoryError:

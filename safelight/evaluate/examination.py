@@ -11,7 +11,7 @@ import numpy as np
 
 from safelight.evaluate.diversity import diversity
 from safelight.evaluate.figures import Figure
-from safelight.evaluate.frechet import Distance, frechet
+from safelight.evaluate.frechet import FrechetDistance, frechet
 from safelight.evaluate.kernel import KernelDistance, KernelReference, fit_kernel_reference, kernel_distance
 from safelight.evaluate.memorisation import Memorisation, memorisation
 from safelight.evaluate.modes import modes
@@ -55,7 +55,7 @@ class Thumbnails:
 @dataclass(frozen=True, slots=True)
 class Examination:
     label: str
-    distance: Distance
+    distance: FrechetDistance
     kernel: KernelDistance
     figures: tuple[Figure, ...]
     """Likeness and variety, each with what real images would score."""

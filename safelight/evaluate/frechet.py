@@ -21,7 +21,7 @@ CROSSED = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class Distance:
+class FrechetDistance:
     value: float  # the plain estimator, which others call FD or FID: too high by about 1 / count
     corrected: float  # without that bias; below 0 by chance when there is hardly any distance
     error: float  # standard error of `corrected`
@@ -51,7 +51,7 @@ class Distance:
 
 def frechet(
     features: np.ndarray | Moments, reference: np.ndarray | Moments | Reference, *, finite_reference: bool | None = None
-) -> Distance:
+) -> FrechetDistance:
     """Of features [n, d], or their moments, from a reference.
 
     `finite_reference`: whether the bias and error of the reference count too. Within a run it is the same for every
@@ -70,7 +70,7 @@ def frechet(
         corrected += other_corrected - value
         error, degrees = math.hypot(error, other_error), min(degrees, other_degrees)
         enough = enough and other_enough
-    return Distance(value, corrected, error, count, held.count, held.dimension, degrees, enough, counts)
+    return FrechetDistance(value, corrected, error, count, held.count, held.dimension, degrees, enough, counts)
 
 
 def _one_sided(features: np.ndarray | Moments, reference: Reference) -> tuple[float, float, float, float, int, bool]:

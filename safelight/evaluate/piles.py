@@ -8,7 +8,7 @@ from itertools import islice
 import numpy as np
 
 from safelight.config.tree import Data
-from safelight.data.decode import Unreadable, decode_whole
+from safelight.data.decode import UnreadableImage, decode_whole
 from safelight.data.sources import Arrays, Files, open_source
 from safelight.errors import DataError
 from safelight.evaluate.features import Extractor, extract
@@ -63,7 +63,7 @@ def _tell_unseen(pile: Files, say: Callable[[str], None]) -> None:
 def _read(pile: Files, name: str, data: Data, say: Callable[[str], None]) -> np.ndarray | None:
     try:
         return decode_whole(pile.read(name, int(data.max_megabytes * 1e6)), data)
-    except Unreadable as error:
+    except UnreadableImage as error:
         say(f"Left out {printable(name)}: {error}")
         return None
 

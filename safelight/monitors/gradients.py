@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from safelight.monitors.modules import Parts, Total
+from safelight.monitors.modules import ParameterBlocks, Total
 from safelight.monitors.pool import Piece
 from safelight.vocabulary import (
     CLIP_KEPT,
@@ -28,7 +28,7 @@ MEMORY = 0.98  # of the two parts of the noise scale
 class GradientMonitor:
     """Works on the norms of single parameters, which the step needs anyhow."""
 
-    def __init__(self, parts: Parts, total: Total | None = None) -> None:
+    def __init__(self, parts: ParameterBlocks, total: Total | None = None) -> None:
         self._parts, self._total = parts, total
         self._names = [f"{GRADIENT_PART.name}/{name}" for name in parts.names]
         self._zero_names = [f"{GRADIENT_ZERO.name}/{name}" for name in parts.names]

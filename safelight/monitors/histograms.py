@@ -8,13 +8,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from safelight.monitors.modules import Parts
+from safelight.monitors.modules import ParameterBlocks
 
 BINS = 64
 
 
 @torch.no_grad()
-def weight_histograms(parts: Parts, parameters: Sequence[Tensor]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+def weight_histograms(parts: ParameterBlocks, parameters: Sequence[Tensor]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """(counts [BINS], edges [BINS + 1]) for each part, over its whole range. Reads every weight and waits for the
     device: for pictures' steps, not for every step. Weights that are not finite are left out; readings tell of them."""
     found = {}

@@ -17,7 +17,7 @@ Total = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class ParameterBlocks:
     """Which part each parameter belongs to, in the order of `names`."""
 
     names: tuple[str, ...]
@@ -34,7 +34,7 @@ class Parts:
         return [name for name, bad in zip(self.parameters, (~norms.isfinite()).tolist(), strict=True) if bad]
 
 
-def find_parts(named: Sequence[tuple[str, object]]) -> Parts:
+def find_parts(named: Sequence[tuple[str, object]]) -> ParameterBlocks:
     """Blocks by the beginning of the parameters' names: `conv_in`, `down_blocks.0`, `mid_block`, …"""
     parameters = tuple(name for name, _ in named)
     labels = [_block(name) for name in _without_wrapper(parameters)]
@@ -45,7 +45,7 @@ def find_parts(named: Sequence[tuple[str, object]]) -> Parts:
         labels = [joined[label] for label in labels]
         names = list(dict.fromkeys(labels))
     places = {name: place for place, name in enumerate(names)}
-    return Parts(tuple(names), parameters, np.array([places[label] for label in labels], np.int64))
+    return ParameterBlocks(tuple(names), parameters, np.array([places[label] for label in labels], np.int64))
 
 
 def trained(model: nn.Module) -> list[tuple[str, nn.Parameter]]:

@@ -12,7 +12,7 @@ from PIL import Image
 
 from safelight.diagnosis.finding import Finding
 from safelight.record.backlog import gather
-from safelight.record.sinks import Batch, Event, Histogram, Picture, Pump, Readings
+from safelight.record.sinks import Batch, Event, Histogram, LoggedPicture, Pump, ReadingTable
 from safelight.record.store import Record
 
 BATCH_STEPS, BATCH_SECONDS = 64, 1.0
@@ -48,7 +48,7 @@ class Recorder:
         with Image.open(path) as image:
             self._record.picture(step, kind, path.absolute(), image.size)
         if self._pump is not None and path.suffix == ".png":  # an animation is none that TensorBoard could show
-            self._pump.put(Batch(pictures=(Picture(step, kind, path),)))
+            self._pump.put(Batch(pictures=(LoggedPicture(step, kind, path),)))
 
     @property
     def has_loggers(self) -> bool:
@@ -82,4 +82,4 @@ class Recorder:
     def _send(self) -> None:
         rows, self._readings, self._sent = self._readings, [], time.monotonic()
         if self._pump is not None and rows:
-            self._pump.put(Batch(readings=tuple(Readings(*window) for window in gather(rows))))
+            self._pump.put(Batch(readings=tuple(ReadingTable(*window) for window in gather(rows))))

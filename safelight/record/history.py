@@ -15,7 +15,7 @@ from safelight.errors import RecordError
 from safelight.record.cells import summarise, unpack, unpack_all
 from safelight.record.database import SIGNALS, read_version
 from safelight.record.ledger import STATISTICS, width
-from safelight.record.notes import Note, Picture, read_notes, read_pictures
+from safelight.record.notes import Note, RecordedPicture, read_notes, read_pictures
 from safelight.record.reader import open_reader
 from safelight.record.schema import CELL, VERSION, newer
 from safelight.record.shape import foreign_table
@@ -119,7 +119,7 @@ class History:
         with self._moment():
             return read_notes(self._database, "finding", "code", code, most) if self._version >= 2 else []
 
-    def pictures(self, kind: str | None = None, *, most: int | None = None) -> list[Picture]:
+    def pictures(self, kind: str | None = None, *, most: int | None = None) -> list[RecordedPicture]:
         with self._moment():
             return read_pictures(self._database, kind, most) if self._version >= 2 else []
 

@@ -20,7 +20,7 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class RecordedPicture:
     """An image of the run; its step counts completed steps."""
 
     step: int
@@ -39,10 +39,10 @@ def read_notes(
     return [Note(step, seconds, called, json.loads(facts)) for step, seconds, called, facts in reversed(rows)]
 
 
-def read_pictures(database: sqlite3.Connection, kind: str | None, most: int | None = None) -> list[Picture]:
+def read_pictures(database: sqlite3.Connection, kind: str | None, most: int | None = None) -> list[RecordedPicture]:
     """In the order of their steps."""
     query = (
         "SELECT step, kind, path, width, height FROM picture WHERE ? IN (kind, '') ORDER BY step, kind, path LIMIT ?"
     )
     rows = database.execute(query, (kind or "", -1 if most is None else most))
-    return [Picture(step, name, Path(path), width, height) for step, name, path, width, height in rows]
+    return [RecordedPicture(step, name, Path(path), width, height) for step, name, path, width, height in rows]

@@ -17,7 +17,7 @@ from safelight.data import cache
 from safelight.data.batches import Batches
 from safelight.data.listing import digest
 from safelight.data.prepare import open_images
-from safelight.data.sources.folder import Folder
+from safelight.data.sources.image_folder import Folder
 
 FILES = 3
 

@@ -11,7 +11,7 @@ from oddities import bomb
 from PIL import Image
 
 from safelight.config.tree import Data
-from safelight.data.decode import Unreadable, decode, decode_whole
+from safelight.data.decode import UnreadableImage, decode, decode_whole
 
 DATA = Data(image_size=8)
 WIDE = np.random.default_rng(0).integers(0, 256, (5, 12, 3), np.uint8)
@@ -130,7 +130,7 @@ def test_too_many_pixels_are_refused(most: int, fits: bool) -> None:
     if fits:
         assert decode_whole(content, data).shape == (5, 12, 3)
         return
-    with pytest.raises(Unreadable, match=r"12 x 5 = 60 pixels, more than data\.max_pixels allows"):
+    with pytest.raises(UnreadableImage, match=r"12 x 5 = 60 pixels, more than data\.max_pixels allows"):
         decode_whole(content, data)
 
 
@@ -149,7 +149,7 @@ BROKEN = {
 
 @pytest.mark.parametrize(("content", "words"), BROKEN.values(), ids=BROKEN.keys())
 def test_what_cannot_be_read_is_told_in_words(content: bytes, words: str) -> None:
-    with pytest.raises(Unreadable) as refused:
+    with pytest.raises(UnreadableImage) as refused:
         decode_whole(content, DATA)
     assert words in str(refused.value)
 

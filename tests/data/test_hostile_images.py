@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from oddities import bomb, photograph
 
 from safelight.config.tree import Data
-from safelight.data.decode import EXTENSIONS, Picture, Unreadable, decode
+from safelight.data.decode import EXTENSIONS, DecodedImage, UnreadableImage, decode
 from safelight.data.rows import describe
 from safelight.data.scan import scan
 from torture.scenarios.dirt import noisy_fax
@@ -44,10 +44,10 @@ def reasonable(reason: str) -> str:
     return reason
 
 
-def outcome(content: bytes) -> Picture | str:
+def outcome(content: bytes) -> DecodedImage | str:
     try:
         picture = decode(content, DATA)
-    except Unreadable as error:
+    except UnreadableImage as error:
         return reasonable(str(error))
     assert picture.pixels.dtype == np.uint8
     assert picture.pixels.shape[:2] == (8, 8)
@@ -89,7 +89,7 @@ def test_any_bytes_give_a_reason(content: bytes, start: bytes) -> None:
 @given(kind=st.sampled_from(sorted(SEEDS)), keep=st.floats(0, 0.9))
 def test_the_check_can_fail(kind: str, keep: float) -> None:
     """The control: whole files are images, and most cut ones are not."""
-    assert isinstance(outcome(SEEDS[kind]), Picture)
+    assert isinstance(outcome(SEEDS[kind]), DecodedImage)
     if keep < 0.3:
         assert isinstance(outcome(SEEDS[kind][: int(keep * len(SEEDS[kind]))]), str)
 

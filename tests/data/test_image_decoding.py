@@ -10,14 +10,14 @@ import pytest
 from PIL import Image
 
 from safelight.config.tree import Data
-from safelight.data.decode import Picture, Unreadable, decode
-from safelight.data.sources.folder import Folder
+from safelight.data.decode import DecodedImage, UnreadableImage, decode
+from safelight.data.sources.image_folder import ImageFolder
 
 TINY = Data(image_size=8)
 
 
-def read(path: Path, data: Data) -> Picture:
-    return decode(Folder(path.parent).read(path.name, 10**7), data)
+def read(path: Path, data: Data) -> DecodedImage:
+    return decode(ImageFolder(path.parent).read(path.name, 10**7), data)
 
 
 def read_image(path: Path, data: Data) -> np.ndarray:
@@ -176,7 +176,7 @@ def broken_files(folder: Path) -> None:
 def test_a_broken_file_has_a_reason_in_words(tmp_path: Path) -> None:
     broken_files(tmp_path)
     for path in sorted(tmp_path.iterdir()):
-        with pytest.raises(Unreadable) as reason:
+        with pytest.raises(UnreadableImage) as reason:
             read_image(path, TINY)
         assert str(reason.value).startswith("it"), path
         assert str(tmp_path) not in str(reason.value), "the name is told beside the reason"
@@ -185,7 +185,7 @@ def test_a_broken_file_has_a_reason_in_words(tmp_path: Path) -> None:
 def test_a_huge_image_is_refused_before_it_is_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plain("L", 0, (100, 50)).save(tmp_path / "huge.png")
     monkeypatch.setattr(Image.Image, "load", lambda image: pytest.fail("decoded"))
-    with pytest.raises(Unreadable, match=r"100 x 50 = 5,000 pixels, more than data.max_pixels allows \(4,999"):
+    with pytest.raises(UnreadableImage, match=r"100 x 50 = 5,000 pixels, more than data.max_pixels allows \(4,999"):
         read_image(tmp_path / "huge.png", Data(image_size=8, max_pixels=4_999))
 
 
@@ -193,5 +193,5 @@ def test_pillows_bomb_warning_is_an_error(tmp_path: Path, monkeypatch: pytest.Mo
     plain("L", 0, (100, 50)).save(tmp_path / "huge.png")
     for limit in (4_000, 1_000):  # a warning and an error of Pillow
         monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", limit)
-        with pytest.raises(Unreadable, match=r"more pixels than data.max_pixels allows"):
+        with pytest.raises(UnreadableImage, match=r"more pixels than data.max_pixels allows"):
             read_image(tmp_path / "huge.png", TINY)

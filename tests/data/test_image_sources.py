@@ -11,10 +11,10 @@ import pytest
 from PIL import Image
 
 from safelight.config.tree import Data
+from safelight.data.cache_writer import fingerprint
 from safelight.data.images import Images
 from safelight.data.prepare import open_images
 from safelight.data.sources import idx
-from safelight.data.writer import fingerprint
 from safelight.errors import DataError
 
 

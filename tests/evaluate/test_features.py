@@ -128,7 +128,7 @@ def test_lite0_at_any_multiple_of_32(side: int) -> None:
 
 def test_padding_is_that_of_tensorflow() -> None:
     """With stride 2 the window begins at the first pixel, and not one before it."""
-    convolution = lite0.Convolution(1, 1, 3, stride=2)
+    convolution = lite0.Conv2dSame(1, 1, 3, stride=2)
     convolution.weight.data = torch.tensor([[1.0, 0, 0], [0, 0, 0], [0, 0, 0]]).view(1, 1, 3, 3)
     image = torch.arange(16.0).view(1, 1, 4, 4)
     assert torch.equal(convolution(image), image[..., ::2, ::2])

@@ -13,7 +13,7 @@ import numpy as np
 from PIL import Image
 
 from safelight.config.tree import Data
-from safelight.data.decode import Unreadable, decode
+from safelight.data.decode import UnreadableImage, decode
 from safelight.data.rows import describe
 from torture.fuzz_child import Reader, watch
 from torture.mutation import NUMBERS, PICKLE, mutate
@@ -127,7 +127,7 @@ def open_reader(trial: Trial) -> Reader:
     sound = corpus()
     for content in sound:
         read(content)  # all plugins are loaded, and the corpus is sound
-    return Reader(functools.partial(make, sound=sound), read, (Unreadable,))
+    return Reader(functools.partial(make, sound=sound), read, (UnreadableImage,))
 
 
 FUZZ_IMAGES = Scenario(

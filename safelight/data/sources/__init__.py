@@ -12,14 +12,14 @@ from typing import Protocol
 import numpy as np
 
 from safelight.config.tree import Data
-from safelight.data.decode import Unreadable
+from safelight.data.decode import UnreadableImage
 from safelight.errors import DataError
 
 KNOWN = {"digits": 1, "shapes": 3, "fashion-mnist": 1}  # sets that have a name, and their channels
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class SourceFile:
     """One file of a pile, as far as it is known without opening it."""
 
     name: str
@@ -40,12 +40,12 @@ class Files(Protocol):
         """What the person called it, for messages."""
         ...
 
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> Iterator[SourceFile]:
         """Every file that may be a picture, in any order. Nothing is kept in memory."""
         ...
 
     def read(self, name: str, most: int) -> bytes:
-        """The content of one entry; Unreadable if it cannot be had or has more than `most` bytes."""
+        """The content of one entry; UnreadableImage if it cannot be had or has more than `most` bytes."""
         ...
 
     def passed_over(self) -> list[tuple[str, str]]:
@@ -72,7 +72,7 @@ class Arrays:
 
 def open_source(data: Data) -> Files | Arrays:
     """`digits` is the known set even where a folder ./digits exists."""
-    from safelight.data.sources import archive, arrow, digits, folder, idx, shapes
+    from safelight.data.sources import archive, arrow, digits, idx, image_folder, shapes
 
     known = {"digits": digits.digits, "shapes": shapes.shapes, "fashion-mnist": idx.fashion_mnist}
     word = data.source.partition(":")[0]
@@ -81,7 +81,7 @@ def open_source(data: Data) -> Files | Arrays:
     place = os.path.expanduser(data.source)
     path = Path(place)
     if os.path.isdir(place):  # not path.is_dir(): an empty word would be the folder we are in
-        return arrow.Dataset(path) if arrow.is_dataset(path) else folder.Folder(path)
+        return arrow.Dataset(path) if arrow.is_dataset(path) else image_folder.ImageFolder(path)
     if os.path.isfile(place):
         return archive.Archive(path) if archive.is_zip(path) else idx.idx(path)
     raise DataError(not_found(data.source))
@@ -90,7 +90,7 @@ def open_source(data: Data) -> Files | Arrays:
 def refuse_large(content: bytes, most: int) -> bytes:
     """What was read with one byte more than is allowed, if that byte is not there."""
     if len(content) > most:
-        raise Unreadable(f"it has more bytes than data.max_megabytes allows ({most / 1e6:g} MB)")
+        raise UnreadableImage(f"it has more bytes than data.max_megabytes allows ({most / 1e6:g} MB)")
     return content
 
 

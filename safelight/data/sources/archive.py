@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from safelight.data.decode import EXTENSIONS, Unreadable
-from safelight.data.sources import Entry, refuse_large
-from safelight.data.sources.folder import class_of, is_image
+from safelight.data.decode import EXTENSIONS, UnreadableImage
+from safelight.data.sources import SourceFile, refuse_large
+from safelight.data.sources.image_folder import class_of, is_image
 from safelight.errors import DataError
 
 
@@ -37,7 +37,7 @@ class Archive:
     def place(self) -> str:
         return str(self.path)
 
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> Iterator[SourceFile]:
         self._others = Counter()
         infos = [info for info in self._zip.infolist() if not info.is_dir() and not _hidden(info.filename)]
         wrapper = _wrapper([info.filename for info in infos if is_image(info.filename)])
@@ -45,7 +45,7 @@ class Archive:
             if is_image(info.filename):
                 # The checksum of the content says more than any date; a new archive is looked through again.
                 stamp = self._modified ^ info.CRC
-                yield Entry(info.filename, info.file_size, stamp, class_of(info.filename.removeprefix(wrapper)))
+                yield SourceFile(info.filename, info.file_size, stamp, class_of(info.filename.removeprefix(wrapper)))
             else:
                 self._others[os.path.splitext(info.filename)[1].lower() or "no ending"] += 1
 
@@ -54,9 +54,9 @@ class Archive:
             with self._zip.open(name) as file:
                 content = file.read(most + 1)
         except RuntimeError as error:  # zipfile's word for a password
-            raise Unreadable(f"it cannot be unpacked: {error}") from None
+            raise UnreadableImage(f"it cannot be unpacked: {error}") from None
         except (zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError, KeyError, ValueError, OSError) as error:
-            raise Unreadable(f"it is damaged inside the zip: {error}") from None
+            raise UnreadableImage(f"it is damaged inside the zip: {error}") from None
         return refuse_large(content, most)
 
     def passed_over(self) -> list[tuple[str, str]]:

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from safelight.data.decode import Unreadable
-from safelight.data.sources import Entry, refuse_large
-from safelight.data.sources.folder import Folder
+from safelight.data.decode import UnreadableImage
+from safelight.data.sources import SourceFile, refuse_large
+from safelight.data.sources.image_folder import ImageFolder
 from safelight.errors import DataError
 
 STATE, SPLITS = "state.json", "dataset_dict.json"
@@ -31,21 +31,21 @@ class Dataset:
     def place(self) -> str:
         return str(self.path)
 
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> Iterator[SourceFile]:
         stamp = max((file.stat().st_mtime_ns for file in self.path.rglob("*.arrow")), default=0)
         for index in range(len(self._pictures)):
             number = None if self._labels is None else self._labels[index].as_py()
             label = self._names[number] if number is not None and 0 <= number < len(self._names) else None
-            yield Entry(f"{index:09}", -1, stamp, label)
+            yield SourceFile(f"{index:09}", -1, stamp, label)
 
     def read(self, name: str, most: int) -> bytes:
         cell: dict[str, Any] = self._pictures[int(name)].as_py() or {}
         content = cell.get("bytes")
         if content is None and cell.get("path"):
             where = Path(cell["path"])
-            return Folder(where.parent).read(where.name, most)
+            return ImageFolder(where.parent).read(where.name, most)
         if content is None:
-            raise Unreadable("the row holds no picture")
+            raise UnreadableImage("the row holds no picture")
         return refuse_large(content, most)
 
     def passed_over(self) -> list[tuple[str, str]]:

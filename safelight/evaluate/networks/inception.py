@@ -15,8 +15,8 @@ SKIPPED = 23_816_528  # weights of its 94 convolutions and of its classifier, 20
 Size = int | tuple[int, int]
 
 
-class Convolution(nn.Module):
-    """Convolution, normalisation, ReLU."""
+class BasicConv2d(nn.Module):
+    """Convolution, batch normalisation, ReLU."""
 
     def __init__(self, inputs: int, outputs: int, kernel: Size, *, stride: int = 1, padding: Size = 0) -> None:
         super().__init__()
@@ -27,12 +27,12 @@ class Convolution(nn.Module):
         return relu(self.bn(self.conv(x)), inplace=True)
 
 
-def row(inputs: int, outputs: int, length: int) -> Convolution:
-    return Convolution(inputs, outputs, (1, length), padding=(0, length // 2))
+def row(inputs: int, outputs: int, length: int) -> BasicConv2d:
+    return BasicConv2d(inputs, outputs, (1, length), padding=(0, length // 2))
 
 
-def column(inputs: int, outputs: int, length: int) -> Convolution:
-    return Convolution(inputs, outputs, (length, 1), padding=(length // 2, 0))
+def column(inputs: int, outputs: int, length: int) -> BasicConv2d:
+    return BasicConv2d(inputs, outputs, (length, 1), padding=(length // 2, 0))
 
 
 def average(x: Tensor) -> Tensor:
@@ -45,13 +45,13 @@ class Grid35(nn.Module):
 
     def __init__(self, inputs: int, pooled: int) -> None:
         super().__init__()
-        self.branch1x1 = Convolution(inputs, 64, 1)
-        self.branch5x5_1 = Convolution(inputs, 48, 1)
-        self.branch5x5_2 = Convolution(48, 64, 5, padding=2)
-        self.branch3x3dbl_1 = Convolution(inputs, 64, 1)
-        self.branch3x3dbl_2 = Convolution(64, 96, 3, padding=1)
-        self.branch3x3dbl_3 = Convolution(96, 96, 3, padding=1)
-        self.branch_pool = Convolution(inputs, pooled, 1)
+        self.branch1x1 = BasicConv2d(inputs, 64, 1)
+        self.branch5x5_1 = BasicConv2d(inputs, 48, 1)
+        self.branch5x5_2 = BasicConv2d(48, 64, 5, padding=2)
+        self.branch3x3dbl_1 = BasicConv2d(inputs, 64, 1)
+        self.branch3x3dbl_2 = BasicConv2d(64, 96, 3, padding=1)
+        self.branch3x3dbl_3 = BasicConv2d(96, 96, 3, padding=1)
+        self.branch_pool = BasicConv2d(inputs, pooled, 1)
 
     def forward(self, x: Tensor) -> Tensor:
         five = self.branch5x5_2(self.branch5x5_1(x))
@@ -64,10 +64,10 @@ class Shrink35(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.branch3x3 = Convolution(288, 384, 3, stride=2)
-        self.branch3x3dbl_1 = Convolution(288, 64, 1)
-        self.branch3x3dbl_2 = Convolution(64, 96, 3, padding=1)
-        self.branch3x3dbl_3 = Convolution(96, 96, 3, stride=2)
+        self.branch3x3 = BasicConv2d(288, 384, 3, stride=2)
+        self.branch3x3dbl_1 = BasicConv2d(288, 64, 1)
+        self.branch3x3dbl_2 = BasicConv2d(64, 96, 3, padding=1)
+        self.branch3x3dbl_3 = BasicConv2d(96, 96, 3, stride=2)
 
     def forward(self, x: Tensor) -> Tensor:
         double = self.branch3x3dbl_3(self.branch3x3dbl_2(self.branch3x3dbl_1(x)))
@@ -79,16 +79,16 @@ class Grid17(nn.Module):
 
     def __init__(self, middle: int) -> None:
         super().__init__()
-        self.branch1x1 = Convolution(768, 192, 1)
-        self.branch7x7_1 = Convolution(768, middle, 1)
+        self.branch1x1 = BasicConv2d(768, 192, 1)
+        self.branch7x7_1 = BasicConv2d(768, middle, 1)
         self.branch7x7_2 = row(middle, middle, 7)
         self.branch7x7_3 = column(middle, 192, 7)
-        self.branch7x7dbl_1 = Convolution(768, middle, 1)
+        self.branch7x7dbl_1 = BasicConv2d(768, middle, 1)
         self.branch7x7dbl_2 = column(middle, middle, 7)
         self.branch7x7dbl_3 = row(middle, middle, 7)
         self.branch7x7dbl_4 = column(middle, middle, 7)
         self.branch7x7dbl_5 = row(middle, 192, 7)
-        self.branch_pool = Convolution(768, 192, 1)
+        self.branch_pool = BasicConv2d(768, 192, 1)
 
     def forward(self, x: Tensor) -> Tensor:
         single = self.branch7x7_3(self.branch7x7_2(self.branch7x7_1(x)))
@@ -102,12 +102,12 @@ class Shrink17(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.branch3x3_1 = Convolution(768, 192, 1)
-        self.branch3x3_2 = Convolution(192, 320, 3, stride=2)
-        self.branch7x7x3_1 = Convolution(768, 192, 1)
+        self.branch3x3_1 = BasicConv2d(768, 192, 1)
+        self.branch3x3_2 = BasicConv2d(192, 320, 3, stride=2)
+        self.branch7x7x3_1 = BasicConv2d(768, 192, 1)
         self.branch7x7x3_2 = row(192, 192, 7)
         self.branch7x7x3_3 = column(192, 192, 7)
-        self.branch7x7x3_4 = Convolution(192, 192, 3, stride=2)
+        self.branch7x7x3_4 = BasicConv2d(192, 192, 3, stride=2)
 
     def forward(self, x: Tensor) -> Tensor:
         three = self.branch3x3_2(self.branch3x3_1(x))
@@ -122,15 +122,15 @@ class Grid8(nn.Module):
     def __init__(self, inputs: int, *, last: bool) -> None:
         super().__init__()
         self.last = last
-        self.branch1x1 = Convolution(inputs, 320, 1)
-        self.branch3x3_1 = Convolution(inputs, 384, 1)
+        self.branch1x1 = BasicConv2d(inputs, 320, 1)
+        self.branch3x3_1 = BasicConv2d(inputs, 384, 1)
         self.branch3x3_2a = row(384, 384, 3)
         self.branch3x3_2b = column(384, 384, 3)
-        self.branch3x3dbl_1 = Convolution(inputs, 448, 1)
-        self.branch3x3dbl_2 = Convolution(448, 384, 3, padding=1)
+        self.branch3x3dbl_1 = BasicConv2d(inputs, 448, 1)
+        self.branch3x3dbl_2 = BasicConv2d(448, 384, 3, padding=1)
         self.branch3x3dbl_3a = row(384, 384, 3)
         self.branch3x3dbl_3b = column(384, 384, 3)
-        self.branch_pool = Convolution(inputs, 192, 1)
+        self.branch_pool = BasicConv2d(inputs, 192, 1)
 
     def forward(self, x: Tensor) -> Tensor:
         single = self.branch3x3_1(x)
@@ -157,11 +157,11 @@ class Inception(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.Conv2d_1a_3x3 = Convolution(3, 32, 3, stride=2)
-        self.Conv2d_2a_3x3 = Convolution(32, 32, 3)
-        self.Conv2d_2b_3x3 = Convolution(32, 64, 3, padding=1)
-        self.Conv2d_3b_1x1 = Convolution(64, 80, 1)
-        self.Conv2d_4a_3x3 = Convolution(80, 192, 3)
+        self.Conv2d_1a_3x3 = BasicConv2d(3, 32, 3, stride=2)
+        self.Conv2d_2a_3x3 = BasicConv2d(32, 32, 3)
+        self.Conv2d_2b_3x3 = BasicConv2d(32, 64, 3, padding=1)
+        self.Conv2d_3b_1x1 = BasicConv2d(64, 80, 1)
+        self.Conv2d_4a_3x3 = BasicConv2d(80, 192, 3)
         self.Mixed_5b = Grid35(192, 32)
         self.Mixed_5c = Grid35(256, 64)
         self.Mixed_5d = Grid35(288, 64)

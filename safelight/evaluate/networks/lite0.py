@@ -22,7 +22,7 @@ STAGES = [
 ]
 
 
-class Convolution(nn.Conv2d):
+class Conv2dSame(nn.Conv2d):
     """Padded as TensorFlow's SAME on an even number of pixels: with stride 2, more on the right and below."""
 
     def __init__(self, inputs: int, outputs: int, kernel: int, *, stride: int = 1, groups: int = 1) -> None:
@@ -42,11 +42,11 @@ class Block(nn.Module):
         super().__init__()
         width = inputs * expansion
         if expansion > 1:
-            self.expand_conv = Convolution(inputs, width, 1)
+            self.expand_conv = Conv2dSame(inputs, width, 1)
             self.bn0 = normalisation(width)
-        self.depthwise_conv = Convolution(width, width, kernel, stride=stride, groups=width)
+        self.depthwise_conv = Conv2dSame(width, width, kernel, stride=stride, groups=width)
         self.bn1 = normalisation(width)
-        self.project_conv = Convolution(width, outputs, 1)
+        self.project_conv = Conv2dSame(width, outputs, 1)
         self.bn2 = normalisation(outputs)
         self.widens = expansion > 1
         self.residual = stride == 1 and inputs == outputs
@@ -63,10 +63,10 @@ class Lite0(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.conv_stem = Convolution(3, 32, 3, stride=2)
+        self.conv_stem = Conv2dSame(3, 32, 3, stride=2)
         self.bn0 = normalisation(32)
         self.blocks = nn.Sequential(*_blocks(32))
-        self.conv_head = Convolution(STAGES[-1][-1], DIMENSION, 1)
+        self.conv_head = Conv2dSame(STAGES[-1][-1], DIMENSION, 1)
         self.bn1 = normalisation(DIMENSION)
 
     def forward(self, levels: Tensor) -> Tensor:

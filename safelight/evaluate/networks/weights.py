@@ -79,7 +79,7 @@ SOURCES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class WeightsFile:
     """A file with weights, not yet opened."""
 
     name: str
@@ -88,7 +88,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedNetwork:
     """A network with its weights, and what proves which they are."""
 
     network: nn.Module
@@ -106,27 +106,27 @@ def weights_folder() -> Path:
     return cache_root(Data(), refuse) / "weights"
 
 
-def find_weights(name: str, path: Path | None = None) -> Found | None:
+def find_weights(name: str, path: Path | None = None) -> WeightsFile | None:
     """The given file, or the first of: $SAFELIGHT_WEIGHTS, the cache, an installed package. Nothing is opened."""
     if path is not None:
-        return Found(name, path, "given")
+        return WeightsFile(name, path, "given")
     return next((found for found in _places(name) if found.path.is_file()), None)
 
 
-def _places(name: str) -> Iterator[Found]:
+def _places(name: str) -> Iterator[WeightsFile]:
     source = SOURCES[name]
     if folder := os.environ.get("SAFELIGHT_WEIGHTS"):
-        yield from (Found(name, Path(folder).expanduser() / file, "SAFELIGHT_WEIGHTS") for file in source.files)
+        yield from (WeightsFile(name, Path(folder).expanduser() / file, "SAFELIGHT_WEIGHTS") for file in source.files)
     with suppress(DataError, UsageError):  # cache_root refuses a folder that cannot be written
         folder = weights_folder()
-        yield from (Found(name, folder / file, "cache") for file in source.files)
+        yield from (WeightsFile(name, folder / file, "cache") for file in source.files)
     # Found without importing it: nothing of the package is run.
     spec = importlib.util.find_spec(source.module)
     for place in (spec and spec.submodule_search_locations) or ():
-        yield Found(name, Path(place) / source.inside, "package")
+        yield WeightsFile(name, Path(place) / source.inside, "package")
 
 
-def examine(found: Found) -> dict[str, str | int | bool]:
+def examine(found: WeightsFile) -> dict[str, str | int | bool]:
     """What can be said of a file by its bytes alone."""
     try:
         content = read_plain(found.path.resolve(), MOST)
@@ -136,7 +136,7 @@ def examine(found: Found) -> dict[str, str | int | bool]:
     return {"bytes": len(content), "sha256": sha256(content), "known": known, "problem": ""}
 
 
-def load_network(name: str, path: Path | None = None, *, say: Say) -> Loaded:
+def load_network(name: str, path: Path | None = None, *, say: Say) -> LoadedNetwork:
     """The network in eval mode with weights that were found, or an error in words: never with random ones."""
     found = find_weights(name, path)
     if found is None:
@@ -165,7 +165,7 @@ def load_network(name: str, path: Path | None = None, *, say: Say) -> Loaded:
             f"{where} is no file of {name} that safelight knows (sha256 {sha256(content)}). It is used as it is, and "
             "its distances carry a hash in their name: they cannot be compared with published ones."
         )
-    return Loaded(network, mark, known)
+    return LoadedNetwork(network, mark, known)
 
 
 def is_listed(name: str, content: bytes) -> bool:
@@ -176,7 +176,7 @@ def sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def _damaged(found: Found, content: bytes) -> CheckpointError:
+def _damaged(found: WeightsFile, content: bytes) -> CheckpointError:
     mend = "Remove it" if found.origin == "cache" else f"Remove the package {SOURCES[found.name].module}"
     return CheckpointError(
         f"{found.path} ({found.origin}, {len(content):,} bytes) is damaged or is not what it is named: its sha256 is "
@@ -213,7 +213,7 @@ def _from_script(tensors: Mapping[str, Tensor], where: str) -> dict[str, Tensor]
     theirs = list(dict.fromkeys(key.rpartition(".")[0] for key in tensors))
     with torch.device("meta"):
         network = inception.Inception()
-    ours = [key for key, part in network.named_modules() if isinstance(part, inception.Convolution)]
+    ours = [key for key, part in network.named_modules() if isinstance(part, inception.BasicConv2d)]
     if len(theirs) != len(ours):
         raise CheckpointError(f"{where} holds {len(theirs)} convolutions; Inception has {len(ours)}.")
     names = {"weight": "conv.weight", "beta": "bn.bias", "mean": "bn.running_mean", "var": "bn.running_var"}

@@ -13,7 +13,7 @@ from typing import Any
 from safelight.pages.data.numbers import count, text
 from safelight.pages.data.run_files import inside, resolve_inside
 from safelight.record.history import History
-from safelight.record.notes import Picture
+from safelight.record.notes import RecordedPicture
 from safelight.run import RunFolder
 
 TYPES = {".png": "image/png", ".gif": "image/gif", ".webp": "image/webp", ".jpg": "image/jpeg", ".jpeg": "image/jpeg"}
@@ -24,7 +24,7 @@ MOST, LARGEST = 20_000, 64 << 20
 class Located:
     """A picture that lies in the run folder."""
 
-    row: Picture
+    row: RecordedPicture
     path: Path
     id: str
     """A picture that is drawn again after a resume is another one: so a browser may keep each for ever."""
@@ -55,7 +55,7 @@ def look_again(run: RunFolder, known: Located) -> Path | None:
     return next((each.path for each in locate(run, [known.row]) if each.id == known.id), None)
 
 
-def locate(run: RunFolder, rows: Iterable[Picture]) -> Iterator[Located]:
+def locate(run: RunFolder, rows: Iterable[RecordedPicture]) -> Iterator[Located]:
     """Those of the rows that name a plain image file inside the run, however their paths are written.
 
     There may be thousands: each folder is followed once, and of each file only what it is itself is looked at.
@@ -86,6 +86,6 @@ def _look(run: RunFolder, folder: Path | None, named: Path) -> tuple[Path, os.st
     return (path, status) if path is not None and stat.S_ISREG(status.st_mode) else None
 
 
-def _id(row: Picture, status: os.stat_result) -> str:
+def _id(row: RecordedPicture, status: os.stat_result) -> str:
     content = f"{row.kind}\0{row.step}\0{row.path}\0{status.st_mtime_ns}\0{status.st_size}"
     return hashlib.sha256(content.encode("utf-8", "surrogateescape")).hexdigest()[:16]

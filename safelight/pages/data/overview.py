@@ -15,7 +15,7 @@ from safelight.pages.data.gallery import pictures
 from safelight.pages.data.numbers import count, number, trimmed
 from safelight.pages.data.run_files import inside, read_json
 from safelight.pages.data.run_state import Standing, number_of_seconds, read_standing
-from safelight.pages.data.runs import Found, describe
+from safelight.pages.data.runs import FoundRun, describe
 from safelight.pages.data.trend import best_step, distance_of
 from safelight.pages.data.verdict import verdict
 from safelight.record.history import History, open_history
@@ -35,7 +35,9 @@ def open_run_history(run: RunFolder, seconds: float = SECONDS) -> History:
     return open_history(run.record, seconds=seconds)
 
 
-def overview(run: RunFolder, found: Found | None = None, *, ask: bool = True, asked: Answers = None) -> dict[str, Any]:
+def overview(
+    run: RunFolder, found: FoundRun | None = None, *, ask: bool = True, asked: Answers = None
+) -> dict[str, Any]:
     """The whole page of a run but its curves; a run without a record has less of it. `ask`: the rules, where the run
     ended; or `asked`: what they said."""
     found = found or describe(run.path)
@@ -66,7 +68,7 @@ def _inside_words(words: str, run: RunFolder) -> str:
     return words.replace(f"{run.path}/", "")
 
 
-def summary(found: Found, standing: Standing) -> dict[str, Any]:
+def summary(found: FoundRun, standing: Standing) -> dict[str, Any]:
     return {
         "id": found.id,
         "name": found.name,
@@ -76,7 +78,7 @@ def summary(found: Found, standing: Standing) -> dict[str, Any]:
     }
 
 
-def _recorded(run: RunFolder, found: Found, standing: Standing, history: History, asked: Answers) -> dict[str, Any]:
+def _recorded(run: RunFolder, found: FoundRun, standing: Standing, history: History, asked: Answers) -> dict[str, Any]:
     cards = findings(run, history, standing, asked=asked, name=_told_path(run.path))
     signals = describe_signals(history)
     evaluation = standing.facts.get("evaluation")

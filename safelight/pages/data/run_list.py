@@ -9,14 +9,14 @@ from safelight.pages.data.cards import Answers, findings
 from safelight.pages.data.gallery import MOST, locate
 from safelight.pages.data.overview import open_run_history, status, summary
 from safelight.pages.data.run_state import read_standing
-from safelight.pages.data.runs import Found
+from safelight.pages.data.runs import FoundRun
 from safelight.pages.data.trend import distance_of
 from safelight.record.history import History
 
 SECONDS = 5.0  # for one run of many
 
 
-def entry(found: Found, asked: Answers = None) -> dict[str, Any]:
+def entry(found: FoundRun, asked: Answers = None) -> dict[str, Any]:
     """One run of the list. `asked`: what the rules said of it, if they were asked since it ended."""
     standing = read_standing(found.folder)
     shown = summary(found, standing) | {"finding": None, "thumbnail": None, "distance": None}
@@ -33,6 +33,6 @@ def entry(found: Found, asked: Answers = None) -> dict[str, Any]:
         return shown | status(standing, None, [])
 
 
-def _thumbnail(found: Found, history: History) -> str | None:
+def _thumbnail(found: FoundRun, history: History) -> str | None:
     newest = reversed(history.pictures("samples", most=MOST))
     return next((picture.id for picture in locate(found.folder, newest)), None)

@@ -16,7 +16,7 @@ MOST_RUNS, MOST_ENTRIES = 1000, 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundRun:
     id: str
     """A short hash of the resolved path: the same as long as the run lies there."""
     name: str
@@ -27,9 +27,9 @@ class Found:
         return RunFolder(self.path)
 
 
-def find_runs(roots: Sequence[Path]) -> list[Found]:
+def find_runs(roots: Sequence[Path]) -> list[FoundRun]:
     """Runs in these folders, or the folders themselves; each once, however many links lead to it."""
-    found: dict[str, Found] = {}
+    found: dict[str, FoundRun] = {}
     for root in roots:
         for path in _search(root, DEPTH):
             run = describe(path, root)
@@ -39,11 +39,11 @@ def find_runs(roots: Sequence[Path]) -> list[Found]:
     return list(found.values())
 
 
-def describe(path: Path, root: Path | None = None) -> Found:
+def describe(path: Path, root: Path | None = None) -> FoundRun:
     resolved = path.resolve()
     inside = root is not None and resolved != root.resolve() and resolved.is_relative_to(root.resolve())
     name = resolved.relative_to(root.resolve()).as_posix() if inside and root is not None else resolved.name
-    return Found(hashlib.sha256(os.fsencode(resolved)).hexdigest()[:12], printable(name), resolved)
+    return FoundRun(hashlib.sha256(os.fsencode(resolved)).hexdigest()[:12], printable(name), resolved)
 
 
 def looks_like_run(path: Path) -> bool:

@@ -11,12 +11,12 @@ from safelight.pages.data.gallery import pictures
 from safelight.pages.data.numbers import trimmed
 from safelight.pages.data.overview import open_run_history, read_settings
 from safelight.pages.data.run_list import entry
-from safelight.pages.data.runs import Found
+from safelight.pages.data.runs import FoundRun
 
 QUIET = ("data.cache", "data.workers", "data.scan_workers")  # where and how fast, not what
 
 
-def compare_runs(runs: Sequence[Found]) -> dict[str, Any]:
+def compare_runs(runs: Sequence[FoundRun]) -> dict[str, Any]:
     """{"settings": {key: [values]} where they differ, "runs": [a line of the list with signals and pictures each]}."""
     configs = [read_settings(run.folder)[0] for run in runs]
     keys = dict.fromkeys(key for config in configs if config is not None for key in config)
@@ -30,7 +30,7 @@ def compare_runs(runs: Sequence[Found]) -> dict[str, Any]:
     return {"settings": differing, "runs": [entry(run) | _standing(run) for run in runs]}
 
 
-def _standing(run: Found) -> dict[str, Any]:
+def _standing(run: FoundRun) -> dict[str, Any]:
     try:
         with open_run_history(run.folder) as history:
             return {

@@ -18,7 +18,7 @@ SURE, CLEAR = 3.0, 0.005  # standard errors, and share of the loss: less is a lo
 
 
 @dataclass(frozen=True, slots=True)
-class Distance:
+class LatestDistance:
     """The newest evaluation."""
 
     label: str
@@ -72,7 +72,7 @@ def _change(history: History, names: list[str]) -> bool | None:
     return drop > max(SURE * error, CLEAR)
 
 
-def newest_distance(history: History) -> Distance | None:
+def newest_distance(history: History) -> LatestDistance | None:
     last = history.last(DISTANCE.name)
     if last is None or not math.isfinite(last[1]):
         return None
@@ -80,7 +80,7 @@ def newest_distance(history: History) -> Distance | None:
     facts = next((n.facts for n in reversed(history.events("evaluated", most=1)) if isinstance(n.facts, dict)), {})
     against = facts["against"] if isinstance(facts.get("against"), dict) else {}
     better = against.get("better")
-    return Distance(
+    return LatestDistance(
         label=text(facts.get("label"), 40) or "distance",
         value=last[1],
         error=error[1] if error is not None and math.isfinite(error[1]) else None,

@@ -24,7 +24,7 @@ from safelight.pages.data.overview import open_run_history, overview, read_setti
 from safelight.pages.data.run_files import read_bytes
 from safelight.pages.data.run_list import entry
 from safelight.pages.data.run_state import read_standing
-from safelight.pages.data.runs import Found
+from safelight.pages.data.runs import FoundRun
 from safelight.pages.data.series import series
 from safelight.pages.data.side_by_side import compare_runs
 from safelight.pages.server import parameters
@@ -81,7 +81,7 @@ class Desk:
         lines = [self._line(run) for run in self.run_cache.runs()]
         return b'{"runs":[' + b",".join(lines) + b'],"time":' + _encode(round(time.time(), 3)) + b"}"
 
-    def _line(self, run: Found) -> bytes:
+    def _line(self, run: FoundRun) -> bytes:
         asked, ended = self.diagnosis_cache.ask(run)
         return self.run_cache.answer(
             f"line {run.id} {asked is None}", run, lambda: _encode(entry(run, asked)), lasting=ended
@@ -136,17 +136,17 @@ class Desk:
         events = dict(await anyio.to_thread.run_sync(watcher.catch_up, Listener(names, seen), after))
         return _json(_encode({kind: events.get(kind) for kind in ("delta", "changed", "reset")}))
 
-    def _wanted(self, request: Request) -> tuple[Found, list[str], int | None, str]:
+    def _wanted(self, request: Request) -> tuple[FoundRun, list[str], int | None, str]:
         run = self._run(parameters.single(request, "run"))
         return run, parameters.signals(request), parameters.whole(request, "after"), parameters.version(request)
 
-    def _run(self, run_id: str | None) -> Found:
+    def _run(self, run_id: str | None) -> FoundRun:
         found = self.run_cache.run(parameters.run_id(run_id))
         if found is None:
             raise HTTPException(404, "There is no run of this id here.")
         return found
 
-    async def _answer(self, key: str, run: Found, make: Callable[[], Any], *, lasting: bool) -> Response:
+    async def _answer(self, key: str, run: FoundRun, make: Callable[[], Any], *, lasting: bool) -> Response:
         work = partial(self.run_cache.answer, key, run, lambda: _encode(make()), lasting=lasting)
         return _json(await anyio.to_thread.run_sync(work))
 
@@ -160,18 +160,18 @@ def _file(found: File | None, request: Request) -> Response:
     return Response(found.content, 200, headers, found.kind)
 
 
-def _series(run: Found, names: Sequence[str], window: parameters.Window) -> dict[str, Any]:
+def _series(run: FoundRun, names: Sequence[str], window: parameters.Window) -> dict[str, Any]:
     with open_run_history(run.folder) as history:
         found = series(history, names, window.first, window.last, window.pixels, window.smooth)
         return found | {"clock": clock(history, read_standing(run.folder), read_settings(run.folder)[1])}
 
 
-def _heatmap(run: Found, window: parameters.Window) -> dict[str, Any]:
+def _heatmap(run: FoundRun, window: parameters.Window) -> dict[str, Any]:
     with open_run_history(run.folder) as history:
         return heatmap(history, window.first, window.last, window.pixels)
 
 
-def _picture(run: Found, run_cache: RunCache, picture: str) -> Response:
+def _picture(run: FoundRun, run_cache: RunCache, picture: str) -> Response:
     path = run_cache.picture(run, picture)
     content = None if path is None else read_bytes(path, LARGEST)
     kind = None if path is None else TYPES.get(path.suffix.lower())
@@ -194,7 +194,7 @@ async def _tell_wrong(request: Request, error: Exception) -> Response:
 
 async def _tell_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    words = error.detail if error.status_code == 404 and error.detail != "Not Found" else None
+    words = error.detail if error.status_code == 404 and error.detail != "Not FoundRun" else None
     return refuse(error.status_code, words or "There is nothing at this address.")
 
 

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from safelight.pages.data.cards import Answers, ask_rules, is_asked
 from safelight.pages.data.run_state import read_standing
-from safelight.pages.data.runs import Found
+from safelight.pages.data.runs import FoundRun
 from safelight.pages.server.run_cache import Signature, signature
 
 MOST = 1000  # runs that are remembered
@@ -22,7 +22,7 @@ class DiagnosisCache:
         self._waiting: set[str] = set()
         self._asker = ThreadPoolExecutor(1, thread_name_prefix="safelight-clinic")
 
-    def ask(self, run: Found) -> tuple[Answers, bool]:
+    def ask(self, run: FoundRun) -> tuple[Answers, bool]:
         """(what the rules say, as far as it is known; whether the run ended). The first time they are only begun."""
         ended = is_asked(read_standing(run.folder))
         if ended and not self._is_known(run):
@@ -33,16 +33,16 @@ class DiagnosisCache:
                 self._asker.submit(self._look, run)
         return self.known(run), ended
 
-    def known(self, run: Found) -> Answers:
+    def known(self, run: FoundRun) -> Answers:
         """None where nobody asked yet, or the run went on since."""
         kept = self._known.get(run.id)
         return kept[1] if kept is not None and kept[0] == signature(run) else None
 
-    def _is_known(self, run: Found) -> bool:
+    def _is_known(self, run: FoundRun) -> bool:
         kept = self._known.get(run.id)
         return kept is not None and kept[0] == signature(run)
 
-    def _look(self, run: Found) -> None:
+    def _look(self, run: FoundRun) -> None:
         before = signature(run)
         try:
             found = ask_rules(run.folder)

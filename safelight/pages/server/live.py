@@ -15,7 +15,7 @@ from safelight.errors import RecordError
 from safelight.pages.data.cards import findings
 from safelight.pages.data.overview import open_run_history, status, version
 from safelight.pages.data.run_state import read_standing
-from safelight.pages.data.runs import Found
+from safelight.pages.data.runs import FoundRun
 from safelight.pages.data.series import delta, newer
 from safelight.pages.server.diagnosis_cache import DiagnosisCache
 from safelight.pages.server.run_cache import signature
@@ -59,7 +59,7 @@ def frame(event: str, content: dict[str, Any], cursor: int | None = None) -> byt
 class Watcher:
     """Looks at one run while anybody listens."""
 
-    def __init__(self, run: Found, diagnosis_cache: DiagnosisCache) -> None:
+    def __init__(self, run: FoundRun, diagnosis_cache: DiagnosisCache) -> None:
         self.run, self._diagnosis_cache = run, diagnosis_cache
         self._listeners: set[Listener] = set()
         self._task: asyncio.Task[None] | None = None
@@ -237,7 +237,7 @@ class Watchers:
         self._diagnosis_cache = diagnosis_cache
         self._watchers: dict[str, Watcher] = {}
 
-    def of(self, run: Found) -> Watcher:
+    def of(self, run: FoundRun) -> Watcher:
         for run_id in [key for key, watcher in self._watchers.items() if not len(watcher) and key != run.id]:
             del self._watchers[run_id]
         return self._watchers.setdefault(run.id, Watcher(run, self._diagnosis_cache))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from safelight.pages.data.gallery import Located, find_pictures, look_again
 from safelight.pages.data.overview import open_run_history
-from safelight.pages.data.runs import Found, find_runs
+from safelight.pages.data.runs import FoundRun, find_runs
 
 LOOK_SECONDS, KEPT_SECONDS = 2.0, 1.0
 NEW_SECONDS = 0.1  # after a look, that a run which is not known yet is not looked for: anybody may ask for any
@@ -26,13 +26,13 @@ class RunCache:
     def __init__(self, roots: Sequence[Path]) -> None:
         self._roots = tuple(roots)
         self._lock = threading.Lock()
-        self._runs: dict[str, Found] = {}
+        self._runs: dict[str, FoundRun] = {}
         self._looked = -LOOK_SECONDS
         self._answers: OrderedDict[str, tuple[Signature, float, bytes]] = OrderedDict()
         self._bytes = 0
         self._pictures: dict[str, dict[str, Located]] = {}  # of each run, by id
 
-    def runs(self, patience: float = LOOK_SECONDS) -> list[Found]:
+    def runs(self, patience: float = LOOK_SECONDS) -> list[FoundRun]:
         """As they were found at most so many seconds ago."""
         with self._lock:
             if time.monotonic() - self._looked >= patience:
@@ -40,13 +40,13 @@ class RunCache:
                 self._looked = time.monotonic()
             return list(self._runs.values())
 
-    def run(self, run_id: str) -> Found | None:
+    def run(self, run_id: str) -> FoundRun | None:
         """By its id; one that is not known yet may be new."""
         if run_id not in self._runs:
             self.runs(NEW_SECONDS)
         return self._runs.get(run_id)
 
-    def picture(self, run: Found, picture: str) -> Path | None:
+    def picture(self, run: FoundRun, picture: str) -> Path | None:
         """Its file. All pictures of a run are looked for only where one is asked for that is not known yet."""
         known = self._pictures.get(run.id, {}).get(picture)
         path = None if known is None else look_again(run.folder, known)
@@ -58,7 +58,7 @@ class RunCache:
             path = found.path if (found := self._pictures[run.id].get(picture)) else None
         return path
 
-    def answer(self, key: str, run: Found, make: Callable[[], bytes], *, lasting: bool) -> bytes:
+    def answer(self, key: str, run: FoundRun, make: Callable[[], bytes], *, lasting: bool) -> bytes:
         """`lasting`: it depends on the files of the run alone, and not on the time of day."""
         now, seen = time.monotonic(), signature(run)
         with self._lock:
@@ -80,7 +80,7 @@ class RunCache:
         self._bytes -= 0 if kept is None else len(kept[2])
 
 
-def signature(run: Found) -> Signature:
+def signature(run: FoundRun) -> Signature:
     """Changes with every commit to the record, every heartbeat and every new setting."""
     folder = run.folder
     wal = folder.record.with_name(f"{folder.record.name}-wal")

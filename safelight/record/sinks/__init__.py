@@ -9,8 +9,8 @@ from typing import Any
 from safelight.record.sinks.batch import Batch as Batch
 from safelight.record.sinks.batch import Event as Event
 from safelight.record.sinks.batch import Histogram as Histogram
-from safelight.record.sinks.batch import Picture as Picture
-from safelight.record.sinks.batch import Readings as Readings
+from safelight.record.sinks.batch import LoggedPicture as LoggedPicture
+from safelight.record.sinks.batch import ReadingTable as ReadingTable
 from safelight.record.sinks.batch import Sink as Sink
 from safelight.record.sinks.jsonl import JsonLines
 from safelight.record.sinks.pump import Opener

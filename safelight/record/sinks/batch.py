@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-class Readings(NamedTuple):
+class ReadingTable(NamedTuple):
     """A table of steps by signals."""
 
     steps: NDArray[np.int64]
@@ -20,7 +20,7 @@ class Readings(NamedTuple):
     present: NDArray[np.bool_] | None = None  # [steps, names]; None: all of them were measured
 
 
-class Picture(NamedTuple):
+class LoggedPicture(NamedTuple):
     step: int
     kind: str
     path: Path  # a finished PNG
@@ -43,8 +43,8 @@ class Event(NamedTuple):
 class Batch:
     """What happened in a window. It crosses threads: whoever handed it over must not change it any more."""
 
-    readings: tuple[Readings, ...] = ()
-    pictures: tuple[Picture, ...] = ()
+    readings: tuple[ReadingTable, ...] = ()
+    pictures: tuple[LoggedPicture, ...] = ()
     histograms: tuple[Histogram, ...] = ()
     events: tuple[Event, ...] = ()
 

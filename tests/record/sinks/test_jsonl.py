@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from safelight.record.sinks.batch import Batch, Event, Histogram, Picture, Readings
+from safelight.record.sinks.batch import Batch, Event, Histogram, LoggedPicture, ReadingTable
 from safelight.record.sinks.jsonl import JsonLines, read_lines
 
 
 def window(steps: range, offset: float = 0.0) -> Batch:
     numbers = np.array([[step / 4 + offset, 0.1] for step in steps], np.float32)
-    return Batch(readings=(Readings(np.array(steps, np.int64), ("loss/mean", "optimizer/lr"), numbers),))
+    return Batch(readings=(ReadingTable(np.array(steps, np.int64), ("loss/mean", "optimizer/lr"), numbers),))
 
 
 def write(folder: Path, *batches: Batch, from_step: int = 0) -> Path:
@@ -33,14 +33,14 @@ def test_one_object_per_step(tmp_path: Path) -> None:
 def test_numbers_come_back_as_they_were(tmp_path: Path) -> None:
     numbers = np.float32([1e-45, 3.4e38, 1 / 3, -0.0, 1e-7, 16777217, 2.5e-5])
     names = tuple("abcdefg")
-    path = write(tmp_path, Batch(readings=(Readings(np.array([1]), names, numbers[None]),)))
+    path = write(tmp_path, Batch(readings=(ReadingTable(np.array([1]), names, numbers[None]),)))
     [row] = read_lines(path)
     assert np.array_equal(np.float32([row[name] for name in names]), numbers)
 
 
 def test_what_is_not_finite_is_null_and_named(tmp_path: Path) -> None:
     values = np.array([[math.nan, math.inf, 1.0], [1.0, 1.0, -math.inf], [1.0, 1.0, 1.0]], np.float32)
-    path = write(tmp_path, Batch(readings=(Readings(np.arange(3), ("a", "b", "c"), values),)))
+    path = write(tmp_path, Batch(readings=(ReadingTable(np.arange(3), ("a", "b", "c"), values),)))
     rows = [json.loads(line, parse_constant=pytest.fail) for line in path.read_text().splitlines()]
     assert rows[0] == {"step": 0, "a": None, "b": None, "c": 1.0, "nonfinite": ["a", "b"]}
     assert rows[1]["nonfinite"] == ["c"]
@@ -49,7 +49,10 @@ def test_what_is_not_finite_is_null_and_named(tmp_path: Path) -> None:
 
 def test_pictures_histograms_and_events_have_lines_of_their_own(tmp_path: Path) -> None:
     batch = Batch(
-        pictures=(Picture(5, "samples", tmp_path / "samples" / "a.png"), Picture(5, "other", Path("/elsewhere/b.png"))),
+        pictures=(
+            LoggedPicture(5, "samples", tmp_path / "samples" / "a.png"),
+            LoggedPicture(5, "other", Path("/elsewhere/b.png")),
+        ),
         histograms=(Histogram(6, "weights", np.array([1, 2]), np.array([0.0, 0.5, 1.0])),),
         events=(Event(7, "refused", {"size": math.nan, "where": Path("x"), "line": "a\nb"}),),
     )

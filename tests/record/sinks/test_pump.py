@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from safelight.record.sinks import Batch, Event, Pump, Readings, open_sinks
+from safelight.record.sinks import Batch, Event, Pump, ReadingTable, open_sinks
 from safelight.record.sinks.batch import rows_of
 
 LONG = 300  # seconds until a test gives up: what is awaited ends the wait at once
@@ -98,7 +98,7 @@ def test_a_stuck_logger_costs_windows_and_never_the_caller() -> None:
         numbers = np.zeros((1, 1), np.float32)
         kept.append(weakref.ref(numbers))
         lively.written.clear()
-        pump.put(Batch(readings=(Readings(np.array([step]), ("loss",), numbers),), events=event(step).events))
+        pump.put(Batch(readings=(ReadingTable(np.array([step]), ("loss",), numbers),), events=event(step).events))
         del numbers
         assert lively.written.wait(LONG), "a stuck logger holds up another"
     gc.collect()
@@ -196,10 +196,10 @@ def test_no_loggers_are_fine(tmp_path: Path) -> None:
 
 def test_tables_are_put_together_by_step() -> None:
     nan = float("nan")
-    first = Readings(np.array([3, 4]), ("a", "b"), np.array([[1, 2], [nan, 4]], np.float32))
+    first = ReadingTable(np.array([3, 4]), ("a", "b"), np.array([[1, 2], [nan, 4]], np.float32))
     shown = np.array([[True], [False]])
-    second = Readings(np.array([2, 9]), ("c",), np.array([[5], [6]], np.float32), shown)
-    third = Readings(np.array([3]), ("c",), np.array([[7]], np.float32))
+    second = ReadingTable(np.array([2, 9]), ("c",), np.array([[5], [6]], np.float32), shown)
+    third = ReadingTable(np.array([3]), ("c",), np.array([[7]], np.float32))
     rows = rows_of(Batch(readings=(first, second, third)))
     assert list(rows) == [2, 3, 4], "rising, and without a step of which nothing was measured"
     assert rows[2] == {"c": 5}

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from safelight.record.sinks.batch import Batch, Event, Histogram, Picture, Readings
+from safelight.record.sinks.batch import Batch, Event, Histogram, LoggedPicture, ReadingTable
 from safelight.record.sinks.checksum import BLOCK, crc32c, frame
 from safelight.record.sinks.tensorboard import TensorBoard, new_file
 
@@ -23,7 +23,7 @@ pytest.importorskip("tensorboard", reason="needs tensorboard: pip install 'safel
 
 def window(steps: range, offset: float = 0.0) -> Batch:
     numbers = np.array([[step / 4 + offset, 0.5] for step in steps], np.float32)
-    return Batch(readings=(Readings(np.array(steps, np.int64), ("loss/mean", "optimizer/lr"), numbers),))
+    return Batch(readings=(ReadingTable(np.array(steps, np.int64), ("loss/mean", "optimizer/lr"), numbers),))
 
 
 def write(folder: Path, *batches: Batch, from_step: int = 0) -> None:
@@ -56,13 +56,13 @@ def test_every_value_has_its_own_step(tmp_path: Path) -> None:
 
 def test_what_is_not_finite_is_kept(tmp_path: Path) -> None:
     numbers = np.array([[1.0], [math.nan], [math.inf], [-math.inf]], np.float32)
-    write(tmp_path, Batch(readings=(Readings(np.arange(4), ("loss",), numbers),)))
+    write(tmp_path, Batch(readings=(ReadingTable(np.arange(4), ("loss",), numbers),)))
     assert np.array_equal([number for _, number in scalars(tmp_path, "loss")], numbers[:, 0], equal_nan=True)
 
 
 def test_what_was_not_measured_is_left_out(tmp_path: Path) -> None:
     numbers, present = np.zeros((2, 2), np.float32), np.array([[True, False], [True, True]])
-    write(tmp_path, Batch(readings=(Readings(np.array([7, 8]), ("a", "b"), numbers, present),)))
+    write(tmp_path, Batch(readings=(ReadingTable(np.array([7, 8]), ("a", "b"), numbers, present),)))
     assert [step for step, _ in scalars(tmp_path, "a")] == [7, 8]
     assert [step for step, _ in scalars(tmp_path, "b")] == [8]
 
@@ -71,7 +71,7 @@ def test_what_was_not_measured_is_left_out(tmp_path: Path) -> None:
 def test_a_picture_is_there_byte_for_byte(tmp_path: Path, mode: str, channels: int) -> None:
     path = tmp_path / "grid.png"
     Image.new(mode, (30, 20)).save(path)
-    write(tmp_path, Batch(pictures=(Picture(5, "samples", path),)))
+    write(tmp_path, Batch(pictures=(LoggedPicture(5, "samples", path),)))
     [image] = read(tmp_path).Images("picture/samples")
     assert (image.step, image.width, image.height) == (5, 30, 20)
     assert image.encoded_image_string == path.read_bytes()
@@ -92,7 +92,7 @@ def raw_events(folder: Path) -> list[Any]:
 def test_no_picture_but_a_png_is_taken(tmp_path: Path) -> None:
     (tmp_path / "grid.png").write_bytes(b"JFIF")
     with pytest.raises(ValueError, match="must be a PNG"):
-        write(tmp_path, Batch(pictures=(Picture(5, "samples", tmp_path / "grid.png"),)))
+        write(tmp_path, Batch(pictures=(LoggedPicture(5, "samples", tmp_path / "grid.png"),)))
 
 
 def test_a_histogram_comes_back(tmp_path: Path) -> None:

@@ -7,14 +7,14 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from safelight.data.decode import EXTENSIONS, Unreadable
-from safelight.data.sources import Entry, refuse_large
+from safelight.data.decode import EXTENSIONS, UnreadableImage
+from safelight.data.sources import SourceFile, refuse_large
 from safelight.words import printable
 
 LOOSE = "."  # class of the images that lie beside the folders of the others
 
 
-class Folder:
+class ImageFolder:
     """Every real folder is read once, however many links lead to it, and under its own name if it has one."""
 
     def __init__(self, top: Path) -> None:
@@ -26,7 +26,7 @@ class Folder:
     def place(self) -> str:
         return str(self.top)
 
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> Iterator[SourceFile]:
         self._unlisted, self._others = [], Counter()
         seen: set[tuple[int, int]] = set()
         folders, links = [""], list[str]()
@@ -41,13 +41,13 @@ class Folder:
     def read(self, name: str, most: int) -> bytes:
         path = self.top / name
         if not path.is_file():  # a pipe would wait for ever
-            raise Unreadable("it is not a file: a broken link, a pipe or a device", "any time")
+            raise UnreadableImage("it is not a file: a broken link, a pipe or a device", "any time")
         try:
             with open(path, "rb") as file:
                 size = os.fstat(file.fileno()).st_size
                 content = file.read(min(size, most) + 1)  # read(n) takes n bytes of memory first
         except OSError as error:
-            raise Unreadable(f"it cannot be opened: {error.strerror}", "any time") from None
+            raise UnreadableImage(f"it cannot be opened: {error.strerror}", "any time") from None
         return refuse_large(content, most)
 
     def passed_over(self) -> list[tuple[str, str]]:
@@ -67,7 +67,9 @@ class Folder:
             advice = f"To read a zip, name it: {self.top / archives[0]}"
         return f"{expected} and holds {sum(self._others.values()):,} other files ({came}). {advice}"
 
-    def _within(self, folder: str, seen: set[tuple[int, int]], folders: list[str], links: list[str]) -> Iterator[Entry]:
+    def _within(
+        self, folder: str, seen: set[tuple[int, int]], folders: list[str], links: list[str]
+    ) -> Iterator[SourceFile]:
         status = os.stat(self.top / folder)
         if (status.st_dev, status.st_ino) in seen:
             return
@@ -98,12 +100,12 @@ def class_of(name: str) -> str:
     return top if slash else LOOSE
 
 
-def _entry(name: str, entry: os.DirEntry[str]) -> Entry:
+def _entry(name: str, entry: os.DirEntry[str]) -> SourceFile:
     try:
         status = entry.stat()
-        return Entry(name, status.st_size, status.st_mtime_ns, class_of(name))
+        return SourceFile(name, status.st_size, status.st_mtime_ns, class_of(name))
     except OSError:  # a broken link: read() says so
-        return Entry(name, -1, 0, class_of(name))
+        return SourceFile(name, -1, 0, class_of(name))
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:

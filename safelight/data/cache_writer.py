@@ -17,7 +17,7 @@ from safelight.files import DISK
 BLOCK = 8 << 20  # bytes read back at a time
 
 
-class Writer:
+class CacheWriter:
     """Appends images, labels and rows to a cache in the making."""
 
     def __init__(self, folder: Path, *, side: int, channels: int | None) -> None:
