@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, fields
+from typing import get_type_hints
 
 from safelight.config.tree import Config
 from safelight.errors import UsageError
@@ -16,66 +18,11 @@ NARROWEST, WIDEST = 0.001, 0.28
 # Random initialisation that is left in the averaged weights at the end of a run: told about, and refused.
 TOLD_INITIAL_SHARE, REFUSED_INITIAL_SHARE = 0.02, 0.5
 
-POSITIVE = [
-    "data.image_size",
-    "data.scan_workers",
-    "data.max_pixels",
-    "data.max_megabytes",
-    "data.max_seconds",
-    "data.max_memory",
-    "model.layers",
-    "model.head_width",
-    "model.norm_groups",
-    "diffusion.timesteps",
-    "diffusion.huber_delta",
-    "diffusion.min_snr_gamma",
-    "optimizer.lr",
-    "optimizer.eps",
-    "clipping.limit",
-    "clipping.factor",
-    "clipping.lowest",
-    "clipping.highest",
-    "train.steps",
-    "train.batch_size",
-    "train.max_refused",
-    "train.shards",
-    "train.timeout",
-    "checkpoint.every",
-    "checkpoint.keep_last",
-    "sample.every",
-    "sample.count",
-    "sample.steps",
-    "evaluate.samples",
-    "evaluate.references",
-    "evaluate.significance",
-    "heal.budget",
-]
-NOT_NEGATIVE = [
-    "data.workers",
-    "data.random_crop",
-    "optimizer.weight_decay",
-    "optimizer.warmup",
-    "ema.snapshots",
-    "checkpoint.keep_every",
-    "train.seed",
-    "sample.guidance",
-    "evaluate.every",
-    "evaluate.components",
-]
-SHARES = [
-    "data.max_bad",
-    "data.held_out",
-    "data.jitter",
-    "model.dropout",
-    "model.label_drop",
-    "optimizer.beta1",
-    "optimizer.beta2",
-    "optimizer.floor",
-    "clipping.decay",
-    "ema.decay",
-    "evaluate.budget",
-    "evaluate.significance",
-]
+RANGES: dict[str, tuple[Callable[[float], bool], str]] = {
+    "positive": (lambda value: value > 0, "be greater than 0"),
+    "not negative": (lambda value: value >= 0, "not be negative"),
+    "share": (lambda value: 0 <= value <= 1, "lie between 0 and 1"),
+}
 BELOW_ONE = ["optimizer.beta1", "optimizer.beta2"]
 
 COLOURS = {"white": (255, 255, 255), "black": (0, 0, 0), "grey": (128, 128, 128)}
@@ -100,6 +47,18 @@ def check_ranges(config: Config) -> None:
 def _value(config: Config, key: str) -> float | None:
     section, _, name = key.partition(".")
     return getattr(getattr(config, section), name)
+
+
+@functools.cache
+def keys_in_range(name: str) -> list[str]:
+    """The settings that the tree gives this range to."""
+    hints = {f.name: get_type_hints(f.default_factory, include_extras=True) for f in fields(Config)}
+    return [
+        f"{section}.{key}"
+        for section, inside in hints.items()
+        for key, hint in inside.items()
+        if name in getattr(hint, "__metadata__", ())
+    ]
 
 
 def _problems(config: Config) -> Iterator[str]:
@@ -131,18 +90,11 @@ def _problems(config: Config) -> Iterator[str]:
 
 
 def _out_of_range(config: Config) -> Iterator[str]:
-    for key in POSITIVE:
-        value = _value(config, key)
-        if value is not None and not value > 0:
-            yield f"{key} is {value}, but it must be greater than 0."
-    for key in NOT_NEGATIVE:
-        value = _value(config, key)
-        if value is not None and not value >= 0:
-            yield f"{key} is {value}, but it must not be negative."
-    for key in SHARES:
-        value = _value(config, key)
-        if value is not None and not 0 <= value <= 1:
-            yield f"{key} is {value}, but it must lie between 0 and 1."
+    for name, (fits, words) in RANGES.items():
+        for key in keys_in_range(name):
+            value = _value(config, key)
+            if value is not None and not fits(value):
+                yield f"{key} is {value}, but it must {words}."
     for key in BELOW_ONE:
         if _value(config, key) == 1:
             yield f"{key} is 1, but it must be below 1: an average that forgets nothing would never move."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal, TypeVar
 
 Schedule = Literal["cosine", "linear", "scaled-linear", "sigmoid"]
 Prediction = Literal["v_prediction", "epsilon", "sample"]
@@ -19,6 +19,12 @@ Fit = Literal["crop", "pad"]
 Filter = Literal["bicubic", "lanczos"]
 Logger = Literal["tensorboard", "wandb", "jsonl"]
 
+T = TypeVar("T")
+# The range of a setting, checked by `check`. An unset value has none.
+Positive = Annotated[T, "positive"]
+NotNegative = Annotated[T, "not negative"]
+Share = Annotated[T, "share"]
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Data:
@@ -27,7 +33,7 @@ class Data:
     source: str = "digits"
     """`digits`, `shapes`, `fashion-mnist`, an idx file, a folder of images (subfolders are classes), a zip of one, or a
     dataset saved by HF `datasets`."""
-    image_size: int = 32
+    image_size: Positive[int] = 32
     """Side of the square the model sees, in pixels."""
     channels: int | None = None
     """1 for grey, 3 for colour; unset: as the source is."""
@@ -42,31 +48,31 @@ class Data:
     """Colour behind transparent pixels and in the bars of `pad`: `white`, `black`, `grey` or `#rrggbb`."""
     flip: bool = False
     """Mirror half of the images, afresh in every epoch. Wrong for text and digits, good for most photographs."""
-    random_crop: float = 0.0
+    random_crop: NotNegative[float] = 0.0
     """Images are kept larger by this share, and every epoch cuts a window at random; 0: always the same view."""
-    jitter: float = 0.0
+    jitter: Share[float] = 0.0
     """Largest random change of brightness, contrast and saturation, as a share. The model learns these colours."""
     balance: bool = False
     """Draw every class equally often, however many images it has."""
-    held_out: float | None = None
+    held_out: Share[float | None] = None
     """Share of the images kept out of training, chosen by content: copies of one picture stay together. They show
     whether the model generalises. Unset: 5 % of sets of 400 images and more; 0: train on all."""
-    workers: int | None = None
+    workers: NotNegative[int | None] = None
     """Threads that prepare batches ahead of the step; 0 prepares each one when it is needed. Unset: 0 on a CPU,
     where they would take its cores, and 2 beside a GPU."""
     cache: str | None = None
     """Folder of prepared images; unset: $SAFELIGHT_CACHE, or safelight in the user's cache folder."""
-    scan_workers: int | None = None
+    scan_workers: Positive[int | None] = None
     """Processes that decode new files; unset: one per core."""
-    max_bad: float = 0.1
+    max_bad: Share[float] = 0.1
     """Largest share of unreadable files that training may start with."""
-    max_pixels: int = 64_000_000
+    max_pixels: Positive[int] = 64_000_000
     """A file with more pixels is not decoded."""
-    max_megabytes: float = 200.0
+    max_megabytes: Positive[float] = 200.0
     """A larger file is not opened."""
-    max_seconds: float = 30.0
+    max_seconds: Positive[float] = 30.0
     """Decoding one file may take this long."""
-    max_memory: float = 2000.0
+    max_memory: Positive[float] = 2000.0
     """Megabytes that decoding one file may take."""
 
 
@@ -76,19 +82,19 @@ class Model:
 
     widths: tuple[int, ...] = (64, 96, 128)
     """Channels of each level; every level but the last halves the image."""
-    layers: int = 1
+    layers: Positive[int] = 1
     """Residual blocks per level."""
     attention: tuple[int, ...] = (8,)
     """Feature-map sides, in pixels, that get self-attention."""
-    head_width: int = 32
+    head_width: Positive[int] = 32
     """Channels per attention head."""
-    norm_groups: int = 32
+    norm_groups: Positive[int] = 32
     """Groups of every group normalisation; must divide all widths."""
-    dropout: float = 0.0
+    dropout: Share[float] = 0.0
     """Share of activations dropped inside residual blocks."""
     conditional: bool = False
     """Learn the labels of the data, so that samples of one class can be asked for."""
-    label_drop: float = 0.1
+    label_drop: Share[float] = 0.1
     """Share of samples whose label is hidden while training, which makes guidance possible."""
     zero_output: bool = True
     """Start with an output layer of zeros: the first prediction is zero and the first gradient sane."""
@@ -110,7 +116,7 @@ class Diffusion:
 
     schedule: Schedule = "cosine"
     """How the noise grows over the timesteps."""
-    timesteps: int = 1000
+    timesteps: Positive[int] = 1000
     """Number of noise levels; schedules are rescaled to it."""
     zero_terminal_snr: bool = False
     """Make the last timestep pure noise, so that very dark and very bright images can be learnt."""
@@ -118,11 +124,11 @@ class Diffusion:
     """What the model is asked for: the velocity, the noise, or the clean image."""
     loss: Loss = "l2"
     """Distance between prediction and target, kept per sample."""
-    huber_delta: float = 0.1
+    huber_delta: Positive[float] = 0.1
     """Error at which the Huber loss turns from square to straight."""
     weighting: Weighting = "none"
     """Weight of each noise level in the loss."""
-    min_snr_gamma: float = 5.0
+    min_snr_gamma: Positive[float] = 5.0
     """Signal-to-noise ratio above which `min-snr` stops adding weight."""
     timestep_sampling: TimestepSampling = "stratified"
     """How timesteps are drawn: `stratified` spreads each batch evenly over all noise levels."""
@@ -132,19 +138,19 @@ class Diffusion:
 class Optimizer:
     """AdamW and its learning rate: linear warmup, then cosine down to a floor."""
 
-    lr: float = 1e-3
+    lr: Positive[float] = 1e-3
     """Peak learning rate."""
-    beta1: float = 0.9
+    beta1: Share[float] = 0.9
     """Decay of the gradient average."""
-    beta2: float = 0.99
+    beta2: Share[float] = 0.99
     """Decay of the squared-gradient average."""
-    eps: float = 1e-8
+    eps: Positive[float] = 1e-8
     """Added to the denominator of the update."""
-    weight_decay: float = 0.01
+    weight_decay: NotNegative[float] = 0.01
     """Decay of weight matrices and convolutions; biases, norms and embeddings have none."""
-    warmup: int | None = None
+    warmup: NotNegative[int | None] = None
     """Steps of linear warmup; unset: 8 % of the run, at most 5,000."""
-    floor: float = 0.05
+    floor: Share[float] = 0.05
     """Learning rate at the last step, as a share of the peak."""
 
 
@@ -154,15 +160,15 @@ class Clipping:
 
     kind: Clip = "fixed"
     """`fixed` limit, `adaptive` limit that follows the running norm, or `none`."""
-    limit: float = 1.0
+    limit: Positive[float] = 1.0
     """Norm limit of `fixed`."""
-    factor: float = 2.0
+    factor: Positive[float] = 2.0
     """`adaptive`: limit as a multiple of the running norm."""
-    decay: float = 0.99
+    decay: Share[float] = 0.99
     """`adaptive`: memory of the running norm."""
-    lowest: float = 0.01
+    lowest: Positive[float] = 0.01
     """`adaptive`: the limit never falls below this."""
-    highest: float = 10.0
+    highest: Positive[float] = 10.0
     """`adaptive`: the limit never rises above this."""
 
 
@@ -174,13 +180,13 @@ class Ema:
     """`power`: a fixed share of the run so far; `exponential`: the textbook average with a fixed decay."""
     width: float = 0.1
     """`power`: relative width of the average; 0.1 covers about the last quarter of the run."""
-    decay: float = 0.9999
+    decay: Share[float] = 0.9999
     """`exponential`: decay once warmed up."""
     warmup: bool = True
     """`exponential`: begin with a short average that grows, so that a short run is not mostly initialisation."""
     profiles: tuple[float, float] = (0.05, 0.1)
     """Two relative widths that are snapshot, from which any other width can be rebuilt after training."""
-    snapshots: int = 16
+    snapshots: NotNegative[int] = 16
     """Snapshots of the two profiles over the run; 0: none are kept."""
 
 
@@ -188,19 +194,19 @@ class Ema:
 class Train:
     """How long, how wide, on what."""
 
-    steps: int = 20_000
+    steps: Positive[int] = 20_000
     """Optimizer steps of the whole run."""
-    batch_size: int = 64
+    batch_size: Positive[int] = 64
     """Images per optimizer step over all processes and micro-batches."""
     accumulate: int | Literal["auto"] = 1
     """Micro-batches per step; `auto` finds the smallest number that fits into memory."""
-    shards: int | None = None
+    shards: Positive[int | None] = None
     """Exact mode: the batch is cut into so many parts, whose gradients are added in a fixed order, so that any number
     of processes that divides it gives the same bytes. Unset: added in the fastest order."""
     weights: Literal["whole", "divided"] = "whole"
     """`divided`: every process holds only its part of the weights, gradients, moments and averages, and gathers one
     block at a time. For models that do not fit; takes more traffic between the processes."""
-    timeout: float = 120.0
+    timeout: Positive[float] = 120.0
     """Seconds after which a process that gives no sign of life, or stays in one step, is given up by the others."""
     precision: Precision = "fp32"
     """Arithmetic of the model's forward and backward pass. Weights, EMA, noise and samples are always fp32."""
@@ -208,9 +214,9 @@ class Train:
     """`auto`, `cpu`, `cuda`, `cuda:1`, `mps`."""
     threads: int | None = None
     """CPU threads; unset: torch's choice, recorded. Another number gives other bits."""
-    seed: int = 0
+    seed: NotNegative[int] = 0
     """Root of all randomness."""
-    max_refused: int = 8
+    max_refused: Positive[int] = 8
     """Non-finite updates in a row after which the run stops."""
     preflight: Literal["stop", "tell", "off"] = "stop"
     """Before the first step everything is tried out and put back; an error that is found stops the run with exit code
@@ -221,11 +227,11 @@ class Train:
 class Checkpoint:
     """When the whole state is saved, and what is kept."""
 
-    every: int | None = None
+    every: Positive[int | None] = None
     """Steps between checkpoints; unset: a twentieth of the run, at most 1,000."""
-    keep_last: int = 2
+    keep_last: Positive[int] = 2
     """Newest checkpoints that are kept."""
-    keep_every: int = 0
+    keep_every: NotNegative[int] = 0
     """Also keep every checkpoint whose step is a multiple of this; 0: none."""
     keep_best: bool = True
     """Also keep the best checkpoint: by evaluation, or without one by the lowest loss of the fixed probe set."""
@@ -235,15 +241,15 @@ class Checkpoint:
 class Sample:
     """The pictures drawn while training, always from the same noise."""
 
-    every: int | None = None
+    every: Positive[int | None] = None
     """Steps between pictures; unset: 20 in all, closer together at the start, where most happens."""
-    count: int = 64
+    count: Positive[int] = 64
     """Images in the grid."""
     sampler: Sampler = "dpm-solver++"
     """`ddim`, `ddpm` or `dpm-solver++`."""
-    steps: int = 15
+    steps: Positive[int] = 15
     """Denoising steps per image."""
-    guidance: float = 1.0
+    guidance: NotNegative[float] = 1.0
     """Classifier-free guidance of conditional models; 1: none."""
 
 
@@ -251,19 +257,19 @@ class Sample:
 class Evaluate:
     """How samples are measured while training."""
 
-    every: int | None = None
+    every: NotNegative[int | None] = None
     """Steps between evaluations; 0: none; unset: four in all, as far as the budget goes, more at the start."""
-    budget: float = 0.05
+    budget: Share[float] = 0.05
     """Share of the training time that evaluations may take where `every` is unset."""
-    samples: int = 256
+    samples: Positive[int] = 256
     """Images drawn for each evaluation, always from the same noise. The first of them are the picture's."""
-    references: int = 2048
+    references: Positive[int] = 2048
     """Training images that samples are compared with."""
     features: Features = "lite0"
     """Network whose features are compared: `lite0` (EfficientNet-Lite0) or `inception`."""
-    components: int = 64
+    components: NotNegative[int] = 64
     """Principal directions of the real features that the distance is taken in; 0: all of them."""
-    significance: float = 0.05
+    significance: Positive[Share[float]] = 0.05
     """How often an equally good checkpoint may be called better by chance."""
 
 
@@ -275,7 +281,7 @@ class Heal:
     """Redo steps that went wrong by accident, leave out images that prove bad, go back and lower the learning rate
     after a divergence, leave fp16 where it overflows without end, split batches that do not fit into memory. A healthy
     run ends with the same bytes."""
-    budget: int = 5
+    budget: Positive[int] = 5
     """Acts in one run. A run that needs more stops."""
 
 
