@@ -7,10 +7,11 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from shape_recognition import cover_of, recognise
 
 from safelight.config.tree import Data
 from safelight.data.sources import shapes as module
-from safelight.data.sources.shapes import CHUNK_BYTES, HUES, MODES, SHAPES, recognise, shapes
+from safelight.data.sources.shapes import CHUNK_BYTES, HUES, MODES, SHAPES, shapes
 from safelight.errors import DataError
 
 
@@ -83,7 +84,7 @@ def test_grey_is_asked_for_but_colour_is_given_and_stands_out_when_grey() -> Non
     pixels, _ = next(shapes(Data(source="shapes:240", image_size=32, channels=1)).chunks())
     assert pixels.shape[1:] == (32, 32, 3)
     grey = pixels @ np.array([0.299, 0.587, 0.114])
-    _, cover = module._cover(pixels)
+    _, cover = cover_of(pixels)
     inside, around = (np.array([grey[i][part[i]].mean() for i in range(240)]) for part in (cover > 0.9, cover == 0))
     assert np.abs(inside - around).min() > 20
 

@@ -13,10 +13,11 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
+from shape_recognition import recognise
 from torch import Tensor, nn
 
 from safelight.config.tree import Data
-from safelight.data.sources.shapes import recognise, shapes
+from safelight.data.sources.shapes import shapes
 from safelight.evaluate.examination import LEAST_REAL, Examination, Real, Thumbnails, examine, shown
 from safelight.evaluate.features import Extractor, extract, own_extractor
 from safelight.evaluate.thumbnails import MOST_HELD_OUT, SIDE, shrink, thumbnails_of
