@@ -10,8 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from bench.measure import write_table
-from safelight.evaluate import Reference, compare, compare_kernel, fit_kernel_reference, frechet, memorisation
+from safelight.evaluate import Reference, compare, frechet, memorisation
+from safelight.evaluate.kernel import fit_kernel_reference
 from safelight.evaluate.reference import symmetric_root
+from safelight.evaluate.significance import compare_kernel
 
 RATIOS = (2, 4, 8, 16)  # samples per dimension
 COVERED = (0.90, 0.98)  # wanted from 4 samples per dimension on

@@ -12,7 +12,8 @@ import numpy as np
 from scipy.linalg import sqrtm
 
 from bench.measure import ratios, spread, turns, write_table
-from safelight.evaluate import Moments, Reference, fit_reference, frechet, plain_frechet
+from safelight.evaluate import Moments, Reference, fit_reference, frechet
+from safelight.evaluate.frechet import plain_frechet
 
 WANTED = {1280: 4.0, 2048: 8.0}  # times faster than the matrix root
 STREAMED = (1_000, 10_000, 100_000)

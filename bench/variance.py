@@ -15,7 +15,7 @@ import numpy as np
 
 from bench.measure import write_table
 from safelight.config.resolve import resolve
-from safelight.record.store import read_signal
+from safelight.record.reading import read_signal
 from safelight.start import train
 from safelight.terminal import Terminal
 

@@ -27,7 +27,7 @@ from safelight.checkpoints.folder import steps
 from safelight.checkpoints.reader import load
 from safelight.config.resolve import resolve
 from safelight.errors import SafelightError
-from safelight.record.store import read_signal
+from safelight.record.reading import read_signal
 from safelight.terminal import Terminal
 
 NEAR = 0.02  # of the healthy twin's probe loss

@@ -208,7 +208,7 @@ def look(verdict: Verdict, findings: list[Any], done: int) -> None:
 def _train_own(run: Own, deed: Deed, verdict: Verdict, folder: Path, watched: bool) -> tuple[list[float], list[float]]:
     from safelight import start
     from safelight.files import RunLock
-    from safelight.record.reader import read_signal
+    from safelight.record.reading import read_signal
     from safelight.run import create_run
     from safelight.terminal import Terminal
     from safelight.vocabulary import GRADIENT_NORM, LOSS

@@ -13,7 +13,6 @@ import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 
 from safelight.errors import CheckpointError, RunBusy
 
@@ -72,6 +71,7 @@ class Disk:
         os.replace(source, target)
 
     def sync_directory(self, path: Path) -> None:
+        """Makes the names inside `path` durable: without it a finished rename can be lost with the power."""
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(descriptor)
@@ -93,11 +93,6 @@ class Disk:
 
 
 DISK = Disk()
-
-
-def fsync_directory(path: Path) -> None:
-    """Make the names inside `path` durable: without it a finished rename can be lost with the power."""
-    DISK.sync_directory(path)
 
 
 def write_durably(path: Path, chunks: Iterable[memoryview], size: int, disk: Disk = DISK) -> str:
@@ -236,9 +231,7 @@ class RunLock:
         os.register_at_fork(after_in_child=lambda: (lock := mine()) and lock._close())
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._descriptor is not None and self.guarded:
             os.ftruncate(self._descriptor, 0)  # the file stays: removing it would let two processes lock two files
             fcntl.flock(self._descriptor, fcntl.LOCK_UN)  # also where a forked child still has a copy

@@ -256,7 +256,7 @@ def test_every_file_of_a_run_is_documented() -> None:
 
 
 def test_the_schema_of_the_record_is_documented() -> None:
-    from safelight.record.store import SCHEMA, VERSION
+    from safelight.record.schema import SCHEMA, VERSION
 
     text = section(read("run-folder.md"), "record.sqlite")
     words = set(re.findall(r"\b[a-z]+\b", re.sub(r"--.*", "", SCHEMA)))

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from safelight.record.store import read_signal
+from safelight.record.reading import read_signal
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 STAND_IN = (

@@ -14,7 +14,6 @@ from safelight.files import (
     Disk,
     RunLock,
     Unreadable,
-    fsync_directory,
     make_directories,
     read_plain,
     remove_tree,
@@ -95,7 +94,6 @@ def test_directories_are_made_durable_one_by_one(tmp_path: Path) -> None:
     make_directories(tmp_path / "a" / "b", disk)
     make_directories(tmp_path / "a" / "b", disk)
     assert [op.kind for op in disk.log] == ["mkdir", "syncdir", "mkdir", "syncdir"]
-    fsync_directory(tmp_path / "a")
 
 
 def test_removing_does_not_follow_links(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from safelight.checkpoints.folder import steps
 from safelight.checkpoints.reader import load
 from safelight.errors import CheckpointError, RunBusy, UsageError
 from safelight.files import RunLock
-from safelight.record.store import read_signal
+from safelight.record.reading import read_signal
 
 VARIANTS = {
     "plain": {},

@@ -13,7 +13,7 @@ from PIL import Image
 
 from safelight.config import Config
 from safelight.config.resolve import resolve
-from safelight.record.store import read_signal
+from safelight.record.reading import read_signal
 from safelight.run import RunFolder
 from torture.child_run import finish, start
 from torture.marks import Marks

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, fields
 from typing import get_type_hints
 
-from safelight.config.tree import Config
+from safelight.config.tree import Config, Model
 from safelight.errors import UsageError
 
 # Relative widths of a power-function average: from the last few steps to nearly the plain mean of the run (0.2887).
@@ -64,7 +64,7 @@ def keys_in_range(name: str) -> list[str]:
 def _problems(config: Config) -> Iterator[str]:
     yield from _out_of_range(config)
     if config.model.init is None:  # else the U-Net is what it is, whatever the other settings of the model say
-        yield from _bad_model(config)
+        yield from model_problems(config.model, config.data.image_size, config.data.classes)
     yield from _bad_training(config)
     diffusion = config.diffusion
     if diffusion.zero_terminal_snr and diffusion.prediction == "epsilon":
@@ -124,21 +124,19 @@ def colour_of(word: str) -> tuple[int, int, int] | None:
     return None
 
 
-def _bad_model(config: Config) -> Iterator[str]:
-    model, size = config.model, config.data.image_size
+def model_problems(model: Model, size: int, classes: int | None) -> Iterator[str]:
+    """Why no U-Net of these settings can be built."""
     if not model.widths or min(model.widths) < 1:
         yield f"model.widths is {model.widths}; it needs at least one positive number of channels."
         return
     stride = 2 ** (len(model.widths) - 1)
     if size % stride:
-        below = size // stride * stride
-        near = f"{below} or {below + stride}" if below else str(stride)
         yield (
             f"data.image_size is {size}, which the U-Net's {len(model.widths)} levels cannot halve "
-            f"{len(model.widths) - 1} times: it must be a multiple of {stride}. Use {near}."
+            f"{len(model.widths) - 1} times: it must be a multiple of {stride}. Use {_nearest_multiples(size, stride)}."
         )
     for width in model.widths:
-        if width % model.norm_groups:
+        if model.norm_groups < 1 or width % model.norm_groups:
             common = math.gcd(*model.widths)
             divisors = [d for d in range(1, min(common, 512) + 1) if common % d == 0]
             yield (
@@ -159,8 +157,13 @@ def _bad_model(config: Config) -> Iterator[str]:
                 f"model.head_width is {model.head_width}, which does not divide the width {width} that has attention "
                 f"at {side} px. Use a divisor of {width}."
             )
-    if model.conditional and config.data.classes == 0:
+    if model.conditional and classes == 0:
         yield "model.conditional is true, but the data has no labels. Put the images of each class in a subfolder."
+
+
+def _nearest_multiples(number: int, factor: int) -> str:
+    below = number // factor * factor
+    return f"{below} or {below + factor}" if below else str(factor)
 
 
 def _bad_training(config: Config) -> Iterator[str]:
@@ -169,17 +172,14 @@ def _bad_training(config: Config) -> Iterator[str]:
         if train.accumulate < 1:
             yield f"train.accumulate is {train.accumulate}, but it must be at least 1, or auto."
         elif train.batch_size % train.accumulate:
-            below = train.batch_size // train.accumulate * train.accumulate
-            near = f"{below} or {below + train.accumulate}" if below else str(train.accumulate)
             yield (
                 f"train.batch_size is {train.batch_size}, which {train.accumulate} micro-batches cannot share "
-                f"evenly. Use {near}."
+                f"evenly. Use {_nearest_multiples(train.batch_size, train.accumulate)}."
             )
     if train.shards is not None and train.batch_size % train.shards:
-        below = train.batch_size // train.shards * train.shards
         yield (
             f"train.batch_size is {train.batch_size}, which {train.shards} shards (train.shards) cannot share evenly. "
-            f"Use {f'{below} or ' if below else ''}{below + train.shards}."
+            f"Use {_nearest_multiples(train.batch_size, train.shards)}."
         )
     if train.weights == "divided":
         yield from _not_divided(config)

@@ -97,25 +97,6 @@ def _sandwich(covariance: np.ndarray, reference: Reference) -> np.ndarray:
     return reference.root @ covariance @ reference.root
 
 
-def influence(features: np.ndarray, reference: Reference) -> np.ndarray:
-    """[n], how much each sample raises the distance, around 0: the highest ones hurt most. Their deviation over the
-    root of their number is the standard error of the distance by the delta method (Rippl, Munk, Sturm 2015)."""
-    wide = reference.project(features)
-    count, dimension = wide.shape
-    mean = wide.mean(0)
-    centred = wide - mean
-    turned = centred @ reference.root
-    if count < dimension:
-        values, vectors = np.linalg.eigh(turned @ turned.T)
-        stretched = math.sqrt(count - 1) * (vectors**2 @ np.sqrt(np.clip(values, 0, None)))
-    else:
-        values, vectors = np.linalg.eigh(turned.T @ turned / (count - 1))
-        kept = values > values[-1] * dimension * np.finfo(np.float64).eps
-        stretched = (turned @ vectors[:, kept]) ** 2 @ (1 / np.sqrt(values[kept]))
-    found = (centred**2).sum(1) - stretched + 2 * centred @ (mean - reference.mean)
-    return found - found.mean()
-
-
 def _gaussian(moments: Moments, reference: Reference) -> tuple[float, float, float]:
     """(value, bias, error) to first order in 1 / count, with the fourth moments of a Gaussian."""
     covariance, shift = moments.covariance, moments.mean - reference.mean

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 
 from safelight.errors import UsageError
@@ -60,10 +58,13 @@ class Moments:
 
     __slots__ = ("count", "mean", "scatter")
 
-    def __init__(self, dimension: int) -> None:
-        self.count = 0
-        self.mean = np.zeros(dimension)
-        self.scatter = np.zeros((dimension, dimension))  # sum of (x - mean)(x - mean)'
+    def __init__(
+        self, dimension: int, count: int = 0, mean: np.ndarray | None = None, scatter: np.ndarray | None = None
+    ) -> None:
+        self.count = count
+        self.mean = np.zeros(dimension) if mean is None else mean
+        # sum of (x - mean)(x - mean)'
+        self.scatter = np.zeros((dimension, dimension)) if scatter is None else scatter
 
     @classmethod
     def of(cls, features: np.ndarray) -> Moments:
@@ -106,15 +107,3 @@ class Moments:
         self.scatter += np.outer(change, change * (self.count * count / total))
         self.mean = self.mean + change * (count / total)
         self.count = total
-
-    def to_arrays(self) -> dict[str, np.ndarray]:
-        """For a file, or to gather from all processes. They must be merged, not summed: each has its own mean."""
-        return {"count": np.array(self.count, np.int64), "mean": self.mean.copy(), "scatter": self.scatter.copy()}
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Moments:
-        found = cls(len(arrays["mean"]))
-        found.count = int(arrays["count"])
-        found.mean = np.array(arrays["mean"], np.float64)
-        found.scatter = np.array(arrays["scatter"], np.float64)
-        return found

@@ -40,29 +40,28 @@ def squared_distances(left: np.ndarray, right: np.ndarray) -> Iterator[tuple[sli
 
 
 def precision_recall(
-    features: np.ndarray, reference: np.ndarray, *, neighbours: int = NEIGHBOURS, seed: int = 0, ceiling: bool = True
+    features: np.ndarray, reference: np.ndarray, *, neighbours: int = NEIGHBOURS, seed: int = 0
 ) -> Neighbourhood:
     """All four depend on the number of images, so both sets are thinned to the same one, always in the same way.
 
     The baseline is what other real images score at that number, drawn from the same reference: half of it at most is
-    used for each side. Without `ceiling`, all of it is used and the baseline is not known.
+    used for each side.
     """
     samples, real = check_pair(features, reference)
-    count = min(len(samples), len(real) // 2 if ceiling else len(real))
+    count = min(len(samples), len(real) // 2)
     if count <= neighbours:
         raise UsageError(
             f"Expected more than {neighbours} images of each kind for {neighbours} neighbours, came {count} "
-            f"({len(samples)} samples, {len(real)} real{', of which half is the baseline' if ceiling else ''}). "
+            f"({len(samples)} samples, {len(real)} real, of which half is the baseline). "
             "Evaluate more images, or ask for fewer neighbours."
         )
     scores, bases = [], []
     chosen = thin(samples, count, seed)
-    for draw in range(DRAWS if ceiling else 1):
+    for draw in range(DRAWS):
         first, second = split(len(real), count, seed + draw)
         scores.append(score(chosen, real[first], neighbours))
-        if ceiling:
-            bases.append(score(real[second], real[first], neighbours))
-    value, base = np.mean(scores, 0), np.array(bases).reshape(-1, 4)
+        bases.append(score(real[second], real[first], neighbours))
+    value, base = np.mean(scores, 0), np.array(bases)
     return Neighbourhood(*(_figure(name, float(value[i]), base[:, i], count) for i, name in enumerate(_WORDS)))
 
 
@@ -114,21 +113,10 @@ _WORDS = {
 def _figure(name: str, value: float, base: np.ndarray, count: int) -> Figure:
     words, lack, excess = _WORDS[name]
     density = name == "density"
-    if density:  # no share: its noise is that of real images
-        half = 1.96 * float(base.std(ddof=1)) if len(base) > 1 else 0.0
-    else:
-        half = 1.96 * math.sqrt(value * (1 - value) / count)
+    # A density is no share: its noise is that of real images.
+    half = 1.96 * (float(base.std(ddof=1)) if density else math.sqrt(value * (1 - value) / count))
     low, high = max(0.0, value - half), value + half if density else min(1.0, value + half)
-    if not len(base):
-        return Figure(name, value, low, high, (math.nan, math.nan), count, f"{words.format(value)}.")
     baseline = span(base)
     verdict = lack if high < baseline[0] else excess if excess and low > baseline[1] else "as real images do"
-    return Figure(
-        name,
-        value,
-        low,
-        high,
-        baseline,
-        count,
-        f"{words.format(value)} (other real images: {told(*baseline)}): {verdict}.",
-    )
+    sentence = f"{words.format(value)} (other real images: {told(*baseline)}): {verdict}."
+    return Figure(name, value, low, high, baseline, count, sentence)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,12 +24,8 @@ class Projection:
 
     def project_moments(self, moments: Moments) -> Moments:
         check_dimension(moments.dimension, len(self.mean))
-        arrays = {
-            "count": np.array(moments.count),
-            "mean": (moments.mean - self.mean) @ self.components,
-            "scatter": self.components.T @ moments.scatter @ self.components,
-        }
-        return Moments.from_arrays(arrays)
+        mean = (moments.mean - self.mean) @ self.components
+        return Moments(len(mean), moments.count, mean, self.components.T @ moments.scatter @ self.components)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,25 +59,7 @@ class Reference:
         return moments
 
     def moments(self) -> Moments:
-        arrays = {
-            "count": np.array(self.count),
-            "mean": self.mean,
-            "scatter": self.covariance * (self.count - 1),
-        }
-        return Moments.from_arrays(arrays)
-
-    def to_arrays(self) -> dict[str, np.ndarray]:
-        found = {"count": np.array(self.count), "mean": self.mean, "covariance": self.covariance, "root": self.root}
-        if self.projection is not None:
-            found |= {"projection/mean": self.projection.mean, "projection/components": self.projection.components}
-        return found
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Reference:
-        projection = None
-        if "projection/mean" in arrays:
-            projection = Projection(arrays["projection/mean"], arrays["projection/components"])
-        return cls(int(arrays["count"]), arrays["mean"], arrays["covariance"], arrays["root"], projection)
+        return Moments(self.dimension, self.count, self.mean.copy(), self.covariance * (self.count - 1))
 
 
 def fit_reference(features: np.ndarray | Moments, *, components: int | None = None) -> Reference:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
@@ -18,6 +17,7 @@ from torch.nn.utils.parametrizations import spectral_norm
 from torch.nn.utils.parametrize import ParametrizationList
 from torch.utils.checkpoint import checkpoint
 
+from safelight.config.check import model_problems
 from safelight.config.tree import Model
 from safelight.errors import UsageError
 from safelight.keys import key
@@ -31,10 +31,11 @@ def build_unet(model: Model, *, image_size: int, channels: int, classes: int, se
     The weights are a function of (model, seed); no random state of the caller is used or moved.
     Conditional models have one label more than classes: the last stands for no label.
     """
-    sides = _check(model, image_size, classes)
+    for problem in model_problems(model, image_size, classes):
+        raise UsageError(problem)
     from diffusers.models.unets.unet_2d import UNet2DModel
 
-    attends = [side in model.attention for side in sides]
+    attends = [image_size >> level in model.attention for level in range(len(model.widths))]
     with _fixed_random(key(seed, "init")):
         unet = UNet2DModel(
             sample_size=image_size,
@@ -146,55 +147,6 @@ def add_spectral_norm(model: nn.Module, seed: int = 0) -> int:
     return len(layers)
 
 
-def module_of_parameters(model: nn.Module) -> Iterator[tuple[str, nn.Module, nn.Parameter]]:
-    """Each parameter once, with its name and the layer that uses it."""
-    seen: set[nn.Parameter] = set()
-    for path, module in model.named_modules():
-        for name, parameter in module.named_parameters(path, recurse=False):
-            if parameter not in seen:
-                seen.add(parameter)
-                yield name, _layer(model, path, module), parameter
-
-
-def _layer(model: nn.Module, path: str, module: nn.Module) -> nn.Module:
-    # A parametrized weight lives in <layer>.parametrizations.weight; what it is, its layer says.
-    if isinstance(module, ParametrizationList):
-        return model.get_submodule(path.rsplit(".", 2)[0])
-    return module
-
-
-def _check(model: Model, image_size: int, classes: int) -> list[int]:
-    """The feature-map side of every level, if a U-Net of these settings can exist."""
-    halvings = len(model.widths) - 1
-    if image_size % 2**halvings:
-        step = 2**halvings
-        near = image_size // step * step
-        raise UsageError(
-            f"data.image_size is {image_size}, which the {len(model.widths)} levels of model.widths cannot "
-            f"halve {halvings} times. Use {_either([n for n in (near, near + step) if n])}."
-        )
-    sides = [image_size >> level for level in range(halvings + 1)]
-    common = math.gcd(*model.widths)
-    if model.norm_groups < 1 or common % model.norm_groups:
-        divisors = [n for n in range(1, common + 1) if common % n == 0]
-        raise UsageError(
-            f"model.norm_groups is {model.norm_groups}, which does not divide every width of {model.widths}. "
-            f"Use {_either(divisors)}."
-        )
-    strangers = [side for side in model.attention if side not in sides]
-    if strangers:
-        raise UsageError(f"model.attention asks for side {strangers[0]}, but the levels have sides {_either(sides)}.")
-    for side, width in zip(sides, model.widths, strict=True):
-        if side in model.attention and width % model.head_width:
-            raise UsageError(
-                f"model.head_width is {model.head_width}, which does not divide the width {width} "
-                f"that has attention at side {side}."
-            )
-    if model.conditional and classes < 1:
-        raise UsageError("model.conditional is on, but the data has no labels. Turn it off.")
-    return sides
-
-
 def _unet_folder(folder: Path) -> Path:
     """Where config.json and the safetensors are, after everything that can be refused was refused."""
     home = next((f for f in (folder / "unet", folder) if (f / "config.json").is_file()), None)
@@ -272,11 +224,6 @@ def _fixed_random(seed: int) -> Iterator[None]:
 
 def _name(model: nn.Module) -> str:
     return type(model).__name__
-
-
-def _either(numbers: list[int]) -> str:
-    words = [str(number) for number in numbers]
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
 
 
 def describe_unet(model: nn.Module) -> dict[str, Any] | None:

@@ -12,7 +12,8 @@ from PIL import Image
 
 from safelight.diagnosis.finding import Finding
 from safelight.record.backlog import gather
-from safelight.record.sinks import Batch, Event, Histogram, LoggedPicture, Pump, ReadingTable
+from safelight.record.sinks.batch import Batch, Event, Histogram, LoggedPicture, ReadingTable
+from safelight.record.sinks.pump import Pump
 from safelight.record.store import Record
 
 BATCH_STEPS, BATCH_SECONDS = 64, 1.0

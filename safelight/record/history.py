@@ -16,7 +16,7 @@ from safelight.record.cells import summarise, unpack, unpack_all
 from safelight.record.database import SIGNALS, read_version
 from safelight.record.ledger import STATISTICS, width
 from safelight.record.notes import Note, RecordedPicture, read_notes, read_pictures
-from safelight.record.reader import open_reader
+from safelight.record.reading import open_reader
 from safelight.record.schema import CELL, VERSION, newer
 from safelight.record.shape import foreign_table
 from safelight.record.zoom import Total, Zoom, choose_width, from_numbers, from_rows, level_of, sum_up

@@ -18,10 +18,6 @@ from safelight.record.backlog import Window, gather, take
 from safelight.record.database import forget_from, open_database, transaction
 from safelight.record.fact_encoding import encode
 from safelight.record.ledger import Ledger
-from safelight.record.reader import open_reader, read_events, read_signal
-from safelight.record.schema import SCHEMA, VERSION
-
-__all__ = ["SCHEMA", "VERSION", "Record", "open_database", "open_reader", "read_events", "read_signal"]
 
 STORE_SECONDS = 0.4  # between two commits: with the time they take, a kill costs less than a second
 GATHER_SECONDS = 0.02  # what comes first is seldom alone: a window is handed over step by step

@@ -38,7 +38,8 @@ from safelight.observing.speed import Speedometer
 from safelight.observing.step_view import StepView
 from safelight.pictures.grid import save_png
 from safelight.processes.restarts import note_failure
-from safelight.record.sinks import Pump, open_sinks
+from safelight.record.sinks import open_sinks
+from safelight.record.sinks.pump import Pump
 from safelight.record.store import Record
 from safelight.run import HEARTBEAT_SECONDS, RunFolder
 from safelight.training.build import Parts, environment, out_of_memory

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from bench import calibration, evaluate, measure
-from safelight.evaluate import Moments, Verdict
+from safelight.evaluate import Moments
+from safelight.evaluate.significance import Verdict
 
 SMALL = [
     "--dimensions",

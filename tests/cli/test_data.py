@@ -10,7 +10,7 @@ from commands import TINY, ask
 from oddities import make_broken, make_good
 from PIL import Image
 
-from safelight.record.store import read_events
+from safelight.record.reading import read_events
 
 
 @pytest.fixture(scope="module")

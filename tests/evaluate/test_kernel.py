@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from safelight.errors import UsageError
-from safelight.evaluate import fit_kernel_reference, kernel, kernel_distance
+from safelight.evaluate import kernel, kernel_distance
+from safelight.evaluate.kernel import fit_kernel_reference
 
 
 def oracle(x: np.ndarray, y: np.ndarray) -> float:

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from safelight.errors import UsageError
-from safelight.evaluate import Reference, compare, compare_kernel, fit_kernel_reference
+from safelight.evaluate import Reference, compare
+from safelight.evaluate.kernel import fit_kernel_reference
+from safelight.evaluate.significance import compare_kernel
 
 DIMENSION = 8
 REFERENCE = Reference(10**9, np.zeros(DIMENSION), np.eye(DIMENSION), np.eye(DIMENSION))

@@ -19,7 +19,7 @@ from safelight.checkpoints.folder import steps
 from safelight.cli import main
 from safelight.errors import OutOfMemory, UsageError
 from safelight.healing.journal import Journal
-from safelight.record.store import read_events, read_signal
+from safelight.record.reading import read_events, read_signal
 
 SETTINGS: dict[str, Any] = {
     "heal__enabled": True,

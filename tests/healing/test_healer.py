@@ -13,7 +13,7 @@ from tiny import Quiet, fingerprints, journal_of, newest, tiny
 from gauntlet import injections
 from safelight import start
 from safelight.errors import OutOfMemory, Stopped
-from safelight.record.store import read_events, read_signal
+from safelight.record.reading import read_events, read_signal
 
 Fault = Callable[[pytest.MonkeyPatch], object]
 NEAR = 0.02  # of the healthy twin's probe loss

@@ -10,7 +10,7 @@ from tiny import Quiet, fingerprints, tiny
 
 from safelight import start
 from safelight.record.history import open_history
-from safelight.record.store import read_signal
+from safelight.record.reading import read_signal
 
 
 def train(path: Path, **settings: object) -> Quiet:

@@ -37,7 +37,7 @@ from safelight.processes.group import ProcessGroup, join_group
 from safelight.processes.heartbeat import Heartbeat
 from safelight.processes.reduction import Alone
 from safelight.processes.restarts import is_restart, note_failure, refuse_hopeless
-from safelight.record.store import read_signal
+from safelight.record.reading import read_signal
 from safelight.run import RunFolder
 from safelight.training import loop as trainer_module
 from safelight.training.build import Parts, check_shares

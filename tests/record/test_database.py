@@ -11,9 +11,11 @@ import pytest
 from series import check, write
 
 from safelight.record import database
+from safelight.record.database import open_database
 from safelight.record.history import open_history
+from safelight.record.reading import read_events, read_signal
 from safelight.record.schema import CELL, VERSION
-from safelight.record.store import Record, open_database, read_events, read_signal
+from safelight.record.store import Record
 
 VERSION_1 = """
 CREATE TABLE reading (

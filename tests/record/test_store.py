@@ -16,7 +16,9 @@ import numpy as np
 import pytest
 
 from safelight.record.cells import summarise
-from safelight.record.store import Record, open_database, read_events, read_signal
+from safelight.record.database import open_database
+from safelight.record.reading import read_events, read_signal
+from safelight.record.store import Record
 
 
 def record(path: Path, from_step: int = 0, say=pytest.fail) -> Record:

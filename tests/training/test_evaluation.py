@@ -23,7 +23,7 @@ from safelight.evaluate import features as features_module
 from safelight.evaluate.examination import Real
 from safelight.evaluate.features import Extractor, load_extractor, own_extractor
 from safelight.record.history import open_history
-from safelight.record.store import read_events, read_signal
+from safelight.record.reading import read_events, read_signal
 from safelight.training import evaluation, examiner
 from safelight.training.evaluation import SIGNALS, USUAL, Budget, Evaluator, evaluation_steps
 from safelight.training.state import Counters

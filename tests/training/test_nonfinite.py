@@ -13,7 +13,7 @@ from safelight import start
 from safelight.checkpoints.folder import steps
 from safelight.checkpoints.reader import load
 from safelight.errors import Stopped
-from safelight.record.store import read_events, read_signal
+from safelight.record.reading import read_events, read_signal
 
 
 class Poisoned(torch.nn.Module):

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from safelight.monitors.pool import Pool
 from safelight.monitors.suite import DEEP_EVERY
-from safelight.record.store import read_signal
+from safelight.record.reading import read_signal
 from safelight.start import train
 from safelight.terminal import Terminal
 from safelight.training.build import Parts

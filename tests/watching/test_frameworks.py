@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 import safelight
 from safelight.errors import UsageError
-from safelight.record.store import open_reader, read_events, read_signal
+from safelight.record.reading import open_reader, read_events, read_signal
 
 
 def closure_loop(run: Path | None, *, named: bool) -> list[bytes]:

@@ -21,7 +21,7 @@ from torch import nn
 import safelight
 from safelight.errors import UsageError
 from safelight.monitors.suite import DEEP_EVERY
-from safelight.record.store import read_signal
+from safelight.record.reading import read_signal
 
 
 def run(

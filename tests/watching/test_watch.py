@@ -19,7 +19,7 @@ import safelight
 from safelight.errors import UsageError
 from safelight.monitors.suite import DEEP_EVERY
 from safelight.probes.micro_batch import Call
-from safelight.record.store import read_events, read_signal
+from safelight.record.reading import read_events, read_signal
 from safelight.watching.foreign import alphas_of, average_of, bare_optimizer, is_compiled, log_snr_of, unwrapped
 
 

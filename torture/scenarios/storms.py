@@ -12,7 +12,7 @@ import torch
 
 from safelight.checkpoints.reader import load
 from safelight.diffusion.inputs import Inputs
-from safelight.record.store import read_events
+from safelight.record.reading import read_events
 from safelight.training import feed
 from safelight.training.step import Stepper
 from torture.child_run import ended, finish, start

@@ -6,19 +6,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from safelight.record.sinks.batch import Batch as Batch
-from safelight.record.sinks.batch import Event as Event
-from safelight.record.sinks.batch import Histogram as Histogram
-from safelight.record.sinks.batch import LoggedPicture as LoggedPicture
-from safelight.record.sinks.batch import ReadingTable as ReadingTable
-from safelight.record.sinks.batch import Sink as Sink
 from safelight.record.sinks.jsonl import JsonLines
-from safelight.record.sinks.pump import Opener
-from safelight.record.sinks.pump import Pump as Pump
+from safelight.record.sinks.pump import Opener, Pump
 from safelight.record.sinks.tensorboard import TensorBoard
 from safelight.record.sinks.wandb import WeightsAndBiases
-
-LOGGERS = ("tensorboard", "wandb", "jsonl")
 
 
 def open_sinks(

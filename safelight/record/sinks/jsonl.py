@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Iterator
@@ -73,8 +72,3 @@ def kept_lines(lines: Iterator[bytes] | Any, from_step: int) -> Iterator[bytes]:
         found = WHOLE_LINE.fullmatch(each)
         if found and int(found[1]) < from_step:
             yield each
-
-
-def read_lines(path: Path) -> list[dict[str, Any]]:
-    """Every whole line, also while it is written."""
-    return [json.loads(each) for each in path.read_bytes().splitlines(keepends=True) if WHOLE_LINE.fullmatch(each)]

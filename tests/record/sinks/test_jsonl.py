@@ -3,12 +3,18 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from safelight.record.sinks.batch import Batch, Event, Histogram, LoggedPicture, ReadingTable
-from safelight.record.sinks.jsonl import JsonLines, read_lines
+from safelight.record.sinks.jsonl import WHOLE_LINE, JsonLines
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """Every whole line, also while it is written."""
+    return [json.loads(each) for each in path.read_bytes().splitlines(keepends=True) if WHOLE_LINE.fullmatch(each)]
 
 
 def window(steps: range, offset: float = 0.0) -> Batch:

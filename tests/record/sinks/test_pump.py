@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from safelight.record.sinks import Batch, Event, Pump, ReadingTable, open_sinks
-from safelight.record.sinks.batch import rows_of
+from safelight.record.sinks import open_sinks
+from safelight.record.sinks.batch import Batch, Event, ReadingTable, rows_of
+from safelight.record.sinks.pump import Pump
 
 LONG = 300  # seconds until a test gives up: what is awaited ends the wait at once
 

@@ -32,7 +32,8 @@ import json, sys
 from pathlib import Path
 import numpy as np
 from PIL import Image
-from safelight.record.sinks import Batch, Event, Histogram, LoggedPicture, ReadingTable, open_sinks
+from safelight.record.sinks.batch import Batch, Event, Histogram, LoggedPicture, ReadingTable
+from safelight.record.sinks import open_sinks
 
 folder, first, last, seconds = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])
 hooks, said = (sys.exit, sys.excepthook), []

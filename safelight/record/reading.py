@@ -7,6 +7,7 @@ import os
 import shutil
 import sqlite3
 import tempfile
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -51,22 +52,14 @@ def _connect(path: Path, how: str) -> sqlite3.Connection:
 
 def read_signal(path: Path, signal: str) -> list[tuple[int, float]]:
     """All readings of one signal, in order, as (step, number)."""
-    database = open_reader(path)
-    try:
-        rows = database.execute(
-            "SELECT first, last, steps, numbers FROM reading WHERE signal = ? ORDER BY first", (signal,)
-        ).fetchall()
-    finally:
-        database.close()
-    parts = [unpack(*row) for row in rows]
+    query = "SELECT first, last, steps, numbers FROM reading WHERE signal = ? ORDER BY first"
+    with closing(open_reader(path)) as database:
+        parts = [unpack(*row) for row in database.execute(query, (signal,))]
     return [pair for steps, numbers in parts for pair in zip(steps.tolist(), numbers.tolist(), strict=True)]
 
 
 def read_events(path: Path, kind: str | None = None) -> list[tuple[int, str, dict[str, Any]]]:
     """(step, kind, facts) of every event, or of one kind."""
-    database = open_reader(path)
-    try:
+    with closing(open_reader(path)) as database:
         rows = database.execute("SELECT step, kind, facts FROM event ORDER BY id").fetchall()
-    finally:
-        database.close()
     return [(step, name, json.loads(facts)) for step, name, facts in rows if kind in (None, name)]
