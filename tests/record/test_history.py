@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from series import check, write
 
 from safelight.errors import RecordError
-from safelight.record import reader
 from safelight.record.database import SIGNALS
 from safelight.record.history import open_history
 from safelight.record.schema import VERSION
