@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from series import check, write
 
 from safelight.errors import RecordError
+from safelight.record import reading
 from safelight.record.database import SIGNALS
 from safelight.record.history import open_history
 from safelight.record.schema import VERSION
@@ -258,7 +259,7 @@ def test_a_disk_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Monke
             raise sqlite3.OperationalError("unable to open database file")
         return connect(name, **options)
 
-    monkeypatch.setattr(reader.sqlite3, "connect", read_only)
+    monkeypatch.setattr(reading.sqlite3, "connect", read_only)
     with open_history(other) as history:
         assert history.last("a") == (0, 1.0)
     if killed:

@@ -18,6 +18,7 @@ import pytest
 from safelight.record.cells import summarise
 from safelight.record.database import open_database
 from safelight.record.reading import read_events, read_signal
+from safelight.record.schema import SCHEMA
 from safelight.record.store import Record
 
 
@@ -255,7 +256,7 @@ def test_a_full_disk_does_not_end_the_run(tmp_path: Path, monkeypatch: pytest.Mo
 
     def small(path: Path) -> sqlite3.Connection:
         database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        database.executescript(store.SCHEMA)
+        database.executescript(SCHEMA)
         database.execute("PRAGMA max_page_count = 16")
         opened.append(database)
         return database

@@ -1,7 +1,7 @@
 """CRC-32C of event files, in NumPy.
 
-TensorBoard's own `masked_crc32c` is a Python loop over bytes that holds the GIL: measured for an event of 1.5 kB 0.18 ms
-against 0.02 ms here, for a picture of 100 kB 12.6 ms against 0.7 ms.
+TensorBoard's own `masked_crc32c` is a Python loop over bytes that holds the GIL. Measured: 0.18 ms for an event of
+1.5 kB and 12.6 ms for a picture of 100 kB, against 0.02 ms and 0.7 ms here.
 """
 
 from __future__ import annotations
