@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 REFRESHES_PER_SECOND = 4
 PLAIN_SECONDS = 10.0
 ACCENT = "dark_orange"
+WIDE = 160  # columns with room for everything
 SMOOTHING = 0.98
 
 
@@ -218,6 +220,11 @@ def duration(seconds: float) -> str:
 
 def _refused(progress: Progress) -> str:
     return f"   {progress.refused} refused" if progress.refused else ""
+
+
+def page() -> Console:
+    """As wide as the terminal, and wide enough for everything where there is none."""
+    return Console(highlight=False, width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else WIDE)
 
 
 def print_error(text: str) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from safelight.checkpoints.folder import place, steps
+from safelight.cli.options import number
 from safelight.config.check import NARROWEST, WIDEST
 from safelight.config.resolve import convert, nearest
 from safelight.config.tree import Sampler
@@ -24,7 +24,7 @@ def choose_model(path: Path, *, step: str | None, ema: str | None, raw: bool, de
         raise UsageError("--raw and --ema exclude each other: raw weights have no average.")
     return load_model(
         path,
-        step=None if step is None else best_step(path) if step == "best" else _number("--step", step, at_least=0),
+        step=None if step is None else best_step(path) if step == "best" else number("--step", step, at_least=0),
         device=device or "auto",
         raw=raw,
         ema_width=None if ema is None else _width(ema),
@@ -43,27 +43,6 @@ def best_step(path: Path) -> int:
     raise UsageError(f"{path} has no checkpoint that was found best yet. Leave --step out, for the newest.")
 
 
-def make_room(folder: Path) -> None:
-    """The folder that something will be written into."""
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-
-
-@contextmanager
-def writing(out: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise UsageError(f"{out} cannot be written: {error.strerror}. Choose another place with -o.") from error
-
-
-def _number(flag: str, word: str, *, at_least: int) -> int:
-    value = convert(flag, word, int)
-    if value < at_least:
-        raise UsageError(f"{flag} is {value}, but it must be at least {at_least}.")
-    return value
-
-
 def _width(word: str) -> float:
     width = convert("--ema", word, float)
     if not NARROWEST <= width <= WIDEST:
@@ -71,10 +50,12 @@ def _width(word: str) -> float:
     return width
 
 
-def choose_request(command: Any, loaded: LoadedModel) -> Request:
+def choose_request(command: Any, loaded: LoadedModel, path: Path, count: str) -> Request:
+    """What to sample, from the flags of a command."""
+    label = getattr(command, "label", None)
     settings = loaded.config.sample
     steps = (
-        settings.steps if command.sample_steps is None else _number("--sample-steps", command.sample_steps, at_least=1)
+        settings.steps if command.sample_steps is None else number("--sample-steps", command.sample_steps, at_least=1)
     )
     timesteps = loaded.config.diffusion.timesteps
     if steps > timesteps:
@@ -86,12 +67,12 @@ def choose_request(command: Any, loaded: LoadedModel) -> Request:
             "--set model.conditional=true, or leave --guidance out."
         )
     return Request(
-        count=_number("--count", command.count, at_least=1),
-        seed=_number("--seed", command.seed, at_least=0),
+        count=number("--count", count, at_least=1),
+        seed=number("--seed", command.seed, at_least=0),
         sampler=settings.sampler if command.sampler is None else convert("--sampler", command.sampler, Sampler),
         steps=steps,
         guidance=guidance,
-        label=None if command.label is None else choose_label(command.run, command.label, loaded),
+        label=None if label is None else choose_label(path, label, loaded),
     )
 
 

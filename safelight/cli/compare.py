@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 from tyro.conf import Positional, UseAppendAction, arg
 
+from safelight.cli import options
 from safelight.errors import UsageError
 
 
@@ -20,8 +21,7 @@ class Command:
     """Two run folders or more."""
     signal: Annotated[tuple[str, ...], UseAppendAction, arg(metavar="NAME", help_behavior_hint="(repeatable)")] = ()
     """Compare these signals instead of the usual ones."""
-    json: bool = False
-    """Print JSON instead of a page."""
+    json: options.Json = False
 
     def run_command(self) -> None:
         if len(self.run) < 2:
@@ -39,8 +39,7 @@ def print_page(found: dict[str, Any]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from safelight.cli.metrics import page
-    from safelight.terminal import ACCENT, duration
+    from safelight.terminal import ACCENT, duration, page
 
     runs = found["runs"]
     table = Table(box=None, padding=(0, 2, 0, 0), header_style=f"bold {ACCENT}")

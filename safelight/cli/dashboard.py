@@ -11,7 +11,7 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from safelight.cli.options import Flag, Number, Word
+from safelight.cli import options
 from safelight.errors import UsageError
 
 
@@ -21,13 +21,13 @@ class Command:
 
     runs: Annotated[tuple[Path, ...], Positional, arg(metavar="[RUNS]", help_behavior_hint="")] = ()
     """Folders of runs, or run folders. Without: runs"""
-    port: Number = None
+    port: options.Number = None
     """Port to listen on; the next free one if it is taken. Without it: 8642"""
-    host: Word = None
+    host: options.Word = None
     """Address to listen on. Anything but this machine itself needs the token that is printed. Without it: 127.0.0.1"""
-    open: Flag = False
+    open: options.Flag = False
     """Open the page in a browser."""
-    idle: Number = None
+    idle: options.Number = None
     """End after so many hours in which no page was open. Without it: never"""
 
     def run_command(self) -> None:

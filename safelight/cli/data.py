@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import arg
 
-from safelight.cli.options import File, Number, Settings, Source, Word, config_from
+from safelight.cli import options
 
 if TYPE_CHECKING:
     from safelight.config.tree import Data
@@ -24,23 +24,20 @@ class Command:
     The images are prepared and cached on the way, so that training starts at once.
     """
 
-    data: Source = None
+    data: options.Source = None
     """digits, shapes, fashion-mnist, a folder of images, a zip of one, an idx file, or a saved HF dataset."""
-    image_size: Number = None
+    image_size: options.Number = None
     """Side of the square the model would see, in pixels."""
-    preset: Word = None
-    """digits, tiny, small or base."""
-    config: File = None
-    """YAML file of settings, over the preset."""
-    set: Settings = ()
+    preset: options.Preset = None
+    config: options.ConfigFile = None
+    set: options.Settings = ()
     """Any setting, over everything else: --set data.fit=pad"""
     out: Annotated[Path | None, arg(aliases=["-o"], metavar="PNG", help_behavior_hint="")] = None
     """Also draw a contact sheet: a few images, the copies, the blank and extreme ones, and what was left out."""
-    json: bool = False
-    """Print JSON instead of a page."""
+    json: options.Json = False
 
     def run_command(self) -> None:
-        config = config_from(self)
+        config = options.config_from(self)
         from safelight.config.check import check_ranges
 
         check_ranges(config)
@@ -65,13 +62,12 @@ class Command:
             raise DataError(too_many_bad(config.data, images.rejected, len(images)))
 
     def _draw(self, images: Images, found: dict[str, Any]) -> None:
-        from safelight.cli.choices import make_room, writing
         from safelight.contact import contact_sheet
         from safelight.pictures.grid import save_png
 
         assert self.out is not None
-        make_room(self.out.parent)
-        with writing(self.out):
+        options.make_room(self.out.parent)
+        with options.writing(self.out):
             save_png(contact_sheet(images, found), self.out)
 
 

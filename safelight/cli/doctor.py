@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import Positional, arg
 
-from safelight.cli.options import File, Settings, Word, config_from
+from safelight.cli import options
 
 if TYPE_CHECKING:
     from safelight.diagnosis import Finding
@@ -22,14 +22,13 @@ class Command:
 
     subject: Annotated[str, Positional, arg(metavar="RUN|DATA")]
     """A run folder; or images as `train` takes them, for a preflight."""
-    preset: Word = None
+    preset: options.Word = None
     """Of a preflight: digits, tiny, small or base."""
-    config: File = None
+    config: options.File = None
     """Of a preflight: YAML file of settings, over the preset."""
-    set: Settings = ()
+    set: options.Settings = ()
     """Of a preflight: any setting, over everything else."""
-    json: bool = False
-    """Print JSON instead of a letter."""
+    json: options.Json = False
 
     @property
     def data(self) -> str:
@@ -60,7 +59,7 @@ class Command:
             )
 
     def _preflight(self) -> list[Finding]:
-        config = config_from(self)
+        config = options.config_from(self)
         from safelight.start import check_before_training
         from safelight.terminal import Terminal
 
@@ -77,9 +76,8 @@ def print_letter(run: str, found: list[Finding]) -> None:
     """As a good physician writes: what, since when, how sure, the evidence, what to do, what was ruled out."""
     from rich.text import Text
 
-    from safelight.cli.metrics import page
     from safelight.diagnosis.rules import RULES
-    from safelight.terminal import ACCENT
+    from safelight.terminal import ACCENT, page
 
     console = page()
     console.print(Text(run, style=f"bold {ACCENT}"))

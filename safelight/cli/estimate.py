@@ -5,40 +5,32 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from safelight.cli.options import File, Number, Settings, Source, Word, config_from
+from safelight.cli import options
 
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
     """Tell what a run would need before it starts: memory by a traced step, time by a timed one, and disk."""
 
-    data: Source = None
+    data: options.Source = None
     """digits, shapes, fashion-mnist, a folder of images, a zip of one, or an idx file."""
-    preset: Word = None
-    """digits, tiny, small or base."""
-    config: File = None
-    """YAML file of settings, over the preset."""
-    set: Settings = ()
+    preset: options.Preset = None
+    config: options.ConfigFile = None
+    set: options.Settings = ()
     """Any setting, over everything else."""
-    batch_size: Number = None
-    """Images per optimizer step."""
-    image_size: Number = None
-    """Side of the square the model sees, in pixels."""
-    precision: Word = None
-    """fp32, bf16 or fp16."""
-    accumulate: Number = None
+    batch_size: options.BatchSize = None
+    image_size: options.ImageSize = None
+    precision: options.Precision = None
+    accumulate: options.Number = None
     """Micro-batches per step."""
-    device: Word = None
-    """auto, cpu, cuda, cuda:1 or mps."""
-    steps: Number = None
-    """Optimizer steps of the whole run."""
+    device: options.Device = None
+    steps: options.Steps = None
     no_time: bool = False
     """Do not time a real step: nothing is allocated then."""
-    json: bool = False
-    """Print JSON instead of a page."""
+    json: options.Json = False
 
     def run_command(self) -> None:
-        config = config_from(self)
+        config = options.config_from(self)
         import os
 
         from safelight.config.check import check

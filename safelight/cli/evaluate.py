@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import Positional, arg
 
-from safelight.cli.options import File, Number, Word
+from safelight.cli import options
 from safelight.errors import UsageError
 
 if TYPE_CHECKING:
@@ -28,35 +28,27 @@ class Command:
     """A run folder, or two folders of images (or zips, or known sets)."""
     count: Annotated[str | None, arg(aliases=["-n"], metavar="N", help_behavior_hint="")] = None
     """Samples that are drawn (2,000 unless told otherwise), or at most so many images of each pile."""
-    features: Word = None
+    features: options.Word = None
     """lite0 (always there) or inception, whose distance is FID: see `safelight weights`."""
-    weights: File = None
+    weights: options.File = None
     """File of weights for it, instead of those that are found."""
-    resize: Word = None
+    resize: options.Word = None
     """tf1, clean or bilinear; without it, the extractor's own."""
-    components: Number = None
+    components: options.Number = None
     """Main axes of the real images that the distance is taken in, 0: all; without it, 64 for lite0 and all for
     inception."""
-    sampler: Word = None
-    """ddim, ddpm or dpm-solver++; without it, as the run drew its pictures."""
-    sample_steps: Number = None
-    """Denoising steps per image."""
-    guidance: Number = None
-    """Classifier-free guidance of conditional models; 1: none."""
+    sampler: options.SamplerName = None
+    sample_steps: options.SampleSteps = None
+    guidance: options.Guidance = None
     seed: Annotated[str, arg(metavar="N")] = "0"
     """Which noise; never the noise that the run's own evaluations used."""
-    step: Number = None
-    """Checkpoint to use, or best; without it, the newest."""
-    ema: Annotated[str | None, arg(metavar="WIDTH", help_behavior_hint="")] = None
-    """Relative width of another average, rebuilt from the run's snapshots: 0.05, 0.15, …"""
-    raw: bool = False
-    """Use the raw weights instead of the averaged ones."""
-    device: Word = None
-    """auto, cpu, cuda, cuda:1 or mps."""
+    step: options.Step = None
+    ema: options.EmaWidth = None
+    raw: options.Raw = False
+    device: options.Device = None
     out: Annotated[Path | None, arg(aliases=["-o"], metavar="FILE", help_behavior_hint="")] = None
     """Also draw the samples that look most like training images, with those beside them (PNG)."""
-    json: bool = False
-    """Print JSON instead of a page."""
+    json: options.Json = False
 
     def run_command(self) -> None:
         if len(self.what) not in (1, 2):
@@ -86,8 +78,7 @@ class Command:
         if self.out is not None:
             self._check_out()
         loaded = choose_model(path, step=self.step, ema=self.ema, raw=self.raw, device=self.device)
-        flags = Flags(path, self.count or "2000", self.seed, self.sampler, self.sample_steps, self.guidance)
-        request = choose_request(flags, loaded)
+        request = choose_request(self, loaded, path, self.count or "2000")
         request = replace(request, seed=key(request.seed, "evaluate"))
         terminal = Terminal()
         with terminal.bar("Sampling") as advance:
@@ -102,7 +93,6 @@ class Command:
 
     def _assess_piles(self) -> Assessment:
         from safelight.assessment import assess_piles
-        from safelight.cli.metrics import whole
         from safelight.terminal import Terminal
         from safelight.training.engine import choose_device
 
@@ -110,59 +100,41 @@ class Command:
             if getattr(self, flag):
                 raise UsageError(f"--{flag.replace('_', '-')} is for runs; here are two piles of images.")
         generated, real = self.what
-        most = whole("--count", self.count, at_least=1)
+        most = options.whole("--count", self.count, at_least=1)
         terminal, how = Terminal(), self._how(str(choose_device(self.device or "auto")))
         with terminal.bar("Looking at images") as advance:
             return assess_piles(generated, real, how, most=most, say=terminal.say, advance=advance)
 
     def _how(self, device: str) -> How:
         from safelight.assessment import How
-        from safelight.cli.metrics import whole
         from safelight.config.resolve import convert
         from safelight.config.tree import Features
 
         features = "lite0" if self.features is None else convert("--features", self.features, Features)
-        components = whole("--components", self.components, at_least=0)
+        components = options.whole("--components", self.components, at_least=0)
         return How(features, self.weights, self.resize, components, device)
 
     def _check_out(self) -> None:
-        from safelight.cli.choices import make_room
-
         assert self.out is not None
         if self.out.suffix.lower() != ".png":
             raise UsageError(f"-o is {self.out}, but the picture is a PNG: give it a name that ends in .png.")
-        make_room(self.out.parent)
+        options.make_room(self.out.parent)
 
     def _draw(self, found: Assessment) -> None:
-        from safelight.cli.choices import writing
         from safelight.pictures.grid import save_png
 
         assert self.out is not None
         if found.closest is not None:
-            with writing(self.out):
+            with options.writing(self.out):
                 save_png(found.closest, self.out)
-
-
-@dataclass(frozen=True, slots=True)
-class Flags:
-    """What `choose_request` asks of a command."""
-
-    run: Path
-    count: str
-    seed: str
-    sampler: str | None
-    sample_steps: str | None
-    guidance: str | None
-    label: str | None = None
 
 
 def print_page(title: str, found: Assessment) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from safelight.cli.metrics import page
     from safelight.evaluate.examination import shown
-    from safelight.terminal import ACCENT
+    from safelight.terminal import ACCENT, page
 
     examination = found.examination
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)

@@ -8,6 +8,8 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
+from safelight.cli import options
+
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
@@ -15,8 +17,7 @@ class Command:
 
     code: Annotated[str | None, Positional, arg(metavar="[CODE]", help_behavior_hint="")] = None
     """A code such as LOS001, or a cause such as loss.nonfinite; without one, all are listed."""
-    json: bool = False
-    """Print JSON instead of a page."""
+    json: options.Json = False
 
     def run_command(self) -> None:
         from safelight.diagnosis.doctor import explain

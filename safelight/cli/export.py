@@ -8,24 +8,20 @@ from typing import Annotated
 
 from tyro.conf import arg
 
-from safelight.cli.options import Number, RunPath
+from safelight.cli import options
 
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
     """Write a pipeline that diffusers loads: DDIMPipeline.from_pretrained(DIR), DDPMPipeline likewise."""
 
-    run: RunPath
-    """The run folder."""
+    run: options.RunPath
     out: Annotated[Path, arg(aliases=["-o"], metavar="DIR")] = Path("pipeline")
     """Where to write it."""
-    step: Number = None
-    """Checkpoint to use, or best; without it, the newest."""
-    ema: Annotated[str | None, arg(metavar="WIDTH", help_behavior_hint="")] = None
-    """Relative width of another average, rebuilt from the run's snapshots."""
-    raw: bool = False
-    """Use the raw weights instead of the averaged ones."""
-    label: Number = None
+    step: options.Step = None
+    ema: options.EmaWidth = None
+    raw: options.Raw = False
+    label: options.Number = None
     """Conditional models: the class that the pipeline draws; without it, no class in particular."""
 
     def run_command(self) -> None:

@@ -8,34 +8,30 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import Positional, arg
 
-from safelight.cli.options import Number, RunPath
+from safelight.cli import options
 from safelight.errors import UsageError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from safelight.record.dump import Span
     from safelight.record.history import History
 
-ROOMY, WIDE = 110, 160  # columns of a terminal with room for counts and units, and for meanings
+ROOMY = 110  # columns of a terminal with room for counts and units
 
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
     """Show what a run measured: where does each signal stand, how did it get there, what was not finite?"""
 
-    run: RunPath
-    """The run folder."""
+    run: options.RunPath
     signals: Annotated[tuple[str, ...], Positional, arg(metavar="[SIGNAL …]", help_behavior_hint="")] = ()
     """Names of signals, such as loss/mean; without any, all."""
-    first: Number = None
+    first: options.Number = None
     """Leave out the steps before this one."""
-    last: Number = None
+    last: options.Number = None
     """Leave out the steps after this one."""
-    points: Number = None
+    points: options.Number = None
     """Also give the curve, in at least so many spans (--json, --csv)."""
-    json: bool = False
-    """Print JSON instead of a page."""
+    json: options.Json = False
     csv: Annotated[str | None, arg(metavar="FILE", help_behavior_hint="")] = None
     """Write the readings to a file, or to - for stdout: every single one, or spans with --points."""
 
@@ -47,8 +43,8 @@ class Command:
         if self.json and self.csv is not None:
             raise UsageError("--json and --csv exclude each other.")
         folder = open_recorded(self.run)
-        span = whole("--first", self.first), whole("--last", self.last)
-        points = whole("--points", self.points, at_least=1)
+        span = options.whole("--first", self.first), options.whole("--last", self.last)
+        points = options.whole("--points", self.points, at_least=1)
         with open_history(folder.record) as history:
             names = choose_signals(history.signals(), self.signals)
             if self.csv is not None:
@@ -69,22 +65,9 @@ class Command:
             write_csv(sys.stdout, history, names, span, points)
             return
         path = Path(str(self.csv))
-        try:
-            with open(path, "w", encoding="utf-8", newline="") as file:
-                write_csv(file, history, names, span, points)
-        except OSError as error:
-            raise UsageError(f"{path} cannot be written: {error.strerror}. Choose another place with --csv.") from error
+        with options.writing(path, "--csv"), open(path, "w", encoding="utf-8", newline="") as file:
+            write_csv(file, history, names, span, points)
         print(path)
-
-
-def whole(flag: str, word: str | None, at_least: int | None = None) -> int | None:
-    """A whole number from the command line."""
-    from safelight.config.resolve import convert
-
-    value = None if word is None else convert(flag, word, int)
-    if value is not None and at_least is not None and value < at_least:
-        raise UsageError(f"{flag} is {value}, but it must be at least {at_least}.")
-    return value
 
 
 def print_page(title: str, history: History, names: list[str], span: Span) -> None:
@@ -93,7 +76,7 @@ def print_page(title: str, history: History, names: list[str], span: Span) -> No
 
     from safelight.record.dump import describe
     from safelight.record.sparkline import draw
-    from safelight.terminal import ACCENT
+    from safelight.terminal import ACCENT, WIDE, page
 
     console = page()
     roomy, wide = console.width >= ROOMY, console.width >= WIDE
@@ -114,16 +97,6 @@ def print_page(title: str, history: History, names: list[str], span: Span) -> No
         words = [found["unit"] or ""] * roomy + [found["meaning"] or ""] * wide
         table.add_row(name, Text(curve, style=ACCENT), *figures, *count, sick, *words)
     console.print(Text(title, style=f"bold {ACCENT}"), table, sep="\n")
-
-
-def page() -> Console:
-    """As wide as the terminal, and wide enough for everything where there is none."""
-    import os
-    import sys
-
-    from rich.console import Console
-
-    return Console(highlight=False, width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else WIDE)
 
 
 def in_words(found: dict[str, Any], key: str) -> str:

@@ -6,7 +6,8 @@ Imports what `--help` does not need only where it is used.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,15 +18,44 @@ from safelight.errors import UsageError
 if TYPE_CHECKING:
     from safelight.config import Config
 
-# Words, not numbers: `resolve` types them, so that a flag, --set and YAML are told wrong in the same way.
-Number = Annotated[str | None, arg(metavar="N", help_behavior_hint="")]
-Word = Annotated[str | None, arg(metavar="NAME", help_behavior_hint="")]
-File = Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="")]
-Folder = Annotated[Path | None, arg(metavar="DIR", help_behavior_hint="")]
+
+def _named(metavar: str, text: str | None = None) -> Any:
+    return arg(metavar=metavar, help=text, help_behavior_hint="")
+
+
+# Strings, not numbers: `resolve` converts them, so that a flag, --set and YAML give the same error.
+Number = Annotated[str | None, _named("N")]
+Word = Annotated[str | None, _named("NAME")]
+File = Annotated[Path | None, _named("FILE")]
+Folder = Annotated[Path | None, _named("DIR")]
 Flag = Annotated[bool, FlagCreatePairsOff]
 Settings = Annotated[tuple[str, ...], UseAppendAction, arg(metavar="KEY=VALUE", help_behavior_hint="(repeatable)")]
-RunPath = Annotated[Path, Positional, arg(metavar="RUN")]
-Source = Annotated[str | None, Positional, arg(metavar="[DATA]", help_behavior_hint="")]
+Source = Annotated[str | None, Positional, _named("[DATA]")]
+
+# The same flag with the same help in several commands.
+RunPath = Annotated[Path, Positional, arg(metavar="RUN", help="The run folder.")]
+Json = Annotated[bool, arg(help="Print JSON instead of a page.")]
+Preset = Annotated[str | None, _named("NAME", "digits, tiny, small or base.")]
+ConfigFile = Annotated[Path | None, _named("FILE", "YAML file of settings, over the preset.")]
+Steps = Annotated[str | None, _named("N", "Optimizer steps of the whole run.")]
+BatchSize = Annotated[str | None, _named("N", "Images per optimizer step.")]
+ImageSize = Annotated[str | None, _named("N", "Side of the square the model sees, in pixels.")]
+Device = Annotated[str | None, _named("NAME", "auto, cpu, cuda, cuda:1 or mps.")]
+Precision = Annotated[str | None, _named("NAME", "fp32, bf16 or fp16.")]
+Accumulate = Annotated[str | None, _named("N", "Micro-batches per step, or auto.")]
+CheckpointEvery = Annotated[str | None, _named("N", "Steps between checkpoints.")]
+SampleEvery = Annotated[str | None, _named("N", "Steps between pictures.")]
+EvaluateEvery = Annotated[str | None, _named("N", "Steps between evaluations of samples; 0: none.")]
+Workers = Annotated[str | None, _named("N", "Threads that prepare batches ahead.")]
+NoDashboard = Annotated[Flag, arg(help="Do not start the dashboard; without a terminal it is not started anyway.")]
+Step = Annotated[str | None, _named("N", "Checkpoint to use, or best; without it, the newest.")]
+EmaWidth = Annotated[
+    str | None, _named("WIDTH", "Relative width of another EMA, rebuilt from snapshots: 0.05, 0.15, …")
+]
+Raw = Annotated[bool, arg(help="Use the raw weights instead of the EMA.")]
+SamplerName = Annotated[str | None, _named("NAME", "ddim, ddpm or dpm-solver++; without it, the sampler of the run.")]
+SampleSteps = Annotated[str | None, _named("N", "Denoising steps per image.")]
+Guidance = Annotated[str | None, _named("N", "Classifier-free guidance of conditional models; 1: none.")]
 
 
 def read_settings(words: tuple[str, ...]) -> dict[str, str]:
@@ -56,6 +86,34 @@ def config_from(command: Any) -> Config:
     settings = settings_from(command)
     preset = command.preset or default_preset(settings, command.config)
     return resolve(preset=preset, file=command.config, settings=settings)
+
+
+def whole(flag: str, word: str | None, at_least: int | None = None) -> int | None:
+    """A whole number from the command line."""
+    return None if word is None else number(flag, word, at_least)
+
+
+def number(flag: str, word: str, at_least: int | None = None) -> int:
+    from safelight.config.resolve import convert
+
+    value = convert(flag, word, int)
+    if at_least is not None and value < at_least:
+        raise UsageError(f"{flag} is {value}, but it must be at least {at_least}.")
+    return value
+
+
+def make_room(folder: Path) -> None:
+    """The folder that something will be written into."""
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+
+
+@contextmanager
+def writing(out: Path, flag: str = "-o") -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(f"{out} cannot be written: {error.strerror}. Choose another place with {flag}.") from error
 
 
 def dashboard_unless(refused: bool) -> Callable[[Path, Callable[[str], None]], object] | None:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from tyro.conf import arg
 
-from safelight.cli.options import RunPath
+from safelight.cli import options
 from safelight.errors import UsageError
 
 
@@ -16,8 +16,7 @@ from safelight.errors import UsageError
 class Command:
     """Put a run into one HTML file: charts, samples and findings, to look at without a server or a network."""
 
-    run: RunPath
-    """The run folder."""
+    run: options.RunPath
     out: Annotated[Path | None, arg(aliases=["-o"], metavar="FILE", help_behavior_hint="")] = None
     """Where to write it; without it: report.html in the run folder."""
 
@@ -29,8 +28,6 @@ class Command:
         out = self.out or folder.report_page
         if out.is_dir():
             raise UsageError(f"{out} is a folder. Name a file: -o {out / 'report.html'}")
-        try:
+        with options.writing(out):
             write_report(folder, out)
-        except OSError as error:
-            raise UsageError(f"{out} cannot be written: {error.strerror}. Choose another place with -o.") from error
         print(out)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from safelight.cli.options import Flag, Number, RunPath, Settings, Word, dashboard_unless, print_once, settings_from
+from safelight.cli import options
 from safelight.errors import UsageError
 
 
@@ -12,37 +12,29 @@ from safelight.errors import UsageError
 class Command:
     """Carry a run on from its newest checkpoint that verifies: it ends with the bytes it would have had."""
 
-    run: RunPath
-    """The run folder."""
-    steps: Number = None
+    run: options.RunPath
+    steps: options.Number = None
     """Train to this step instead (changes the learning-rate plan: needs --force)."""
-    device: Word = None
-    """auto, cpu, cuda, cuda:1 or mps."""
-    accumulate: Number = None
-    """Micro-batches per step, or auto."""
-    checkpoint_every: Number = None
-    """Steps between checkpoints."""
-    sample_every: Number = None
-    """Steps between pictures."""
-    evaluate_every: Number = None
-    """Steps between evaluations of samples; 0: none."""
-    workers: Number = None
-    """Threads that prepare batches ahead."""
-    heal: Flag = False
+    device: options.Device = None
+    accumulate: options.Accumulate = None
+    checkpoint_every: options.CheckpointEvery = None
+    sample_every: options.SampleEvery = None
+    evaluate_every: options.EvaluateEvery = None
+    workers: options.Workers = None
+    heal: options.Flag = False
     """Mend what can safely be mended from here on."""
-    no_heal: Flag = False
+    no_heal: options.Flag = False
     """Do nothing more to the run; what its journal says goes on."""
-    undo: Number = None
+    undo: options.Number = None
     """Number of an act in the journal that is to hold no longer."""
-    set: Settings = ()
+    set: options.Settings = ()
     """Any setting; the difference is printed."""
-    no_dashboard: Flag = False
-    """Do not start the dashboard; without a terminal it is not started anyway."""
+    no_dashboard: options.NoDashboard = False
     force: bool = False
     """Accept changes that alter what the run means."""
 
     def run_command(self) -> None:
-        settings = settings_from(self)
+        settings = options.settings_from(self)
         if self.heal and self.no_heal:
             raise UsageError("--heal and --no-heal exclude each other. Use one of them.")
         if self.no_heal:
@@ -55,5 +47,5 @@ class Command:
         open_run(self.run)
         from safelight.start import resume
 
-        on_start = dashboard_unless(self.no_dashboard)
-        print_once(resume(self.run, settings=settings, force=self.force, undo=undo, on_start=on_start).path)
+        on_start = options.dashboard_unless(self.no_dashboard)
+        options.print_once(resume(self.run, settings=settings, force=self.force, undo=undo, on_start=on_start).path)

