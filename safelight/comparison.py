@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from safelight.config.resolve import difference, flatten, resolve, to_dict
+from safelight.config.resolve import flatten, resolve, to_dict
 from safelight.record.dump import choose_signals, describe
 from safelight.record.history import open_history
 from safelight.run import open_recorded
@@ -31,11 +32,9 @@ def compare(paths: tuple[Path, ...], signals: tuple[str, ...]) -> dict[str, Any]
     """{"settings": {key: [values]}, "runs": [{"run", "status", "step", "steps", "seconds", "signals"}]}."""
     folders = [open_recorded(path) for path in paths]
     configs = [resolve(file=folder.config) if folder.config.is_file() else None for folder in folders]  # watched: none
-    known = [config for config in configs if config is not None]
-    differing = {key: None for other in known[1:] for key in difference(known[0], other)}
-    settings = [{} if config is None else flatten(to_dict(config)) for config in configs]
+    settings = [None if config is None else flatten(to_dict(config)) for config in configs]
     return {
-        "settings": {key: [each.get(key) for each in settings] for key in differing},
+        "settings": differing_settings(settings),
         "runs": [
             {
                 "run": str(folder.path),
@@ -47,6 +46,17 @@ def compare(paths: tuple[Path, ...], signals: tuple[str, ...]) -> dict[str, Any]
             }
             for folder, config in zip(folders, configs, strict=True)
         ],
+    }
+
+
+def differing_settings(configs: Sequence[Mapping[str, Any] | None]) -> dict[str, list[Any]]:
+    """The settings in which runs differ, with the value of each run; None for a run without settings."""
+    known = [config for config in configs if config is not None]
+    keys = dict.fromkeys(key for config in known for key in config)
+    return {
+        key: [None if config is None else config.get(key) for config in configs]
+        for key in keys
+        if any(config.get(key) != known[0].get(key) for config in known)
     }
 
 

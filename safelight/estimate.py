@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -40,9 +39,6 @@ class Estimate:
     seconds_per_step: float | None
     seconds: float | None
     pictures: int
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
     def in_words(self) -> str:
         memory = self.memory

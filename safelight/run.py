@@ -14,54 +14,35 @@ from safelight.errors import UsageError
 HEARTBEAT_SECONDS = 2.0  # at most, between two signs of life in run.json
 
 
+class _Inside:
+    """The path of a name inside a run folder."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, run: RunFolder, _: object = None) -> Path:
+        return run.path / self.name
+
+
 @dataclass(frozen=True, slots=True)
 class RunFolder:
     """Paths of one run; relocatable, since nothing inside knows where it lies."""
 
     path: Path
 
-    @property
-    def config(self) -> Path:
-        return self.path / "config.yaml"
-
-    @property
-    def status_file(self) -> Path:
-        return self.path / "run.json"
-
-    @property
-    def checkpoints(self) -> Path:
-        return self.path / "checkpoints"
-
-    @property
-    def snapshots(self) -> Path:
-        return self.path / "ema"
-
-    @property
-    def samples(self) -> Path:
-        return self.path / "samples"
-
-    @property
-    def record(self) -> Path:
-        return self.path / "record.sqlite"
-
-    @property
-    def data(self) -> Path:
-        return self.path / "data.json"
-
-    @property
-    def report_page(self) -> Path:
-        return self.path / "report.html"
-
-    @property
-    def architecture_file(self) -> Path:
-        return self.path / "model.json"
+    config = _Inside("config.yaml")
+    status_file = _Inside("run.json")
+    checkpoints = _Inside("checkpoints")
+    snapshots = _Inside("ema")
+    samples = _Inside("samples")
+    record = _Inside("record.sqlite")
+    data = _Inside("data.json")
+    report_page = _Inside("report.html")
+    architecture_file = _Inside("model.json")
 
     def architecture(self) -> dict[str, Any] | None:
         """What the U-Net was built from, or None for a model of the user's own."""
-        try:
-            return json.loads(self.architecture_file.read_bytes())
-        except (OSError, ValueError):
-            return None
+        return _read_json(self.architecture_file)
 
     def picture(self, step: int, kind: str = "step") -> Path:
         return self.samples / f"{kind}_{step:08d}.png"
@@ -70,10 +51,7 @@ class RunFolder:
         return sorted((int(p.stem.removeprefix("step_")), p) for p in self.samples.glob("step_*.png"))
 
     def status(self) -> dict[str, Any]:
-        try:
-            found = json.loads(self.status_file.read_bytes())
-        except (OSError, ValueError):
-            return {}
+        found = _read_json(self.status_file)
         return found if isinstance(found, dict) else {}
 
     def report(self, **facts: Any) -> None:
@@ -85,6 +63,13 @@ class RunFolder:
             os.replace(temporary, self.status_file)
         except OSError:
             temporary.unlink(missing_ok=True)
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
 
 
 def open_run(path: Path) -> RunFolder:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from safelight.cli import options
 
@@ -45,4 +45,4 @@ class Command:
 
         with Terminal().bar("Tracing a step"):
             found = estimate(config, timed=not self.no_time)
-        print(json.dumps(found.as_dict(), indent=1) if self.json else found.in_words())
+        print(json.dumps(asdict(found), indent=1) if self.json else found.in_words())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -20,42 +19,6 @@ COMMON = 5  # sizes that are named
 PART = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """Counts, and a few rows of each kind to look at. Levels are 0 to 255."""
-
-    images: int
-    side: int
-    channels: int
-    file_bytes: int
-    widths: tuple[int, int, int]  # smallest, median, largest
-    heights: tuple[int, int, int]
-    common_sizes: list[tuple[int, int, int]]  # width, height, images
-    formats: dict[str, int]
-    grey: int
-    transparent: int
-    turned: int
-    mean: list[float]
-    std: list[float]
-    low: int
-    high: int
-    classes: dict[str, int]
-    duplicates: int  # images that another one equals, beyond the first of each
-    duplicate_rows: list[list[int]]
-    in_two_classes: int  # copies of one picture under different labels
-    near: int  # pairs that look alike
-    near_rows: list[list[int]]
-    blank: int
-    blank_rows: list[int]
-    enlarged: int  # pictures smaller than the size they are trained at
-    lost: float  # share of their area that pictures lose on average by cropping
-    much_lost: int
-    extremes: dict[str, list[int]]
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-
 def find_facts(
     rows: np.ndarray,
     shape: tuple[int, int, int],
@@ -63,8 +26,11 @@ def find_facts(
     names: tuple[str, ...],
     near: np.ndarray,
     data: Data,
-) -> Facts:
-    """`shape`: images, side, channels; `names`: what the labels stand for; `near`: pairs that look alike."""
+) -> dict[str, Any]:
+    """Counts, and a few rows of each kind to look at. Levels are 0 to 255.
+
+    `shape`: images, side, channels; `names`: what the labels stand for; `near`: pairs that look alike.
+    """
     count, side, channels = shape
     width, height = rows["width"].astype(np.int64), rows["height"].astype(np.int64)
     deviation = deviations(rows, side)
@@ -75,34 +41,36 @@ def find_facts(
     classes = np.bincount(labels, minlength=len(names)).tolist() if labels is not None else []
     kinds = np.bincount(rows["format"], minlength=len(FORMATS) + 1)
     mean, std = _levels(rows, side * side, channels)
-    return Facts(
-        images=count,
-        side=side,
-        channels=channels,
-        file_bytes=int(rows["bytes"].sum()),
-        widths=_spread(width),
-        heights=_spread(height),
-        common_sizes=_common(width, height),
-        formats={name: int(n) for name, n in zip(FORMATS, kinds, strict=False) if n},
-        grey=_marked(rows, GREY),
-        transparent=_marked(rows, TRANSPARENT),
-        turned=_marked(rows, TURNED),
-        mean=mean,
-        std=std,
-        low=int(rows["low"].min()),
-        high=int(rows["high"].max()),
-        classes=dict(zip(names, classes, strict=True)) if labels is not None else {},
-        duplicates=duplicates,
-        duplicate_rows=groups,
-        in_two_classes=two,
-        near=len(near),
-        near_rows=near[:EXTREMES].tolist(),
-        blank=len(blank),
-        blank_rows=blank[:EXTREMES].tolist(),
-        enlarged=int((np.minimum(width, height) < data.image_size).sum()),
-        lost=float(lost.mean()),
-        much_lost=int((lost > CROPPED_SHARE).sum()),
-        extremes={
+    return {
+        "images": count,
+        "side": side,
+        "channels": channels,
+        "file_bytes": int(rows["bytes"].sum()),
+        "widths": _spread(width),  # smallest, median, largest
+        "heights": _spread(height),
+        "common_sizes": _common(width, height),  # width, height, images
+        "formats": {name: int(n) for name, n in zip(FORMATS, kinds, strict=False) if n},
+        "grey": _marked(rows, GREY),
+        "transparent": _marked(rows, TRANSPARENT),
+        "turned": _marked(rows, TURNED),
+        "mean": mean,
+        "std": std,
+        "low": int(rows["low"].min()),
+        "high": int(rows["high"].max()),
+        "classes": dict(zip(names, classes, strict=True)) if labels is not None else {},
+        "duplicates": duplicates,  # images that another one equals, beyond the first of each
+        "duplicate_rows": groups,
+        "in_two_classes": two,  # copies of one picture under different labels
+        "near": len(near),  # pairs that look alike
+        "near_rows": near[:EXTREMES].tolist(),
+        "blank": len(blank),
+        "blank_rows": blank[:EXTREMES].tolist(),
+        "enlarged": int(
+            (np.minimum(width, height) < data.image_size).sum()
+        ),  # pictures smaller than the size they are trained at
+        "lost": float(lost.mean()),  # share of their area that pictures lose on average by cropping
+        "much_lost": int((lost > CROPPED_SHARE).sum()),
+        "extremes": {
             "darkest": _first(brightness),
             "brightest": _first(-brightness.astype(np.int64)),
             "flattest": _first(deviation),
@@ -110,7 +78,7 @@ def find_facts(
             "tallest": _first(width / height),
             "smallest": _first(width * height),
         },
-    )
+    }
 
 
 def deviations(rows: np.ndarray, side: int) -> np.ndarray:

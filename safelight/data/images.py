@@ -37,7 +37,7 @@ class Images:
     near: np.ndarray | None = None
     """[m, 2] rows of images that look alike."""
     facts: dict[str, Any] = field(default_factory=dict)
-    """What was found out about the set as a whole (`facts.Facts`)."""
+    """What was found out about the set as a whole (`facts.find_facts`)."""
     _checked: np.ndarray = field(init=False, repr=False)
 
     def __post_init__(self) -> None:

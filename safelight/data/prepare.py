@@ -132,7 +132,7 @@ def _build(source: Files | Arrays, data: Data, folder: Path, report: Progress) -
                 "names": not isinstance(source, Arrays),
                 "near": len(near),
                 "fingerprint": fingerprint(pixels, labels, rows),
-                "facts": facts.as_dict(),
+                "facts": facts,
             },
         )
     images = cache.open_cache(folder)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import math
-import os
-import secrets
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
+
+from safelight.files import write_atomically
 
 if TYPE_CHECKING:
     import torch
@@ -77,22 +78,15 @@ def side_by_side(left: np.ndarray, right: np.ndarray, *, labels: tuple[str, str]
 
 
 def save_png(image: Image.Image, path: Path) -> None:
-    """Writes the picture whole or not at all."""
-    write_whole(path, lambda file: image.save(file, "PNG"))
+    save_atomically(image, path, "PNG")
 
 
-def write_whole(path: Path, write: Callable[[BinaryIO], None]) -> None:
-    """Lets `write` fill a file beside `path` and puts it in place when it is complete and on disk."""
+def save_atomically(image: Image.Image, path: Path, kind: str, **options: Any) -> None:
+    """Writes the whole file or nothing."""
+    content = io.BytesIO()
+    image.save(content, kind, **options)
     path.parent.mkdir(parents=True, exist_ok=True)
-    on_start = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    try:
-        with open(on_start, "xb") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(on_start, path)
-    finally:
-        on_start.unlink(missing_ok=True)
+    write_atomically(path, content.getvalue())
 
 
 def pleasant_columns(count: int) -> int:

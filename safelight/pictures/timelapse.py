@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageOps
 
-from safelight.pictures.grid import BACKGROUND, BROKEN, CAPTION_SIZE, LAMP, MARGIN, QUIET, font, write_whole
+from safelight.pictures.grid import BACKGROUND, BROKEN, CAPTION_SIZE, LAMP, MARGIN, QUIET, font, save_atomically
 
 MOST_FRAMES = 24  # pure noise, the worst case, takes about 150 kB per frame
 MOST_PIXELS = 600  # longer side of a frame
@@ -33,12 +34,8 @@ def timelapse(stages: Sequence[tuple[int, Path]], out: Path, *, seconds: float =
     ]
     each = max(40, round(seconds * 100 / len(frames)) * 10)  # browsers slow down anything under 20 ms
     durations = [each] * (len(frames) - 1) + [each + round(HOLD * 1000)]
-    write_whole(
-        out,
-        lambda file: frames[0].save(
-            file, "GIF", save_all=True, append_images=frames[1:], duration=durations, loop=0, optimize=False
-        ),
-    )
+    moving: dict[str, Any] = {"save_all": True, "append_images": frames[1:], "duration": durations, "loop": 0}
+    save_atomically(frames[0], out, "GIF", **moving, optimize=False)
 
 
 def _spread(stages: list[tuple[int, Path]]) -> list[tuple[int, Path]]:

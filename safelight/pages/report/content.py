@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import Any
 
 from safelight.errors import RecordError
 from safelight.pages.data.clock import clock
-from safelight.pages.data.gallery import MOST, locate
+from safelight.pages.data.gallery import find_pictures
 from safelight.pages.data.heatmap import heatmap
 from safelight.pages.data.overview import open_run_history, overview
 from safelight.pages.data.run_state import read_standing
@@ -37,7 +36,8 @@ def gather(run: RunFolder, budget: int) -> dict[str, Any]:
             found["series"] = _curves(history, page)
             found["heatmap"] = heatmap(history, pixels=COLUMNS)
             found["clock"] = clock(history, read_standing(run), page["batch_size"])
-            found["pictures"] = embed(page["pictures"], _files(history, run), budget)
+            files = {each.id: each.path for each in find_pictures(history, run).values()}
+            found["pictures"] = embed(page["pictures"], files, budget)
     except RecordError:
         pass  # the overview says so in words
     for finding in page["findings"]:  # a file that is sent does not tell where the run lay
@@ -57,8 +57,3 @@ def _curves(history: History, page: dict[str, Any]) -> dict[str, Any]:
         **series(history, evidence, pixels=EVIDENCE)["series"],
         **series(history, fine, pixels=FINE)["series"],
     }
-
-
-def _files(history: History, run: RunFolder) -> dict[str, Path]:
-    """By the ids that the overview gives them."""
-    return {picture.id: picture.path for picture in locate(run, history.pictures(most=MOST))}

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from safelight.pages.data.gallery import TYPES
+
 STAGES = {"samples": 50, "raw_and_averaged": 12, "denoising": 12, "closest": 8, "contact_sheet": 1, "timelapse": 1}
 OTHER = 4  # pictures of a kind that nobody thought of
 LEVELS = (
@@ -21,7 +23,6 @@ LEVELS = (
 )  # longest side, quality of WebP
 MOVING = 600_000  # bytes of a timelapse; the slider shows the same
 UNCHANGED = 40_000  # bytes of a file that is not worth the work
-TYPES = {".png": "image/png", ".gif": "image/gif", ".webp": "image/webp", ".jpg": "image/jpeg", ".jpeg": "image/jpeg"}
 
 
 def choose(pictures: Sequence[dict[str, Any]], share: float = 1.0) -> list[dict[str, Any]]:

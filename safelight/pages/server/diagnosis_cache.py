@@ -25,7 +25,7 @@ class DiagnosisCache:
     def ask(self, run: FoundRun) -> tuple[Answers, bool]:
         """(what the rules say, as far as it is known; whether the run ended). The first time they are only begun."""
         ended = is_asked(read_standing(run.folder))
-        if ended and not self._is_known(run):
+        if ended and self._kept(run) is None:
             with self._lock:
                 begin = run.id not in self._waiting
                 self._waiting.add(run.id)
@@ -34,13 +34,13 @@ class DiagnosisCache:
         return self.known(run), ended
 
     def known(self, run: FoundRun) -> Answers:
-        """None where nobody asked yet, or the run went on since."""
-        kept = self._known.get(run.id)
-        return kept[1] if kept is not None and kept[0] == signature(run) else None
+        """None where the rules did not run yet, or the run changed since."""
+        kept = self._kept(run)
+        return None if kept is None else kept[1]
 
-    def _is_known(self, run: FoundRun) -> bool:
+    def _kept(self, run: FoundRun) -> tuple[Signature, Answers] | None:
         kept = self._known.get(run.id)
-        return kept is not None and kept[0] == signature(run)
+        return kept if kept is not None and kept[0] == signature(run) else None
 
     def _look(self, run: FoundRun) -> None:
         before = signature(run)
