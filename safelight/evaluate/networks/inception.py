@@ -13,13 +13,17 @@ TOLERANCE = 1e-3
 SKIPPED = 23_816_528  # weights of its 94 convolutions and of its classifier, 2048 x 1008 + 1008
 
 Size = int | tuple[int, int]
+Branch = list[tuple[int, Size]]  # output channels and kernel of each convolution
+ROW, COLUMN = (1, 7), (7, 1)
 
 
 class BasicConv2d(nn.Module):
     """Convolution, batch normalisation, ReLU."""
 
-    def __init__(self, inputs: int, outputs: int, kernel: Size, *, stride: int = 1, padding: Size = 0) -> None:
+    def __init__(self, inputs: int, outputs: int, kernel: Size, *, stride: int = 1, padded: bool = True) -> None:
         super().__init__()
+        height, width = kernel if isinstance(kernel, tuple) else (kernel, kernel)
+        padding = (height // 2, width // 2) if padded else 0
         self.conv = nn.Conv2d(inputs, outputs, kernel, stride=stride, padding=padding, bias=False)
         self.bn = nn.BatchNorm2d(outputs, eps=1e-3)
 
@@ -27,93 +31,56 @@ class BasicConv2d(nn.Module):
         return relu(self.bn(self.conv(x)), inplace=True)
 
 
-def row(inputs: int, outputs: int, length: int) -> BasicConv2d:
-    return BasicConv2d(inputs, outputs, (1, length), padding=(0, length // 2))
-
-
-def column(inputs: int, outputs: int, length: int) -> BasicConv2d:
-    return BasicConv2d(inputs, outputs, (length, 1), padding=(length // 2, 0))
-
-
 def average(x: Tensor) -> Tensor:
     """TensorFlow's pooling does not count the border; torchvision's Inception does, and so is another network."""
     return avg_pool2d(x, 3, stride=1, padding=1, count_include_pad=False)
 
 
-class Grid35(nn.Module):
+class Mixed(nn.Module):
+    """Chains of convolutions on the same input, concatenated; with `shrink`, each chain ends with stride 2."""
+
+    def __init__(self, inputs: int, *, shrink: bool = False, **branches: Branch) -> None:
+        super().__init__()
+        self.shrink, self.chains = shrink, list[list[str]]()
+        for branch, layers in branches.items():
+            names = [f"{branch}_{place + 1}" for place in range(len(layers))] if len(layers) > 1 else [branch]
+            widths = [inputs, *(outputs for outputs, _ in layers)]
+            for name, width, (outputs, kernel) in zip(names, widths, layers, strict=False):
+                last = shrink and name == names[-1]
+                self.add_module(name, BasicConv2d(width, outputs, kernel, stride=2 if last else 1, padded=not last))
+            self.chains.append(names)
+
+    def forward(self, x: Tensor) -> Tensor:
+        found = []
+        for names in self.chains:
+            branch = average(x) if names == ["branch_pool"] else x
+            for name in names:
+                branch = self.get_submodule(name)(branch)
+            found.append(branch)
+        return torch.cat([*found, max_pool2d(x, 3, stride=2)] if self.shrink else found, 1)
+
+
+def grid35(inputs: int, pooled: int) -> Mixed:
     """Mixed_5*: 35 x 35 positions, branches of 1, 5 and twice 3 pixels."""
-
-    def __init__(self, inputs: int, pooled: int) -> None:
-        super().__init__()
-        self.branch1x1 = BasicConv2d(inputs, 64, 1)
-        self.branch5x5_1 = BasicConv2d(inputs, 48, 1)
-        self.branch5x5_2 = BasicConv2d(48, 64, 5, padding=2)
-        self.branch3x3dbl_1 = BasicConv2d(inputs, 64, 1)
-        self.branch3x3dbl_2 = BasicConv2d(64, 96, 3, padding=1)
-        self.branch3x3dbl_3 = BasicConv2d(96, 96, 3, padding=1)
-        self.branch_pool = BasicConv2d(inputs, pooled, 1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        five = self.branch5x5_2(self.branch5x5_1(x))
-        three = self.branch3x3dbl_3(self.branch3x3dbl_2(self.branch3x3dbl_1(x)))
-        return torch.cat([self.branch1x1(x), five, three, self.branch_pool(average(x))], 1)
+    return Mixed(
+        inputs,
+        branch1x1=[(64, 1)],
+        branch5x5=[(48, 1), (64, 5)],
+        branch3x3dbl=[(64, 1), (96, 3), (96, 3)],
+        branch_pool=[(pooled, 1)],
+    )
 
 
-class Shrink35(nn.Module):
-    """Mixed_6a: 35 x 35 to 17 x 17."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.branch3x3 = BasicConv2d(288, 384, 3, stride=2)
-        self.branch3x3dbl_1 = BasicConv2d(288, 64, 1)
-        self.branch3x3dbl_2 = BasicConv2d(64, 96, 3, padding=1)
-        self.branch3x3dbl_3 = BasicConv2d(96, 96, 3, stride=2)
-
-    def forward(self, x: Tensor) -> Tensor:
-        double = self.branch3x3dbl_3(self.branch3x3dbl_2(self.branch3x3dbl_1(x)))
-        return torch.cat([self.branch3x3(x), double, max_pool2d(x, 3, stride=2)], 1)
-
-
-class Grid17(nn.Module):
+def grid17(middle: int) -> Mixed:
     """Mixed_6b to 6e: 17 x 17 positions, a field of 7 pixels as rows and columns."""
-
-    def __init__(self, middle: int) -> None:
-        super().__init__()
-        self.branch1x1 = BasicConv2d(768, 192, 1)
-        self.branch7x7_1 = BasicConv2d(768, middle, 1)
-        self.branch7x7_2 = row(middle, middle, 7)
-        self.branch7x7_3 = column(middle, 192, 7)
-        self.branch7x7dbl_1 = BasicConv2d(768, middle, 1)
-        self.branch7x7dbl_2 = column(middle, middle, 7)
-        self.branch7x7dbl_3 = row(middle, middle, 7)
-        self.branch7x7dbl_4 = column(middle, middle, 7)
-        self.branch7x7dbl_5 = row(middle, 192, 7)
-        self.branch_pool = BasicConv2d(768, 192, 1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        single = self.branch7x7_3(self.branch7x7_2(self.branch7x7_1(x)))
-        double = self.branch7x7dbl_3(self.branch7x7dbl_2(self.branch7x7dbl_1(x)))
-        double = self.branch7x7dbl_5(self.branch7x7dbl_4(double))
-        return torch.cat([self.branch1x1(x), single, double, self.branch_pool(average(x))], 1)
-
-
-class Shrink17(nn.Module):
-    """Mixed_7a: 17 x 17 to 8 x 8."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.branch3x3_1 = BasicConv2d(768, 192, 1)
-        self.branch3x3_2 = BasicConv2d(192, 320, 3, stride=2)
-        self.branch7x7x3_1 = BasicConv2d(768, 192, 1)
-        self.branch7x7x3_2 = row(192, 192, 7)
-        self.branch7x7x3_3 = column(192, 192, 7)
-        self.branch7x7x3_4 = BasicConv2d(192, 192, 3, stride=2)
-
-    def forward(self, x: Tensor) -> Tensor:
-        three = self.branch3x3_2(self.branch3x3_1(x))
-        seven = self.branch7x7x3_2(self.branch7x7x3_1(x))
-        seven = self.branch7x7x3_4(self.branch7x7x3_3(seven))
-        return torch.cat([three, seven, max_pool2d(x, 3, stride=2)], 1)
+    double: Branch = [(middle, 1), (middle, COLUMN), (middle, ROW), (middle, COLUMN), (192, ROW)]
+    return Mixed(
+        768,
+        branch1x1=[(192, 1)],
+        branch7x7=[(middle, 1), (middle, ROW), (192, COLUMN)],
+        branch7x7dbl=double,
+        branch_pool=[(192, 1)],
+    )
 
 
 class Grid8(nn.Module):
@@ -124,29 +91,21 @@ class Grid8(nn.Module):
         self.last = last
         self.branch1x1 = BasicConv2d(inputs, 320, 1)
         self.branch3x3_1 = BasicConv2d(inputs, 384, 1)
-        self.branch3x3_2a = row(384, 384, 3)
-        self.branch3x3_2b = column(384, 384, 3)
+        self.branch3x3_2a = BasicConv2d(384, 384, (1, 3))
+        self.branch3x3_2b = BasicConv2d(384, 384, (3, 1))
         self.branch3x3dbl_1 = BasicConv2d(inputs, 448, 1)
-        self.branch3x3dbl_2 = BasicConv2d(448, 384, 3, padding=1)
-        self.branch3x3dbl_3a = row(384, 384, 3)
-        self.branch3x3dbl_3b = column(384, 384, 3)
+        self.branch3x3dbl_2 = BasicConv2d(448, 384, 3)
+        self.branch3x3dbl_3a = BasicConv2d(384, 384, (1, 3))
+        self.branch3x3dbl_3b = BasicConv2d(384, 384, (3, 1))
         self.branch_pool = BasicConv2d(inputs, 192, 1)
 
     def forward(self, x: Tensor) -> Tensor:
         single = self.branch3x3_1(x)
         double = self.branch3x3dbl_2(self.branch3x3dbl_1(x))
         pooled = max_pool2d(x, 3, stride=1, padding=1) if self.last else average(x)
-        return torch.cat(
-            [
-                self.branch1x1(x),
-                self.branch3x3_2a(single),
-                self.branch3x3_2b(single),
-                self.branch3x3dbl_3a(double),
-                self.branch3x3dbl_3b(double),
-                self.branch_pool(pooled),
-            ],
-            1,
-        )
+        singles = self.branch3x3_2a(single), self.branch3x3_2b(single)
+        doubles = self.branch3x3dbl_3a(double), self.branch3x3dbl_3b(double)
+        return torch.cat([self.branch1x1(x), *singles, *doubles, self.branch_pool(pooled)], 1)
 
 
 class Inception(nn.Module):
@@ -157,20 +116,21 @@ class Inception(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.Conv2d_1a_3x3 = BasicConv2d(3, 32, 3, stride=2)
-        self.Conv2d_2a_3x3 = BasicConv2d(32, 32, 3)
-        self.Conv2d_2b_3x3 = BasicConv2d(32, 64, 3, padding=1)
+        self.Conv2d_1a_3x3 = BasicConv2d(3, 32, 3, stride=2, padded=False)
+        self.Conv2d_2a_3x3 = BasicConv2d(32, 32, 3, padded=False)
+        self.Conv2d_2b_3x3 = BasicConv2d(32, 64, 3)
         self.Conv2d_3b_1x1 = BasicConv2d(64, 80, 1)
-        self.Conv2d_4a_3x3 = BasicConv2d(80, 192, 3)
-        self.Mixed_5b = Grid35(192, 32)
-        self.Mixed_5c = Grid35(256, 64)
-        self.Mixed_5d = Grid35(288, 64)
-        self.Mixed_6a = Shrink35()
-        self.Mixed_6b = Grid17(128)
-        self.Mixed_6c = Grid17(160)
-        self.Mixed_6d = Grid17(160)
-        self.Mixed_6e = Grid17(192)
-        self.Mixed_7a = Shrink17()
+        self.Conv2d_4a_3x3 = BasicConv2d(80, 192, 3, padded=False)
+        self.Mixed_5b = grid35(192, 32)
+        self.Mixed_5c = grid35(256, 64)
+        self.Mixed_5d = grid35(288, 64)
+        self.Mixed_6a = Mixed(288, shrink=True, branch3x3=[(384, 3)], branch3x3dbl=[(64, 1), (96, 3), (96, 3)])
+        self.Mixed_6b = grid17(128)
+        self.Mixed_6c = grid17(160)
+        self.Mixed_6d = grid17(160)
+        self.Mixed_6e = grid17(192)
+        seven: Branch = [(192, 1), (192, ROW), (192, COLUMN), (192, 3)]
+        self.Mixed_7a = Mixed(768, shrink=True, branch3x3=[(192, 1), (320, 3)], branch7x7x3=seven)
         self.Mixed_7b = Grid8(1280, last=False)
         self.Mixed_7c = Grid8(2048, last=True)
 
