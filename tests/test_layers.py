@@ -18,7 +18,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 # From the ground up. A part may import from the lines below its own, and within itself. CONTRIBUTING has the same rows.
 LAYERS = [
-    ["vocabulary", "errors", "keys", "words"],
+    ["vocabulary", "checks", "errors", "keys", "words"],
     ["files"],
     ["config"],
     ["run", "record", "data", "diffusion", "model", "pictures", "monitors"],
@@ -42,7 +42,7 @@ RANK = {part: rank for rank, layer in enumerate(LAYERS) for part in layer}
 REACHING_UP = {f"healing/{name}.py" for name in ("action_log", "bad_samples", "healer", "rates")}
 MOST_FILES = 20  # in one folder
 
-LIGHT = ["vocabulary", "errors", "keys", "config", "run", "record", "terminal", "diagnosis", "comparison",
+LIGHT = ["vocabulary", "checks", "errors", "keys", "config", "run", "record", "terminal", "diagnosis", "comparison",
          "healing/alarms", "healing/journal", "healing/replays", "healing/treatment", "pages/data",
          "pages/server"]  # fmt: skip
 HEAVY = {"torch", "diffusers", "accelerate", "safetensors", "PIL", "sklearn"}

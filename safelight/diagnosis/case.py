@@ -1,4 +1,4 @@
-"""What a rule is given: the history of a run, asked in the words that rules use."""
+"""What a rule is given: the history of a run, and the questions that rules ask of it."""
 
 from __future__ import annotations
 
@@ -9,15 +9,26 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from safelight import checks
+from safelight.checks import Check
 from safelight.config import Config
 from safelight.diagnosis.finding import Evidence
 from safelight.record.notes import Note
-from safelight.vocabulary import CHECK, LOSS
+from safelight.vocabulary import CHECK, LOSS, Signal
 
-NOTHING = 1e-6  # change of an output over its length; sound networks have 0.01 to 0.1 after four updates
-AWAKE = 16  # updates after which zero layers on the way have moved
-LEARNS = 0.95  # of the error of a network that always answers 0
+NOTHING = 1e-6  # change of an output over its length; healthy networks have 0.01 to 0.1 after four updates
+AWAKE = 16  # updates after which zero layers have moved
+LEARNS = 0.95  # of the error of a network that always predicts 0
 Test = Callable[[np.ndarray], np.ndarray]
+Reading = Check | Signal | str
+"""A declared check or signal; a plain string is one member of a family of signals, as it is recorded."""
+
+
+def name_of(reading: Reading) -> str:
+    """The name in the record."""
+    if isinstance(reading, Check):
+        return f"{CHECK.name}/{reading}"
+    return reading.name if isinstance(reading, Signal) else reading
 
 
 class Readings(Protocol):
@@ -31,7 +42,7 @@ class Readings(Protocol):
 
 
 class Remembered:
-    """Readings and events that are not on any disk."""
+    """Readings and events in memory."""
 
     def __init__(
         self, series: Mapping[str, tuple[Any, Any]], events: Sequence[tuple[int, str, dict[str, Any]]] = ()
@@ -51,13 +62,13 @@ class Remembered:
 
 @dataclass(frozen=True, slots=True)
 class Spell:
-    """A time in which something was so at every look."""
+    """Consecutive looks at which a test passed."""
 
     first: int
     last: int
     looks: int
     over: int | None
-    """The step of the look at which it was no longer so."""
+    """The step of the next look, at which it failed."""
 
 
 @dataclass(frozen=True)
@@ -69,71 +80,76 @@ class Case:
     status: Mapping[str, Any] = field(default_factory=dict)
     _known: dict[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict, repr=False)
 
-    def series(self, signal: str) -> tuple[np.ndarray, np.ndarray]:
-        """(steps, numbers), whole; empty where it was not recorded."""
-        if signal not in self._known:
-            self._known[signal] = self.readings.raw(signal)
-        return self._known[signal]
+    def series(self, reading: Reading) -> tuple[np.ndarray, np.ndarray]:
+        """(steps, numbers) of the whole run; empty where it was not recorded."""
+        name = name_of(reading)
+        if name not in self._known:
+            self._known[name] = self.readings.raw(name)
+        return self._known[name]
 
-    def parts(self, family: str) -> list[str]:
-        """The parts of a network that a family of signals tells of."""
-        start = f"{family}/"
+    def steps(self, reading: Reading) -> np.ndarray:
+        return self.series(reading)[0]
+
+    def numbers(self, reading: Reading) -> np.ndarray:
+        return self.series(reading)[1]
+
+    def by_step(self, reading: Reading) -> dict[Any, Any]:
+        return dict(zip(*self.series(reading), strict=True))
+
+    def parts(self, family: Signal) -> list[str]:
+        """The parts of a network that a family of signals has."""
+        start = f"{family.name}/"
         return [name.removeprefix(start) for name in self.readings.signals() if name.startswith(start)]
 
     def events(self, kind: str) -> Sequence[Note]:
         return self.readings.events(kind)
 
-    # --- answers of probes ----------------------------------------------------------------------------------------
-
-    def check(self, name: str) -> tuple[np.ndarray, np.ndarray]:
-        return self.series(f"{CHECK.name}/{name}")
-
-    def newest(self, name: str, otherwise: float = math.nan) -> float:
-        """The last answer of a probe."""
-        numbers = self.check(name)[1]
+    def latest(self, reading: Reading, otherwise: float = math.nan) -> float:
+        """The last number."""
+        numbers = self.numbers(reading)
         return float(numbers[-1]) if len(numbers) else otherwise
 
-    def asked(self, name: str) -> int:
-        """The step of the last answer."""
-        steps = self.check(name)[0]
+    def latest_step(self, reading: Reading) -> int:
+        """The step of the last number."""
+        steps = self.steps(reading)
         return int(steps[-1]) if len(steps) else 0
 
-    def spell(self, name: str, test: Test, least: int = 1) -> Spell | None:
-        """The last time in which at least `least` answers in a row passed the test."""
-        steps, numbers = self.check(name)
+    def spell(self, reading: Reading, test: Test, least: int = 1) -> Spell | None:
+        """The last time that at least `least` numbers in a row passed the test."""
+        steps, numbers = self.series(reading)
         return spell_of(steps, test(numbers), least)
 
-    def silent(self, first: str, later: str) -> Spell | None:
-        """Where the first answer of one probe is next to nothing, or the last ones of another are."""
-        steps, numbers = self.check(first)
+    def silent(self, first: Check, later: Check) -> Spell | None:
+        """Where the response that was measured at the start is 0, or the last ones of another check are."""
+        steps, numbers = self.series(first)
         if len(numbers) and numbers[-1] < NOTHING:
             return Spell(int(steps[-1]), int(steps[-1]), 1, None)
-        # A network that has collapsed answers nothing to anything: that is another disease.
+        # A network that has collapsed responds to nothing: that is another cause.
         if not self._learns():
             return None
-        steps, numbers = self.check(later)
+        steps, numbers = self.series(later)
         late = steps >= AWAKE
         return spell_of(steps[late], numbers[late] < NOTHING)
 
     def _learns(self) -> bool:
-        """Whether the network is better than one that always answers 0; or, where nobody knows, than it was."""
-        if len(self.check("loss/error")[0]):
-            return self.newest("loss/error") < LEARNS * self.newest("loss/zero")
-        losses = self.series(LOSS.name)[1]
+        """Whether the network is better than one that always predicts 0; without that error, better than at first."""
+        if len(self.steps(checks.LOSS_ERROR)):
+            return self.latest(checks.LOSS_ERROR) < LEARNS * self.latest(checks.LOSS_ZERO)
+        losses = self.numbers(LOSS)
         return len(losses) > 16 and bool(np.median(losses[-8:]) < LEARNS * np.median(losses[:8]))
 
-    def evidence(self, name: str, usual: str | None = None, step: int | None = None) -> Evidence:
-        """An answer as it stands in a finding: the last one, or that of a step."""
-        steps, numbers = self.check(name)
+    def evidence(self, reading: Reading, usual: str | None = None, step: int | None = None) -> Evidence:
+        """The last number, or that of a step."""
+        steps, numbers = self.series(reading)
         place = len(numbers) - 1 if step is None else int(np.searchsorted(steps, step))
         place = min(max(place, 0), len(numbers) - 1)
         value = float(numbers[place]) if len(numbers) else math.nan
         where = (int(steps[place]), int(steps[place])) if len(numbers) else None
-        return Evidence(f"{CHECK.name}/{name}", value, where, usual)
+        return Evidence(name_of(reading), value, where, usual)
 
 
 def spell_of(steps: np.ndarray, hits: np.ndarray, least: int = 1) -> Spell | None:
-    """The last time in which at least `least` looks in a row were hits."""
+    """The last time that at least `least` looks in a row were hits."""
     edges = np.diff(np.concatenate([[0], np.asarray(hits, bool)[: len(steps)].astype(np.int8), [0]]))
     begins, ends = np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)
     long = np.flatnonzero(ends - begins >= least)

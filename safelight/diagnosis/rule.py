@@ -1,18 +1,20 @@
-"""A rule: one disease, how it is told from its look-alikes, and a function of the history that looks for it."""
+"""A rule: one cause, how it differs from similar ones, and a function of the history that looks for it."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from safelight.diagnosis.case import Case
+from safelight.checks import Check
+from safelight.diagnosis.case import Case, Reading, Spell, name_of
 from safelight.diagnosis.finding import Evidence, Finding, Fix, Severity
+from safelight.vocabulary import Signal
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a look found, beyond what the rule's page says of the disease anyway."""
+    """What a look found, in addition to the rule's page."""
 
     step: int
     summary: str
@@ -27,11 +29,16 @@ class Seen:
 
 
 Look = Callable[[Case], Seen | None]
+Usual = Mapping[Reading, str | None]
+"""Readings that are evidence, with what a healthy run has."""
+CONFIG = "config"
+Need = Check | Signal | str
+"""A check, a signal or a family of signals; CONFIG for the settings of our own runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """`explain` and the docs print all of it."""
+    """`safelight explain` and the docs print all of it."""
 
     code: str
     cause: str
@@ -39,23 +46,25 @@ class Rule:
     what: str
     why: str
     """Why it is bad."""
-    alike: str
-    """How it is told from what looks like it."""
-    misses: str
     fix: str
     look: Look
+    needs: tuple[Need | tuple[Need, ...], ...] = ()
+    """What it cannot look without; of an inner tuple any one is enough."""
+    alike: str = ""
+    """How it differs from what looks like it."""
+    misses: str = ""
     severity: Severity = "error"
-    cure: Fix = field(default_factory=lambda: Fix(""))
-    """What a finding advises; without words, those of `fix`."""
+    default_fix: Fix = field(default_factory=lambda: Fix(""))
+    """The fix of a finding; without a text, that of `fix`."""
     yields: tuple[str, ...] = ()
-    """Beginnings of causes that explain this one away: where one of them is found, this one only follows from it. A
-    star stands for every cause that does not yield itself."""
+    """Beginnings of causes that explain this one: where one of them is found, this one is only a consequence. A star
+    stands for every cause that has no star itself."""
 
     def find(self, case: Case) -> Finding | None:
         seen = self.look(case)
         if seen is None:
             return None
-        fix = seen.fix or self.cure
+        fix = seen.fix or self.default_fix
         return Finding(
             code=self.code,
             cause=self.cause,
@@ -71,5 +80,45 @@ class Rule:
 
 
 def _is_there(evidence: Evidence) -> bool:
-    """A reading that nobody made is no evidence."""
+    """A reading that was not recorded is no evidence."""
     return isinstance(evidence.value, str) or not math.isnan(evidence.value) or evidence.steps is not None
+
+
+def on_latest(
+    check: Check, is_wrong: Callable[[float], bool], summary: str, usual: str, *ruled_out: str, step: int | None = None
+) -> Look:
+    """A look at the last number of one check, which `summary` is formatted with."""
+
+    def look(case: Case) -> Seen | None:
+        if not len(case.steps(check)) or not is_wrong(value := case.latest(check)):
+            return None
+        since = case.latest_step(check) if step is None else step
+        return Seen(since, summary.format(value), (case.evidence(check, usual),), ruled_out)
+
+    return look
+
+
+def on_spell(
+    case: Case,
+    spell: Spell | None,
+    summary: str | Callable[[Spell], str],
+    evidence: Usual,
+    *ruled_out: str,
+    latest: Usual | None = None,
+    severity: Severity | None = None,
+) -> Seen | None:
+    """What was found for the time of a spell, with `evidence` of its last step and the `latest` of other readings."""
+    if spell is None:
+        return None
+    found = [case.evidence(reading, usual, spell.last) for reading, usual in evidence.items()]
+    found += [case.evidence(reading, usual) for reading, usual in (latest or {}).items()]
+    text = summary if isinstance(summary, str) else summary(spell)
+    return Seen(spell.first, text, tuple(found), ruled_out, severity=severity, over=spell.over)
+
+
+def on_count(case: Case, check: Check, summary: str, *ruled_out: str, severity: Severity | None = None) -> Seen:
+    """What was found where a check is recorded only for hits; `summary` is formatted with their number."""
+    steps = case.steps(check)
+    where = int(steps[0]), int(steps[-1])
+    evidence = Evidence(name_of(check), float(len(steps)), where, "0")
+    return Seen(where[0], summary.format(len(steps)), (evidence,), ruled_out, severity=severity)

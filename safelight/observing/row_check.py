@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from safelight import checks
 from safelight.config import Config
 from safelight.data.images import Images, hold_out
 from safelight.monitors.pool import Piece
@@ -36,7 +37,7 @@ class RowCheck:
         pieces: list[Piece] = []
         if self._held is not None:
             share = float(np.mean([self._held[micro.ids].mean() for micro in view.inputs]))
-            pieces.append(Piece((), partial(checked, {"rows/held_out": share})))
+            pieces.append(Piece((), partial(checked, {checks.ROWS_HELD_OUT: share})))
         if self._labels is not None:
             pieces.append(Piece((self._moved(view, self._labels),), _tell_moved))
         return pieces
@@ -52,4 +53,4 @@ class RowCheck:
 
 
 def _tell_moved(share: np.ndarray) -> dict[str, float]:
-    return checked({"rows/labels_moved": float(share[0])})
+    return checked({checks.ROWS_LABELS_MOVED: float(share[0])})

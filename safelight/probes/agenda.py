@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from safelight import checks
+
 CLOSE, EVERY = 64, 32  # the first steps are all looked at closely, then two in a row of every so many
 GLANCED = 8  # steps between two looks at loss and reach
 IDENTITIES = 16  # first steps whose noising is looked at
@@ -83,8 +85,8 @@ class Agenda:
 
     def listen(self, found: Mapping[str, float]) -> None:
         """Something unlike the steps before asks for a replay; alarms for nothing ask ever more rarely."""
-        leaps = found.get("sentinel/echo", 0.0) > 0.95 or found.get("sentinel/moved", 1.0) == 0
-        for name in ("loss/error", "sentinel/gradient"):
+        leaps = found.get(checks.SENTINEL_ECHO, 0.0) > 0.95 or found.get(checks.SENTINEL_MOVED, 1.0) == 0
+        for name in (checks.LOSS_ERROR, checks.SENTINEL_GRADIENT):
             number = found.get(name, 0.0)
             if number > 0 and math.isfinite(number):
                 leaps |= self._is_leap(name, math.log(number))

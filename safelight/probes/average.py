@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from safelight import checks
+
 TINY = 1e-20
 
 
@@ -29,12 +31,12 @@ def look_at_average(before: Sequence[Tensor], after: Sequence[Tensor], weights: 
     left = max(0.0, float(_square(torch._foreach_sub(steps, torch._foreach_mul(aims, share)))) - rounding)
     coarse = all(torch.equal(new.float(), new.bfloat16().float()) for new in after)
     return {
-        "average/decay": 1 - share,
-        "average/moved": (way / max(towards, TINY)) ** 0.5,
-        "average/left": (left / max(way, TINY)) ** 0.5 if way else 0.0,
-        "average/distance": apart**0.5,
-        "average/rounding": (rounding / max(way, share * share * towards, TINY)) ** 0.5,
-        "average/coarse": float(coarse),
+        checks.AVERAGE_DECAY: 1 - share,
+        checks.AVERAGE_MOVED: (way / max(towards, TINY)) ** 0.5,
+        checks.AVERAGE_LEFT: (left / max(way, TINY)) ** 0.5 if way else 0.0,
+        checks.AVERAGE_DISTANCE: apart**0.5,
+        checks.AVERAGE_ROUNDING: (rounding / max(way, share * share * towards, TINY)) ** 0.5,
+        checks.AVERAGE_COARSE: float(coarse),
     }
 
 

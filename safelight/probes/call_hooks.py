@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from safelight import checks
 from safelight.probes.micro_batch import Call, answer_of, call_of
 from safelight.probes.replay import dense
 
@@ -91,12 +92,12 @@ class Hearing:
     def take_carried(self) -> dict[str, Tensor]:
         """Whether the sentinel had a gradient already when that of the first backward pass came."""
         carried, self._carried = self._carried, None
-        return {} if carried is None else {"sentinel/carried": carried}
+        return {} if carried is None else {checks.SENTINEL_CARRIED: carried}
 
     def take_unheard(self) -> dict[str, Tensor]:
         """The share of samples to whose answer no gradient came, exactly."""
         unheard, self._unheard = self._unheard, []
-        return {"answer/unheard": torch.stack(unheard).mean()} if unheard else {}
+        return {checks.ANSWER_UNHEARD: torch.stack(unheard).mean()} if unheard else {}
 
     def take_backwards(self) -> int:
         count, self._backwards = self._backwards, 0

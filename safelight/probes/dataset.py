@@ -8,6 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from safelight import checks
+
 SAMPLES = 512
 BLANK = 1e-3  # of the range: less variation than this is an empty picture
 
@@ -48,15 +50,15 @@ def look_at_images(images: np.ndarray, whole: bool) -> dict[str, float]:
     _, counts = np.unique(flat[finite], axis=0, return_counts=True) if finite.any() else (None, np.ones(1))
     pictures = images.ndim >= 3
     return {
-        "data/images": float(len(images)),
-        "data/nonfinite": float((~finite).mean()),
-        "data/lowest": float(sound.min()),
-        "data/highest": float(sound.max()),
-        "data/reach": float(np.quantile(np.abs(sound), 0.995)),  # one broken image does not stretch it
-        "data/mean": float(sound.mean()),
-        "data/std": float(sound.std()),
-        "data/blank": float((sound.std(1) < BLANK * max(reach, 1e-9)).mean()) if pictures else 0.0,
-        "data/duplicates": float(1 - len(counts) / max(1, counts.sum())),
-        "data/largest_group": float(counts.max() / max(1, counts.sum())),
-        "data/integer": float(whole),
+        checks.DATA_IMAGES: float(len(images)),
+        checks.DATA_NONFINITE: float((~finite).mean()),
+        checks.DATA_LOWEST: float(sound.min()),
+        checks.DATA_HIGHEST: float(sound.max()),
+        checks.DATA_REACH: float(np.quantile(np.abs(sound), 0.995)),  # one broken image does not stretch it
+        checks.DATA_MEAN: float(sound.mean()),
+        checks.DATA_STD: float(sound.std()),
+        checks.DATA_BLANK: float((sound.std(1) < BLANK * max(reach, 1e-9)).mean()) if pictures else 0.0,
+        checks.DATA_DUPLICATES: float(1 - len(counts) / max(1, counts.sum())),
+        checks.DATA_LARGEST_GROUP: float(counts.max() / max(1, counts.sum())),
+        checks.DATA_INTEGER: float(whole),
     }

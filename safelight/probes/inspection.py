@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from safelight.diagnosis.rules.target import KINDS
+from safelight import checks
 from safelight.model.memory import available_memory
 from safelight.monitors.modules import trained
 from safelight.monitors.pool import Piece
@@ -22,7 +22,7 @@ from safelight.probes.call_hooks import Hearing
 from safelight.probes.dataset import look_at_images, take_images
 from safelight.probes.micro_batch import Call, Declared, MicroBatch
 from safelight.probes.network import look_at_network
-from safelight.probes.noising import glance, look_at_batch, look_at_noising, told_by_glance
+from safelight.probes.noising import glance, look_at_batch, look_at_noising, read_glance
 from safelight.probes.replay import (
     Before,
     keep_before,
@@ -114,12 +114,12 @@ class Inspection:
                 whole = not np.issubdtype(images.dtype, np.floating) or not _is_float(subject.data)
                 told |= self._ask("data", lambda: look_at_images(images, whole))
                 shape = tuple(images.shape[1:])
-                reach = told.get("data/reach", 1.0)
-        if shape is not None and not told.get("data/integer"):
+                reach = told.get(checks.DATA_REACH, 1.0)
+        if shape is not None and not told.get(checks.DATA_INTEGER):
             told |= self.look_at_sampler(shape, reach)
         if (prediction := self.declared.prediction) is not None:
-            told["target/declared"] = float(KINDS.index(prediction))
-        told["precision/scaled"] = float(subject.scaled)
+            told[checks.TARGET_DECLARED] = float(checks.PREDICTIONS.index(prediction))
+        told[checks.PRECISION_SCALED] = float(subject.scaled)
         return checked(told)
 
     def look_at_sampler(self, shape: tuple[int, ...], reach: float) -> dict[str, float]:
@@ -208,8 +208,8 @@ class Inspection:
 
     def _on_call(self, training: bool, half: torch.dtype | None) -> None:
         """Once for every micro-batch."""
-        self._stand("mode/training", float(training))
-        self._stand("precision/half", 0.0 if half is None else HALF.get(half, 0.0))
+        self._stand(checks.MODE_TRAINING, float(training))
+        self._stand(checks.PRECISION_HALF, 0.0 if half is None else HALF.get(half, 0.0))
         self._calls += 1
         if 0 < self._agenda.seen <= REPLAYED_FIRST:  # an average moves with an update, not between micro-batches
             now = self._averaged()
@@ -217,7 +217,7 @@ class Inspection:
                 self._call_average = None if now is None else [each.clone() for each in now]
             elif now is not None and self._call_average is not None:
                 moved = not all(map(torch.equal, now, self._call_average))
-                self._told["average/between"] = max(self._told.get("average/between", 0.0), float(moved))
+                self._told[checks.AVERAGE_BETWEEN] = max(self._told.get(checks.AVERAGE_BETWEEN, 0.0), float(moved))
 
     def _stand(self, name: str, number: float) -> None:
         if self._standing.get(name) != number:
@@ -226,7 +226,7 @@ class Inspection:
     def _before_update(self) -> None:
         self._look_at_memory()
         if (changed := self._sentinel.look_between()) is not None:
-            self._told["sentinel/changed"] = changed
+            self._told[checks.SENTINEL_CHANGED] = changed
         self._averaged_sentinel = {}
         if not self._agenda.is_quiet or self._old_average is not None:
             self._keep_before()
@@ -266,14 +266,14 @@ class Inspection:
         if optimizer is not None and self._had_memory:
             forgotten = not any(optimizer.state.values())
             if forgotten or self._agenda.seen < REMEMBERS:
-                self._told["optimizer/forgotten"] = float(forgotten)
+                self._told[checks.OPTIMIZER_FORGOTTEN] = float(forgotten)
 
     def _averaged(self) -> list[Tensor] | None:
         return None if self.subject.average is None else self.subject.average()
 
     def _after_update(self, micro_batches_seen: Sequence[MicroBatch]) -> list[Piece]:
-        self._stand("accumulation/micro_batches", float(len(micro_batches_seen)))
-        self._stand("accumulation/backwards", float(self._hearing.take_backwards()))
+        self._stand(checks.ACCUMULATION_MICRO_BATCHES, float(len(micro_batches_seen)))
+        self._stand(checks.ACCUMULATION_BACKWARDS, float(self._hearing.take_backwards()))
         self._tells_all = micro_batches_seen[-1].tells_all
         told, self._told = self._told, {}
         pieces: list[Piece] = []
@@ -306,14 +306,14 @@ class Inspection:
         """Without waiting for the device."""
         pieces: list[Piece] = []
         if (seen := glance(micro_batches_seen[-1])) is not None:
-            pieces.append(self._piece(seen[1], functools.partial(told_by_glance, seen[0])))
+            pieces.append(self._piece(seen[1], functools.partial(read_glance, seen[0])))
         return pieces + self._look_closely(micro_batches_seen) if self._agenda.is_close else pieces
 
     def _look_closely(self, micro_batches_seen: Sequence[MicroBatch]) -> list[Piece]:
         self._came = self._hearing.take_came()
         scalars = self._sentinel.look() | self._averaged_sentinel | self._hearing.take_carried()
         scalars |= self._hearing.take_unheard()
-        scalars |= {"sentinel/came": self._came} if scalars else {}
+        scalars |= {checks.SENTINEL_CAME: self._came} if scalars else {}
         scalars |= (
             look_at_noising(micro_batches_seen[-1], self.declared)
             if self._agenda.is_about_noising
@@ -343,7 +343,7 @@ class Inspection:
         if self._is_replayed():
             previous = self._previous
             told |= self._ask("replay", lambda: replay_gradient(model, before, micro_batches_seen, previous))
-            told |= {"replay/came": float(self._came)} if "replay/norm" in told else {}
+            told |= {checks.REPLAY_CAME: float(self._came)} if checks.REPLAY_NORM in told else {}
         if self._is_searched():
             told |= self._ask("search", lambda: search_line(model, before, self._named, micro_batches_seen[-1]))
             told |= self._ask("labels", lambda: look_at_labels(model, before, micro_batches_seen[-1]))
@@ -356,13 +356,13 @@ class Inspection:
         micro_batch = micro_batches_seen[-1]
         x = micro_batch.x0 if micro_batch.x0 is not None else micro_batch.input
         if x is not None:
-            told["batch/integer"] = float(not x.is_floating_point())
-            told["batch/dimensions"] = float(x.dim())
+            told[checks.BATCH_INTEGER] = float(not x.is_floating_point())
+            told[checks.BATCH_DIMENSIONS] = float(x.dim())
             if not self._sampled and x.dim() > 1:
                 told |= self.look_at_sampler(tuple(x.shape[1:]), float(x.detach().float().abs().max()))
         answer, target = micro_batch.answer, micro_batch.target
         if answer is not None and target is not None:
-            told["loss/same_shape"] = float(answer.shape == target.shape)
+            told[checks.LOSS_SAME_SHAPE] = float(answer.shape == target.shape)
         model, timesteps = self.subject.model, self.declared.timesteps
         if self._has_room():
             old = {} if self._before is None else self._before.weights

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from safelight import checks
 from safelight.probes.micro_batch import Call, MicroBatch
 
 SAMPLES = 16
@@ -97,15 +98,15 @@ def _look_at_start(network: nn.Module, call: Call) -> dict[str, float]:
     dropouts = [m.p for m in network.modules() if isinstance(m, nn.modules.dropout._DropoutNd)]
     depends = any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in network.modules()) or any(dropouts)
     return {
-        "network/finite": float(first.isfinite().all()),
-        "network/same_shape": float(first.shape == x.shape),
-        "network/square": float(first.float().square().mean()),
-        "network/silent": max(silent, default=0.0),
-        "network/sunk": max(sunk, default=0.0),
-        "network/random": _apart(second, first),
-        "network/dropout": max(dropouts, default=0.0),
-        "network/depends_on_mode": float(depends),
-        "network/zero_weights": _zero_share(network),
+        checks.NETWORK_FINITE: float(first.isfinite().all()),
+        checks.NETWORK_SAME_SHAPE: float(first.shape == x.shape),
+        checks.NETWORK_SQUARE: float(first.float().square().mean()),
+        checks.NETWORK_SILENT: max(silent, default=0.0),
+        checks.NETWORK_SUNK: max(sunk, default=0.0),
+        checks.NETWORK_RANDOM: _apart(second, first),
+        checks.NETWORK_DROPOUT: max(dropouts, default=0.0),
+        checks.NETWORK_DEPENDS_ON_MODE: float(depends),
+        checks.NETWORK_ZERO_WEIGHTS: _zero_share(network),
     }
 
 
@@ -129,7 +130,7 @@ def _rehearse(network: nn.Module, call: Call, aim: Tensor) -> dict[str, float]:
         with torch.enable_grad():
             answer = call.again(network)
             if not answer.requires_grad:
-                return {"network/reached": 0.0}
+                return {checks.NETWORK_REACHED: 0.0}
             loss = (answer.float() - aim).square().mean()
             loss.backward()
         first, last = (float(loss.detach()) if step == 0 else first), float(loss.detach())
@@ -141,10 +142,10 @@ def _rehearse(network: nn.Module, call: Call, aim: Tensor) -> dict[str, float]:
     reached = [p.grad is not None and bool(p.grad.any()) for _, p in trained]
     large = [hit for hit, (_, p) in zip(reached, trained, strict=True) if p.dim() > 1]
     return {
-        "network/reached": sum(reached) / len(reached),
-        "network/matrices_reached": sum(large) / max(1, len(large)),
-        "network/unused": unused,
-        "network/rehearsed": last / max(first, TINY),
+        checks.NETWORK_REACHED: sum(reached) / len(reached),
+        checks.NETWORK_MATRICES_REACHED: sum(large) / max(1, len(large)),
+        checks.NETWORK_UNUSED: unused,
+        checks.NETWORK_REHEARSED: last / max(first, TINY),
     }
 
 
@@ -165,15 +166,15 @@ def _responses(network: nn.Module, call: Call, timesteps: int | None) -> dict[st
         told |= _response_to_time(network, call, t, plain, timesteps)
     if labels is not None and not labels.is_floating_point() and len(labels) > 1:
         rows = _rows(network, int(labels.max()))
-        told["network/label_rows"] = float(rows)
+        told[checks.NETWORK_LABEL_ROWS] = float(rows)
         others = (labels + 1) % max(rows, 2)
-        told["network/label_response"] = _apart(call.with_changes(labels=others).again(network), plain)
+        told[checks.NETWORK_LABEL_RESPONSE] = _apart(call.with_changes(labels=others).again(network), plain)
     if len(x) > 1:
         other = x.clone()
         other[-1] = torch.randn_like(x[-1]) if x.is_floating_point() else x[0]
         moved = call.with_changes(x=other).again(network)
-        told["network/coupling"] = _apart(moved[:-1], plain[:-1])
-        told["network/response"] = _apart(moved[-1:], plain[-1:])
+        told[checks.NETWORK_COUPLING] = _apart(moved[:-1], plain[:-1])
+        told[checks.NETWORK_RESPONSE] = _apart(moved[-1:], plain[-1:])
     return told
 
 
@@ -193,11 +194,11 @@ def _response_to_time(
         low, high = 0.0, max(high, 1.0)
     ends = [torch.full_like(t, value) for value in (low, high)]
     first, last = (call.with_changes(t=end).again(network) for end in ends)
-    told = {"network/time_response": _apart(last, first)}
+    told: dict[str, float] = {checks.NETWORK_TIME_RESPONSE: _apart(last, first)}
     places = torch.linspace(low, high, len(t), device=t.device)
     codes = _codes_of_time(network, call, (places if t.is_floating_point() else places.round()).to(t.dtype))
     if codes is not None and len(codes) > 2:
-        told["network/time_collision"] = _collision(codes)
+        told[checks.NETWORK_TIME_COLLISION] = _collision(codes)
     return told
 
 
@@ -262,8 +263,8 @@ def _bounds(network: nn.Module, call: Call) -> dict[str, float]:
     if not both.isfinite().all():
         return {}
     return {
-        "network/loudest": float(loud.abs().max()),
-        "network/one_sided": float(((both >= 0).all() | (both <= 0).all()).float()),
+        checks.NETWORK_LOUDEST: float(loud.abs().max()),
+        checks.NETWORK_ONE_SIDED: float(((both >= 0).all() | (both <= 0).all()).float()),
     }
 
 

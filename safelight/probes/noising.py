@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from safelight.diagnosis.rules.noising import WRONG
+from safelight import checks
 from safelight.diffusion.objective import target_of
 from safelight.probes.micro_batch import Declared, MicroBatch
 
@@ -21,7 +22,7 @@ def look_at_noising(micro_batch: MicroBatch, declared: Declared) -> dict[str, Te
     found: dict[str, Tensor] = {}
     found |= look_at_batch(micro_batch)
     if noise is not None and noise.dim() > 1:
-        found |= _moments("noise", noise) | _spread(noise)
+        found |= _moments(checks.NOISE_MOMENTS, noise) | _spread(noise)
     if x0 is None or noise is None or t is None or x0.shape != noise.shape or not x0.is_floating_point():
         return found
     coefficients = declared.coefficients(t, x0)
@@ -39,14 +40,14 @@ def look_at_noising(micro_batch: MicroBatch, declared: Declared) -> dict[str, Te
 
 def look_at_batch(micro_batch: MicroBatch) -> dict[str, Tensor]:
     x0 = micro_batch.x0
-    return _moments("batch", x0) if x0 is not None and x0.is_floating_point() and x0.dim() > 1 else {}
+    return _moments(checks.BATCH_MOMENTS, x0) if x0 is not None and x0.is_floating_point() and x0.dim() > 1 else {}
 
 
 def _forward(x_t: Tensor, x0: Tensor, noise: Tensor, a: Tensor, s: Tensor) -> dict[str, Tensor]:
     """Middles over the samples whose x_t is not what it should be; over all, where none is."""
     wanted = a * x0 + s * noise
     errors = _length(x_t - wanted) / _length(wanted).clamp(min=TINY)
-    wrong = ~(errors <= WRONG)
+    wrong = ~(errors <= checks.FORWARD_LIMIT)
     signal, spread, residual = _fit(x_t, x0, noise)
     flat_a, flat_s = a.flatten(), s.flatten()
     largest = x_t.abs().max()
@@ -54,15 +55,15 @@ def _forward(x_t: Tensor, x0: Tensor, noise: Tensor, a: Tensor, s: Tensor) -> di
     clean = (x_t.flatten(1) * x0.flatten(1)).sum(1) / x0.flatten(1).square().sum(1).clamp(min=TINY)
     left = _length(x_t - clean.view(-1, *[1] * (x0.dim() - 1)) * x0) / _length(x_t).clamp(min=TINY)
     return {
-        "forward/wrong": wrong.float().mean(),
-        "forward/error": _middle(errors, wrong),
-        "forward/residual": _middle(residual, wrong),
-        "forward/noise_seen": _middle(spread, wrong),
-        "forward/clean": _middle(left, wrong),
-        "forward/order": (spread.sort().values - flat_s.sort().values).abs().median(),
-        "forward/order_error": (spread - flat_s).abs().median(),
-        "forward/rough": _roughness(signal, spread, flat_a),
-        "forward/at_limit": there,
+        checks.FORWARD_WRONG: wrong.float().mean(),
+        checks.FORWARD_ERROR: _middle(errors, wrong),
+        checks.FORWARD_RESIDUAL: _middle(residual, wrong),
+        checks.FORWARD_NOISE_SEEN: _middle(spread, wrong),
+        checks.FORWARD_CLEAN: _middle(left, wrong),
+        checks.FORWARD_ORDER: (spread.sort().values - flat_s.sort().values).abs().median(),
+        checks.FORWARD_ORDER_ERROR: (spread - flat_s).abs().median(),
+        checks.FORWARD_ROUGH: _roughness(signal, spread, flat_a),
+        checks.FORWARD_AT_LIMIT: there,
     }
 
 
@@ -95,13 +96,13 @@ def _fit(y: Tensor, x0: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 def _target(target: Tensor, x0: Tensor, noise: Tensor, a: Tensor, s: Tensor) -> dict[str, Tensor]:
     found: dict[str, Tensor] = {}
-    for kind in ("epsilon", "sample", "v_prediction"):
+    for kind in checks.PREDICTIONS:
         wanted = target_of(kind, x0, noise, a, s)
         length = _length(wanted).clamp(min=TINY)
-        found[f"target/{kind}"] = (_length(target - wanted) / length).median()
+        found[checks.TARGET[kind]] = (_length(target - wanted) / length).median()
         inner = (target * wanted).flatten(1).sum(1)
-        found[f"target/{kind}_cosine"] = (inner / (length * _length(target).clamp(min=TINY))).median()
-    found["target/square"] = target.square().mean()
+        found[checks.TARGET_COSINE[kind]] = (inner / (length * _length(target).clamp(min=TINY))).median()
+    found[checks.TARGET_SQUARE] = target.square().mean()
     return found
 
 
@@ -113,10 +114,10 @@ def _seen(micro_batch: MicroBatch, x_t: Tensor) -> dict[str, Tensor]:
     x, wanted = call.x.float().flatten(1), x_t.float().flatten(1)
     scale = (x * wanted).sum(1) / (wanted * wanted).sum(1).clamp(min=TINY)
     left = (x - scale[:, None] * wanted).norm(dim=1) / x.norm(dim=1).clamp(min=TINY)
-    found = {"forward/input_error": left.median()}
+    found: dict[str, Tensor] = {checks.FORWARD_INPUT_ERROR: left.median()}
     t, seen = micro_batch.t, call.t
     if t is not None and seen is not None and len(t) > 1 and t.shape == seen.shape:
-        found["timesteps/passed_on"] = _agreement(t.double(), seen.double())
+        found[checks.TIMESTEPS_PASSED_ON] = _agreement(t.double(), seen.double())
     return found
 
 
@@ -130,17 +131,11 @@ def _agreement(t: Tensor, seen: Tensor) -> Tensor:
     return torch.where(t.max() > t.min(), alike, torch.ones_like(alike)).float()
 
 
-def _moments(name: str, values: Tensor) -> dict[str, Tensor]:
+def _moments(names: Sequence[str], values: Tensor) -> dict[str, Tensor]:
     values = values.float()
     mean = values.mean()
-    centred = values - mean
-    variance = centred.square().mean()
-    return {
-        f"{name}/mean": mean,
-        f"{name}/std": variance.sqrt(),
-        f"{name}/lowest": values.min(),
-        f"{name}/highest": values.max(),
-    }
+    std = (values - mean).square().mean().sqrt()
+    return dict(zip(names, (mean, std, values.min(), values.max()), strict=True))
 
 
 def _spread(noise: Tensor) -> dict[str, Tensor]:
@@ -148,53 +143,55 @@ def _spread(noise: Tensor) -> dict[str, Tensor]:
     flat = noise.float().flatten(1)
     centred = flat - flat.mean()
     fourth = centred.square().square().mean() / centred.square().mean().square().clamp(min=TINY)
-    found = {"noise/count": torch.tensor(float(flat.numel()), device=flat.device), "noise/kurtosis": fourth}
+    found: dict[str, Tensor] = {
+        checks.NOISE_COUNT: torch.tensor(float(flat.numel()), device=flat.device),
+        checks.NOISE_KURTOSIS: fourth,
+    }
     if flat.shape[1] > 1:
-        found["noise/within"] = flat.var(dim=1).mean()
+        found[checks.NOISE_WITHIN] = flat.var(dim=1).mean()
     if len(flat) > 1:
-        found["noise/between"] = flat.var(dim=0).mean()
+        found[checks.NOISE_BETWEEN] = flat.var(dim=0).mean()
     return found
 
 
 def glance(micro_batch: MicroBatch) -> tuple[tuple[str, ...], Tensor] | None:
-    """What every step is looked at for, in a few operations: the error of the prediction beside the loss that the loop
-    tells, how far numbers reach, and so where they are not finite first. Names, and one vector on the device."""
-    answer, target = micro_batch.answer, micro_batch.target
+    """Measured at every step, in a few operations: the error of the prediction, the loss that the loop passes, and the
+    largest absolute values, which are not finite where something is not. Names, and one vector on the device."""
+    answer, target, loss = micro_batch.answer, micro_batch.target, micro_batch.loss.detach()
     chain = {
         "x0": micro_batch.x0,
         "noise": micro_batch.noise,
         "x_t": micro_batch.input,
         "target": target,
         "pred": answer,
+        "loss": loss,
     }
     there = {name: value.detach() for name, value in chain.items() if value is not None and value.is_floating_point()}
-    loss = micro_batch.loss.detach()
-    there |= {"loss": loss} if loss.is_floating_point() else {}
     there = {name: value for name, value in there.items() if value.numel() and value.device == loss.device}
-    names, numbers = [f"reach/{name}" for name in there], _norms(list(there.values()), math.inf)
+    names, numbers = list(there), _norms(list(there.values()), math.inf)
     if answer is not None and target is not None and answer.shape == target.shape and answer.device == loss.device:
         answer, target = answer.detach().float(), target.detach().float()
-        names += ["loss/error", "loss/zero", "loss/answer", "loss/told"]
-        size = answer.numel() ** -0.5  # before squaring, which may be done on the host in more digits
+        names += ["error", "zero", "answer", "told"]
+        size = answer.numel() ** -0.5  # before squaring, which is done on the host in double precision
         numbers += [norm * size for norm in _norms([answer - target, target, answer], 2.0)] + [loss.float().mean()]
     return (tuple(names), torch.stack(numbers)) if names else None
 
 
-def told_by_glance(names: tuple[str, ...], numbers: np.ndarray) -> dict[str, float]:
+def read_glance(names: tuple[str, ...], numbers: np.ndarray) -> dict[str, float]:
     """On the host: `finite/…` only where something is not."""
     seen = dict(zip(names, numbers.astype(np.float64).tolist(), strict=True))
-    found = {name: seen[name] ** 2 for name in ("loss/error", "loss/zero") if name in seen}
-    if seen.get("loss/answer", 0.0) > 0:  # <answer, target> / <answer, answer>, from the three sides of the triangle
-        answer = seen["loss/answer"] ** 2
-        found["loss/slope"] = (answer + found["loss/zero"] - found["loss/error"]) / (2 * answer)
-    for name, reading in (("loss/told", "loss/told"), ("reach/x0", "batch/reach")):
-        if name in seen:
-            found[reading] = seen[name]
-    for name, reach in seen.items():
-        if name.startswith("reach/") and not math.isfinite(reach):
-            found[f"finite/{name.removeprefix('reach/')}"] = 0.0
-    if math.isinf(seen.get("reach/loss", 0.0)):  # not NaN, which anything may have made
-        found["finite/loss_number"] = 0.0
+    found: dict[str, float] = {}
+    if "error" in seen:
+        error, zero, answer = (seen[name] ** 2 for name in ("error", "zero", "answer"))
+        found |= {checks.LOSS_ERROR: error, checks.LOSS_ZERO: zero}
+        if answer > 0:  # <answer, target> / <answer, answer>, from the three sides of the triangle
+            found[checks.LOSS_SLOPE] = (answer + zero - error) / (2 * answer)
+        found[checks.LOSS_TOLD] = seen["told"]
+    if "x0" in seen:
+        found[checks.BATCH_REACH] = seen["x0"]
+    found |= {check: 0.0 for name, check in checks.FINITE.items() if not math.isfinite(seen.get(name, 0.0))}
+    if math.isinf(seen.get("loss", 0.0)):  # not NaN, which anything may have made
+        found[checks.FINITE_LOSS_NUMBER] = 0.0
     return found
 
 

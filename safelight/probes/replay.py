@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from safelight import checks
 from safelight.probes.micro_batch import MicroBatch, answer_of
 
 TINY = 1e-30
-LENGTHS = (0.1, 0.3, 1.0, 3.0, 10.0, 100.0, 1e4, 1e6)
 SAMPLES = 32  # of a batch are enough to see where the loss goes along a line
 COMPARED = 64  # with labels of others
 DEALS = 64  # of labels at random, to tell what chance does
@@ -122,19 +122,19 @@ def look_at_update(before: Before, named: Sequence[tuple[str, nn.Parameter]]) ->
             expected += _square(wanted)
             apart += _square(change - wanted)
     weights = math.sqrt(sum(_square(old) for old in before.weights.values()))
-    told = {
-        "update/moved": math.sqrt(moved),
-        "update/alignment": -aligned / max(math.sqrt(moved * gradient), TINY),
-        "update/lost": lost / max(asked, 1.0),
-        "update/decay_share": math.sqrt(decayed) / max(math.sqrt(moved), TINY) if moved else 0.0,
-        "update/decay": before.decay,
-        "update/coarse": float(all(torch.equal(p.float(), p.bfloat16().float()) for _, p in named)),
-        "update/weights": weights,
-        "update/decay_pull": before.coupled * weights / max(math.sqrt(gradient), TINY) if gradient else 0.0,
+    told: dict[str, float] = {
+        checks.UPDATE_MOVED: math.sqrt(moved),
+        checks.UPDATE_ALIGNMENT: -aligned / max(math.sqrt(moved * gradient), TINY),
+        checks.UPDATE_LOST: lost / max(asked, 1.0),
+        checks.UPDATE_DECAY_SHARE: math.sqrt(decayed) / max(math.sqrt(moved), TINY) if moved else 0.0,
+        checks.UPDATE_DECAY: before.decay,
+        checks.UPDATE_COARSE: float(all(torch.equal(p.float(), p.bfloat16().float()) for _, p in named)),
+        checks.UPDATE_WEIGHTS: weights,
+        checks.UPDATE_DECAY_PULL: before.coupled * weights / max(math.sqrt(gradient), TINY) if gradient else 0.0,
     }
     if before.copies:
-        told["update/error"] = math.sqrt(apart) / max(math.sqrt(expected), TINY) if expected or apart else 0.0
-        told["update/expected"] = math.sqrt(expected)
+        told[checks.UPDATE_ERROR] = math.sqrt(apart) / max(math.sqrt(expected), TINY) if expected or apart else 0.0
+        told[checks.UPDATE_EXPECTED] = math.sqrt(expected)
     return told
 
 
@@ -173,25 +173,25 @@ def replay_gradient(
     ours = {name: value.grad for name, value in weights.items() if value.grad is not None}
     if not missing:  # parts without any, frozen ones for instance, are told of elsewhere
         ours = {name: gradient for name, gradient in ours.items() if theirs.get(name) is not None}
-    told = {
-        "replay/output_error": max(apart),
-        "replay/error": size,
-        "replay/told": float(torch.stack([s.loss.detach().float().mean() for s in micro_batches_seen]).mean()),
-        "replay/zero": zero,
-        "replay/micro_batches": float(len(micro_batches_seen)),
-        "replay/missing": float(missing),
+    told: dict[str, float] = {
+        checks.REPLAY_OUTPUT_ERROR: max(apart),
+        checks.REPLAY_ERROR: size,
+        checks.REPLAY_TOLD: float(torch.stack([s.loss.detach().float().mean() for s in micro_batches_seen]).mean()),
+        checks.REPLAY_ZERO: zero,
+        checks.REPLAY_MICRO_BATCHES: float(len(micro_batches_seen)),
+        checks.REPLAY_MISSING: float(missing),
     }
     inner, mine, whole = _inner(ours, theirs), _inner(ours, ours), _inner(theirs, theirs)
-    told["replay/norm"], told["replay/own_norm"] = math.sqrt(max(whole, 0)), math.sqrt(mine)
-    told["replay/cosine"] = inner / max(math.sqrt(mine * whole), TINY)
-    told["replay/ratio"] = math.sqrt(max(whole, 0) / max(mine, TINY))
-    told["replay/vanished"] = _vanished(ours, theirs)
-    told["replay/worst"] = _worst(ours, theirs, mine)
-    told["replay/signs"] = _signs(ours, theirs)
+    told[checks.REPLAY_NORM], told[checks.REPLAY_OWN_NORM] = math.sqrt(max(whole, 0)), math.sqrt(mine)
+    told[checks.REPLAY_COSINE] = inner / max(math.sqrt(mine * whole), TINY)
+    told[checks.REPLAY_RATIO] = math.sqrt(max(whole, 0) / max(mine, TINY))
+    told[checks.REPLAY_VANISHED] = _vanished(ours, theirs)
+    told[checks.REPLAY_WORST] = _worst(ours, theirs, mine)
+    told[checks.REPLAY_SIGNS] = _signs(ours, theirs)
     if earlier:
         last = {name: gradient - earlier[name] for name, gradient in ours.items() if name in earlier}
-        told["replay/last_cosine"] = _inner(last, theirs) / max(math.sqrt(_inner(last, last) * whole), TINY)
-    if previous is not None and not told["replay/missing"]:
+        told[checks.REPLAY_LAST_COSINE] = _inner(last, theirs) / max(math.sqrt(_inner(last, last) * whole), TINY)
+    if previous is not None and not told[checks.REPLAY_MISSING]:
         told |= _carried(ours, theirs, previous)
     return told
 
@@ -208,7 +208,7 @@ def _carried(
     own, carried = (yy * xg - xy * yg) / determinant, (xx * yg - xy * xg) / determinant
     whole = _inner(theirs, theirs)
     explained = (own * xg + carried * yg) / max(whole, TINY)
-    return {"replay/carried": carried / own if own else 0.0, "replay/explained": explained}
+    return {checks.REPLAY_CARRIED: carried / own if own else 0.0, checks.REPLAY_EXPLAINED: explained}
 
 
 def search_line(
@@ -230,8 +230,12 @@ def search_line(
     start = error(0.0)
     if not math.isfinite(start) or start <= 0:
         return {}
-    told = {f"search/{length:.0f}" if length > 1 else f"search/{length:g}": error(length) / start for length in LENGTHS}
-    return told | {"search/start": start, "search/zero": float(target.square().mean()), "search/rate": before.rate}
+    told: dict[str, float] = {check: error(float(length)) / start for length, check in checks.SEARCH.items()}
+    return told | {
+        checks.SEARCH_START: start,
+        checks.SEARCH_ZERO: float(target.square().mean()),
+        checks.SEARCH_RATE: before.rate,
+    }
 
 
 @torch.no_grad()
@@ -255,13 +259,13 @@ def look_at_labels(model: nn.Module, before: Before, micro_batch: MicroBatch) ->
     gain = (errors[1] - errors[0])[differ]
     if len(gain) < 4:
         return {}
-    told = {
-        "labels/gain": float(gain.mean()),
-        "labels/gain_error": float(gain.std() / len(gain) ** 0.5),
-        "labels/error": float(errors[0].mean()),
+    told: dict[str, float] = {
+        checks.LABELS_GAIN: float(gain.mean()),
+        checks.LABELS_GAIN_ERROR: float(gain.std() / len(gain) ** 0.5),
+        checks.LABELS_ERROR: float(errors[0].mean()),
     }
     x0 = micro_batch.x0
-    told |= {} if x0 is None or len(x0) < len(labels) else {"labels/explain": explained(x0[: len(labels)], labels)}
+    told |= {} if x0 is None or len(x0) < len(labels) else {checks.LABELS_EXPLAIN: explained(x0[: len(labels)], labels)}
     return told
 
 
@@ -288,15 +292,15 @@ def look_at_responses(model: nn.Module, before: Before, micro_batch: MicroBatch)
         return {}
     call, network, told = call.of_first(SAMPLES), _WithWeights(model, before.weights), dict[str, float]()
     plain: Tensor | None = None
-    for name, values in (("time", call.t), ("labels", call.labels)):
+    for name, values in (("t", call.t), ("labels", call.labels)):
         if values is None or len(values) < 2:
             continue
         others = values.roll(max(1, len(values) // 2))
         if bool((differ := values != others).any()):
             plain = call.again(network) if plain is None else plain
-            changed = call.with_changes(**{"t" if name == "time" else "labels": others}).again(network)
+            changed = call.with_changes(**{name: others}).again(network)
             if bool(plain.isfinite().all()) and bool(plain.any()):
-                told[f"response/{name}"] = _relative(changed[differ], plain[differ])
+                told[checks.RESPONSE[name]] = _relative(changed[differ], plain[differ])
     return told
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from safelight import checks
 from safelight.probes.replay import dense
 
 TINY = 1e-30
@@ -30,7 +31,7 @@ class Sentinel:
         last, self._shadow = self._shadow, shadow.detach().clone()
         if last is None or last.shape != self._shadow.shape:
             return {}
-        return {"average/same": (self._shadow == last).all().float()}
+        return {checks.AVERAGE_SAME: (self._shadow == last).all().float()}
 
     def leave(self, closely: bool) -> None:
         """After an update: what is there now must still be there at the next one. At steps that are not looked at
@@ -65,11 +66,11 @@ class Sentinel:
         if self._parameter is None or self._before is None:
             return {}
         (old, grad), self._before = self._before, None
-        found = {"sentinel/moved": 1 - (self._parameter.detach() == old).all().float()}
+        found: dict[str, Tensor] = {checks.SENTINEL_MOVED: 1 - (self._parameter.detach() == old).all().float()}
         last, self._last = self._last, None
         if grad is not None:
-            norm = found["sentinel/gradient"] = torch.linalg.vector_norm(grad)
+            norm = found[checks.SENTINEL_GRADIENT] = torch.linalg.vector_norm(grad)
             self._last = grad, norm
             if last is not None:
-                found["sentinel/echo"] = torch.dot(grad, last[0]) / (norm * last[1]).clamp(min=TINY)
+                found[checks.SENTINEL_ECHO] = torch.dot(grad, last[0]) / (norm * last[1]).clamp(min=TINY)
         return found

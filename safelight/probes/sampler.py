@@ -12,9 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from safelight import checks
 from safelight.config.tree import Diffusion, Prediction
-from safelight.diagnosis.rules.sampler import ENOUGH_CALLS, RIGHT, SPREADS, TABLES
-from safelight.diagnosis.rules.target import KINDS
 from safelight.diffusion.objective import from_x0
 from safelight.diffusion.sampling import Denoiser
 from safelight.diffusion.schedule import make_schedule
@@ -103,14 +102,13 @@ def _drive(
 
 def is_right(told: Mapping[str, float]) -> bool:
     """Whether the samples are the pictures that were put in, on any of the usual scales."""
-    if not told.get("sampler/finite") or told["sampler/left"] > RIGHT:
+    if not told.get(checks.SAMPLER_FINITE) or told[checks.SAMPLER_LEFT] > checks.SAMPLER_LIMIT:
         return False
-    scale, shift = told["sampler/scale"], told["sampler/shift"]
-    usual = ((1.0, 0.0), (0.5, 0.5), (127.5, 127.5))
-    low, high = SPREADS
-    few = told.get("sampler/calls", 0.0) < ENOUGH_CALLS
-    spread = few or low < told.get("sampler/cloud_spread", 1.0) < high
-    return spread and any(abs(scale / a - 1) < 0.02 and abs(shift - b) < 0.02 * a for a, b in usual)
+    scale, shift = told[checks.SAMPLER_SCALE], told[checks.SAMPLER_SHIFT]
+    low, high = checks.CLOUD_SPREADS
+    few = told.get(checks.SAMPLER_CALLS, 0.0) < checks.CLOUD_CALLS
+    spread = few or low < told.get(checks.SAMPLER_CLOUD_SPREAD, 1.0) < high
+    return spread and checks.has_image_range(scale, shift)
 
 
 def _other_worlds(
@@ -118,13 +116,13 @@ def _other_worlds(
 ) -> dict[str, float]:
     """A sampler that is right for another prediction type, or for another table, is written for that one."""
     told: dict[str, float] = {}
-    for place, kind in enumerate(KINDS):
+    for place, kind in enumerate(checks.PREDICTIONS):
         if kind != prediction and is_right(_drive(sampler, alphas, kind, pattern, width, noise)):
-            told["sampler/right_for_type"] = float(place)
-    for place, name in enumerate(TABLES):
+            told[checks.SAMPLER_RIGHT_FOR_TYPE] = float(place)
+    for place, name in enumerate(checks.SCHEDULES):
         other = make_schedule(Diffusion(schedule=name, timesteps=len(alphas))).alphas_cumprod
         if is_right(_drive(sampler, other, prediction, pattern, width, noise)):
-            told["sampler/right_for_table"] = float(place)
+            told[checks.SAMPLER_RIGHT_FOR_TABLE] = float(place)
     return told
 
 
@@ -151,7 +149,7 @@ def _points(images: Tensor, pattern: Tensor) -> dict[str, float]:
     [0, 1] or [0, 255]. And how often either picture came."""
     flat, aim = images.flatten(1), pattern.flatten()
     if not flat.isfinite().all():
-        return {"sampler/finite": 0.0}
+        return {checks.SAMPLER_FINITE: 0.0}
     sides = torch.sign((flat - flat.mean()) @ aim)
     sides = torch.where(sides == 0, torch.ones_like(sides), sides)
     wanted = sides[:, None] * aim
@@ -160,16 +158,16 @@ def _points(images: Tensor, pattern: Tensor) -> dict[str, float]:
     plain = (flat - wanted).square().mean().sqrt()
     length = aim.square().mean().sqrt()
     return {
-        "sampler/finite": 1.0,
-        "sampler/error": float(plain / length),
+        checks.SAMPLER_FINITE: 1.0,
+        checks.SAMPLER_ERROR: float(plain / length),
         # The middle of the samples: one between the pictures may be undecided to the last.
-        "sampler/left": float(left.square().mean(1).median().sqrt() / (length * max(abs(scale), 1e-9))),
-        "sampler/scale": scale,
-        "sampler/shift": shift,
-        "sampler/share": float((sides > 0).double().mean()),
-        "sampler/largest": float(flat.abs().max()),
-        "sampler/at_limit": float((flat.abs() >= flat.abs().max() * (1 - 1e-4)).double().mean()),
-        "sampler/reach": float(aim.abs().max()),
+        checks.SAMPLER_LEFT: float(left.square().mean(1).median().sqrt() / (length * max(abs(scale), 1e-9))),
+        checks.SAMPLER_SCALE: scale,
+        checks.SAMPLER_SHIFT: shift,
+        checks.SAMPLER_SHARE: float((sides > 0).double().mean()),
+        checks.SAMPLER_LARGEST: float(flat.abs().max()),
+        checks.SAMPLER_AT_LIMIT: float((flat.abs() >= flat.abs().max() * (1 - 1e-4)).double().mean()),
+        checks.SAMPLER_REACH: float(aim.abs().max()),
     }
 
 
@@ -182,10 +180,11 @@ def _cloud(images: Tensor, centre: Tensor, width: float) -> dict[str, float]:
     scale, shift = _affine(wanted, mean)
     spread = flat.var(0).mean().sqrt()
     return {
-        "sampler/cloud_spread": float(spread) / width / max(abs(scale), 1e-9),
-        "sampler/cloud_mean": float((mean - scale * wanted - shift).square().mean().sqrt()) / max(abs(scale), 1e-9),
-        "sampler/cloud_scale": scale,
-        "sampler/cloud_shift": shift,
+        checks.SAMPLER_CLOUD_SPREAD: float(spread) / width / max(abs(scale), 1e-9),
+        checks.SAMPLER_CLOUD_MEAN: float((mean - scale * wanted - shift).square().mean().sqrt())
+        / max(abs(scale), 1e-9),
+        checks.SAMPLER_CLOUD_SCALE: scale,
+        checks.SAMPLER_CLOUD_SHIFT: shift,
     }
 
 
@@ -202,19 +201,19 @@ def _affine(x: Tensor, y: Tensor) -> tuple[float, float]:
 def _path(oracle: Oracle, timesteps: int) -> dict[str, float]:
     times = oracle.times
     if not times:
-        return {"sampler/calls": 0.0}
+        return {checks.SAMPLER_CALLS: 0.0}
     ratios = [seen / usual for seen, usual in zip(oracle.spreads, oracle.usual, strict=True) if usual > 0]
     falls = sum(a > b for a, b in itertools.pairwise(times)) / max(1, len(times) - 1)
     return {
-        "sampler/calls": float(len(times)),
-        "sampler/first": times[0] / max(1, timesteps - 1),
-        "sampler/last": times[-1] / max(1, timesteps - 1),
-        "sampler/highest_time": max(times),
-        "sampler/falling": falls,
-        "sampler/start": ratios[0],
-        "sampler/path": max(max(r, 1 / max(r, 1e-9)) for r in ratios),
-        "sampler/in_training": float(any(oracle.modes)),
-        "sampler/with_gradients": float(any(oracle.gradients)),
+        checks.SAMPLER_CALLS: float(len(times)),
+        checks.SAMPLER_FIRST: times[0] / max(1, timesteps - 1),
+        checks.SAMPLER_LAST: times[-1] / max(1, timesteps - 1),
+        checks.SAMPLER_HIGHEST_TIME: max(times),
+        checks.SAMPLER_FALLING: falls,
+        checks.SAMPLER_START: ratios[0],
+        checks.SAMPLER_PATH: max(max(r, 1 / max(r, 1e-9)) for r in ratios),
+        checks.SAMPLER_IN_TRAINING: float(any(oracle.modes)),
+        checks.SAMPLER_WITH_GRADIENTS: float(any(oracle.gradients)),
     }
 
 
@@ -245,4 +244,4 @@ def look_at_guidance(denoiser: Callable[[nn.Module, float], Denoiser], shape: tu
         float((denoiser(_Labelled(), scale)(x, t) - 0.4 - scale * (labelled - 0.4)).abs().max())
         for scale in (0.0, 1.0, 3.0)
     ]
-    return {"sampler/guidance": max(errors)}
+    return {checks.SAMPLER_GUIDANCE: max(errors)}

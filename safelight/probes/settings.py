@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from safelight import checks
 from safelight.config.tree import Prediction
 
 
@@ -17,14 +18,14 @@ def look_at_schedule(alphas: Tensor, prediction: Prediction | None) -> dict[str,
     log_snr = np.log(np.clip(table, 1e-12, None)) - np.log(np.clip(1 - table, 1e-12, None))
     betas = 1 - table[1:] / np.clip(table[:-1], 1e-12, None)
     return {
-        "schedule/betas_falling": float((np.diff(betas) < -1e-9).mean()) if len(betas) > 1 else 0.0,
-        "schedule/rising": float((steps > 1e-9).mean()) if len(steps) else 0.0,
-        "schedule/first": float(table[0]),
-        "schedule/last": float(table[-1]),
-        "schedule/outside": float(((table < 0) | (table > 1)).mean()),
-        "schedule/largest_jump": float(np.abs(np.diff(log_snr)[:-1]).max()) if len(table) > 2 else 0.0,
-        "schedule/epsilon": float(prediction == "epsilon"),
-        "schedule/timesteps": float(len(table)),
+        checks.SCHEDULE_BETAS_FALLING: float((np.diff(betas) < -1e-9).mean()) if len(betas) > 1 else 0.0,
+        checks.SCHEDULE_RISING: float((steps > 1e-9).mean()) if len(steps) else 0.0,
+        checks.SCHEDULE_FIRST: float(table[0]),
+        checks.SCHEDULE_LAST: float(table[-1]),
+        checks.SCHEDULE_OUTSIDE: float(((table < 0) | (table > 1)).mean()),
+        checks.SCHEDULE_LARGEST_JUMP: float(np.abs(np.diff(log_snr)[:-1]).max()) if len(table) > 2 else 0.0,
+        checks.SCHEDULE_EPSILON: float(prediction == "epsilon"),
+        checks.SCHEDULE_TIMESTEPS: float(len(table)),
     }
 
 
@@ -38,16 +39,16 @@ def look_at_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer) -> dic
     groups = optimizer.param_groups
     rates = [float(group.get("lr", np.nan)) for group in groups]
     return {
-        "optimizer/missing": _numbers(p for p in trained if id(p) not in known) / max(1.0, _numbers(trained)),
-        "optimizer/foreign": _numbers(p for p in held if id(p) not in ours) / max(1.0, _numbers(held)),
-        "optimizer/twice": float(len(held) - len(known)),
-        "optimizer/frozen": _numbers(p for p in frozen if id(p) in known) / max(1.0, _numbers(model.parameters())),
-        "optimizer/maximize": float(any(group.get("maximize", False) for group in groups)),
-        "optimizer/rate": max(rates, default=float("nan")),
-        "optimizer/weight_decay": max((float(g.get("weight_decay", 0.0) or 0.0) for g in groups), default=0.0),
-        "optimizer/half_weights": _numbers(p for p in trained if torch.finfo(p.dtype).bits < 32)
+        checks.OPTIMIZER_MISSING: _numbers(p for p in trained if id(p) not in known) / max(1.0, _numbers(trained)),
+        checks.OPTIMIZER_FOREIGN: _numbers(p for p in held if id(p) not in ours) / max(1.0, _numbers(held)),
+        checks.OPTIMIZER_TWICE: float(len(held) - len(known)),
+        checks.OPTIMIZER_FROZEN: _numbers(p for p in frozen if id(p) in known) / max(1.0, _numbers(model.parameters())),
+        checks.OPTIMIZER_MAXIMIZE: float(any(group.get("maximize", False) for group in groups)),
+        checks.OPTIMIZER_RATE: max(rates, default=float("nan")),
+        checks.OPTIMIZER_WEIGHT_DECAY: max((float(g.get("weight_decay", 0.0) or 0.0) for g in groups), default=0.0),
+        checks.OPTIMIZER_HALF_WEIGHTS: _numbers(p for p in trained if torch.finfo(p.dtype).bits < 32)
         / max(1.0, _numbers(trained)),
-        "optimizer/adaptive": float(any("exp_avg_sq" in str(k) or "betas" in g for g in groups for k in g)),
+        checks.OPTIMIZER_ADAPTIVE: float(any("exp_avg_sq" in str(k) or "betas" in g for g in groups for k in g)),
     }
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from safelight import checks
 from safelight.probes.micro_batch import MicroBatch
 
 REMEMBERED = 4096  # steps whose prints are kept
@@ -64,8 +65,8 @@ class Stream:
         for name in ("noise", "images"):
             if name in vectors:
                 last, self._last[name] = self._last.get(name), vectors[name]
-                told[f"stream/{name}_again"] = self._again(name, vectors[name])
-                told[f"stream/{name}_alike"] = float(last is not None and np.array_equal(last, vectors[name]))
+                told[checks.STREAM_AGAIN[name]] = self._again(name, vectors[name])
+                told[checks.STREAM_ALIKE[name]] = float(last is not None and np.array_equal(last, vectors[name]))
         if "images" in vectors and len(self._different) < REMEMBERED:
             self._different.update(vectors["images"].astype(np.float32).tolist())
             self._drawn_samples += len(vectors["images"])
@@ -93,8 +94,8 @@ class Stream:
         told: dict[str, float] = {}
         if len(times) > 3:
             one = len(np.unique(times)) == 1  # for the whole batch: such come again by chance
-            told["stream/times_again"] = 0.0 if one else self._again("times", times)
-            told["stream/times_alike"] = float(one)
+            told[checks.STREAM_TIMES_AGAIN] = 0.0 if one else self._again("times", times)
+            told[checks.STREAM_TIMES_ALIKE] = float(one)
         self._lowest, self._highest = min(self._lowest, times.min()), max(self._highest, times.max())
         if self._timesteps is not None:
             places = np.clip(times * PLACES // self._timesteps, 0, PLACES - 1).astype(np.int64)
@@ -105,7 +106,7 @@ class Stream:
                 self._kinds_drawn += len(different)
             outside = float(((times < 0) | (times >= self._timesteps)).mean())
             if outside:
-                told["stream/times_outside"] = outside
+                told[checks.STREAM_TIMES_OUTSIDE] = outside
         return told
 
     def _count_labels(self, labels: np.ndarray, shown: np.ndarray | None) -> None:
@@ -128,30 +129,35 @@ class Stream:
         told: dict[str, float] = {}
         drawn = int(self._drawn.sum())
         if drawn:
-            told["stream/times_drawn"] = float(drawn)
-            told["stream/times_gap"] = _longest_gap(self._drawn == 0) / PLACES
-            told["stream/times_kinds"] = len(self._kinds_of_time) / self._expected_kinds()
-            told["stream/times_highest"] = float(self._highest)
-            told["stream/times_lowest"] = float(self._lowest)
+            told[checks.STREAM_TIMES_DRAWN] = float(drawn)
+            told[checks.STREAM_TIMES_GAP] = _longest_gap(self._drawn == 0) / PLACES
+            told[checks.STREAM_TIMES_KINDS] = len(self._kinds_of_time) / self._expected_kinds()
+            told[checks.STREAM_TIMES_HIGHEST] = float(self._highest)
+            told[checks.STREAM_TIMES_LOWEST] = float(self._lowest)
         if self._drawn_samples:
-            told["stream/different"] = float(len(self._different))
-            told["stream/drawn"] = float(self._drawn_samples)
+            told[checks.STREAM_DIFFERENT] = float(len(self._different))
+            told[checks.STREAM_DRAWN] = float(self._drawn_samples)
         if self._labels:
             counts = np.array(list(self._labels.values()), np.float64)
             shares = counts / counts.sum()
-            told["stream/labels_kinds"] = float(len(counts))
-            told["stream/labels_drawn"] = float(counts.sum())
-            told["stream/labels_neighbours"] = self._equal / max(1, self._pairs)
-            told["stream/labels_neighbours_expected"] = float((shares**2).sum())
-            told["stream/labels_pairs"] = float(self._pairs)
+            told[checks.STREAM_LABELS_KINDS] = float(len(counts))
+            told[checks.STREAM_LABELS_DRAWN] = float(counts.sum())
+            told[checks.STREAM_LABELS_NEIGHBOURS] = self._equal / max(1, self._pairs)
+            told[checks.STREAM_LABELS_NEIGHBOURS_EXPECTED] = float((shares**2).sum())
+            told[checks.STREAM_LABELS_PAIRS] = float(self._pairs)
         if compared := sum(count for _, count, _ in self._recent):
-            told["stream/labels_hidden"] = sum(count for count, _, _ in self._recent) / compared
+            told[checks.STREAM_LABELS_HIDDEN] = sum(count for count, _, _ in self._recent) / compared
         if self._recent:
             recent = frozenset[int]().union(*(shown for _, _, shown in self._recent))
-            told["stream/recent_kinds"], told["stream/recent_highest"] = float(len(recent)), float(max(recent))
+            told[checks.STREAM_RECENT_KINDS], told[checks.STREAM_RECENT_HIGHEST] = (
+                float(len(recent)),
+                float(max(recent)),
+            )
         if self._shown:
-            told["stream/shown_kinds"] = float(len(self._shown))
-            told["stream/shown_lowest"], told["stream/shown_highest"] = map(float, (min(self._shown), max(self._shown)))
+            told[checks.STREAM_SHOWN_KINDS] = float(len(self._shown))
+            told[checks.STREAM_SHOWN_LOWEST], told[checks.STREAM_SHOWN_HIGHEST] = map(
+                float, (min(self._shown), max(self._shown))
+            )
         return told
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from safelight import checks
 from safelight.checkpoints.snapshot import Loaded
 from safelight.config import Config
 from safelight.data.images import hold_out
@@ -189,10 +190,10 @@ def _round_trip(parts: Parts, first: list[Tensor], step: int) -> dict[str, float
             for tensor in tensors:
                 tensor.add_(1)  # what a snapshot does not hold must not be right by having been there before
     state.restore(loaded)
-    told = {f"checkpoint/{name}": _apart(tensors, live[name]) for name, tensors in _everything(parts).items()}
+    told = {str(checks.CHECKPOINT[name]): _apart(own, live[name]) for name, own in _everything(parts).items()}
     for number in range(step + 1, step + STEPS):
         take(number)
-    told["checkpoint/step"] = _apart([v.detach() for v in state.model.state_dict().values()], first)
+    told[checks.CHECKPOINT_STEP] = _apart([v.detach() for v in state.model.state_dict().values()], first)
     return told
 
 
@@ -230,7 +231,7 @@ def _overlap(parts: Parts) -> dict[str, float]:
     _, held = hold_out(parts.images, parts.config.data.held_out)
     if not len(held):
         return {}
-    return {"data/held_out_overlap": float(np.isin(held, parts.feed.batches.drawn_from()).mean())}
+    return {checks.DATA_HELD_OUT_OVERLAP: float(np.isin(held, parts.feed.batches.drawn_from()).mean())}
 
 
 class _Kept:

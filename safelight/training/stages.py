@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from safelight import checks
 from safelight.config import Config
 from safelight.errors import ProcessLost
 from safelight.generate import Request, columns_for, generate
@@ -91,7 +92,8 @@ def compare_weights(drawn: Drawn) -> dict[str, float]:
     if drawn.raw is None:
         return {}
     apart = drawn.samples[: len(drawn.raw)] - drawn.raw
-    return checked({"pictures/apart": float(apart.square().mean().sqrt()), "pictures/distance": drawn.distance})
+    distance = float(apart.square().mean().sqrt())
+    return checked({checks.PICTURES_APART: distance, checks.PICTURES_DISTANCE: drawn.distance})
 
 
 def paint_stage(drawn: Drawn, config: Config, folder: RunFolder, step: int) -> None:

@@ -24,6 +24,7 @@ from histories import (
     refusals,
 )
 
+from safelight.checks import Check
 from safelight.config import Config
 from safelight.config.resolve import resolve, types_of_fields
 from safelight.diagnosis.case import Case, Remembered, spell_of
@@ -672,7 +673,7 @@ def rule(cause: str, step: int | None, *yields: str, severity: Severity = "error
     def look(_: Case) -> Seen | None:
         return None if step is None else Seen(step, "It is so.", severity=severity)
 
-    return Rule(cause, cause, "", "", "", "", "", "Mend it.", look, yields=yields)
+    return Rule(cause, cause, "", "", "", "Fix it.", look, yields=yields)
 
 
 @pytest.mark.parametrize(
@@ -709,10 +710,10 @@ def test_what_a_look_does_not_say_comes_from_the_rule() -> None:
     plain = rule("a.x", 3, severity="warning")
     found = plain.find(Case(Remembered({})))
     assert found is not None
-    assert (found.severity, found.fix.text, found.subsystem, found.over) == ("warning", "Mend it.", "a", None)
-    cured = replace(plain, cure=Fix("", {"optimizer.lr": 1e-4}, "unsafe")).find(Case(Remembered({})))
-    assert cured is not None
-    assert cured.fix == Fix("Mend it.", {"optimizer.lr": 1e-4}, "unsafe")
+    assert (found.severity, found.fix.text, found.subsystem, found.over) == ("warning", "Fix it.", "a", None)
+    fixed = replace(plain, default_fix=Fix("", {"optimizer.lr": 1e-4}, "unsafe")).find(Case(Remembered({})))
+    assert fixed is not None
+    assert fixed.fix == Fix("Fix it.", {"optimizer.lr": 1e-4}, "unsafe")
     told = replace(plain, look=lambda _: Seen(3, "It is so.", fix=Fix("Do that.")))
     assert told.find(Case(Remembered({}))).fix.text == "Do that."  # type: ignore[union-attr]
     assert replace(plain, look=lambda _: None).find(Case(Remembered({}))) is None
@@ -751,13 +752,14 @@ def test_spells(hits: str, least: int, spell: tuple[int, int, int, int | None] |
 
 
 def test_answers_of_probes() -> None:
+    some, none = Check("some/thing", "Something."), Check("no/thing", "Nothing.")
     case = Case(Remembered(checks(some__thing=([4, 8, 12], [1, 2, 3]))))
-    assert (case.newest("some/thing"), case.asked("some/thing")) == (3.0, 12)
-    assert (case.newest("no/thing", 7.0), case.asked("no/thing")) == (7.0, 0)
-    assert np.isnan(case.newest("no/thing"))
-    at = case.evidence("some/thing", "1", step=8)
+    assert (case.latest(some), case.latest_step(some)) == (3.0, 12)
+    assert (case.latest(none, 7.0), case.latest_step(none)) == (7.0, 0)
+    assert np.isnan(case.latest(none))
+    at = case.evidence(some, "1", step=8)
     assert (at.signal, at.value, at.steps, at.usual) == ("check/some/thing", 2.0, (8, 8), "1")
-    assert case.evidence("some/thing", step=99).value == 3.0
+    assert case.evidence(some, step=99).value == 3.0
 
 
 def test_a_rule_that_breaks_is_told_and_the_others_are_asked() -> None:
@@ -825,7 +827,7 @@ def test_texts_name_only_what_exists() -> None:
     assert wrong == {}
 
 
-def test_cures_are_settings() -> None:
+def test_fixes_are_settings() -> None:
     for given in ROWS:
         if not given.wrong:
             for finding in examine(case_of(given)):

@@ -15,7 +15,7 @@ from safelight.diagnosis.case import Case, Remembered
 from safelight.diagnosis.doctor import examine
 from safelight.diffusion.objective import target_of
 from safelight.probes.micro_batch import Call, MicroBatch
-from safelight.probes.noising import glance, look_at_batch, look_at_noising, told_by_glance
+from safelight.probes.noising import glance, look_at_batch, look_at_noising, read_glance
 
 X0, NOISE, T = batch(64)
 X_T = noised(X0, NOISE, T)
@@ -171,7 +171,7 @@ def test_one_timestep_for_a_whole_batch_is_passed_on() -> None:
 
 def at_a_glance(micro_batch: MicroBatch) -> dict[str, float]:
     seen = glance(micro_batch)
-    return {} if seen is None else told_by_glance(seen[0], seen[1].numpy())
+    return {} if seen is None else read_glance(seen[0], seen[1].numpy())
 
 
 @pytest.mark.parametrize("loudness", [0.5, 1.0, 2.0])

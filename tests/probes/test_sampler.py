@@ -196,12 +196,3 @@ def test_what_a_sampler_may_return() -> None:
 )
 def test_how_a_sampler_is_called(sampler: Any, fits: bool) -> None:
     assert accepts(sampler) == fits
-
-
-def test_a_type_is_told_by_the_place_that_the_rules_read() -> None:
-    """A record holds the place of a word in a list: another order would name another type."""
-    from safelight.diagnosis.rules.sampler import TABLES
-    from safelight.diagnosis.rules.target import KINDS
-
-    assert KINDS == ("epsilon", "sample", "v_prediction")
-    assert TABLES == ("cosine", "linear", "scaled-linear", "sigmoid")

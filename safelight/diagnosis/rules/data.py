@@ -1,126 +1,117 @@
-"""Images that are broken, empty, there twice, in order, or not those they were."""
+"""Images that are broken, blank, duplicated, not shuffled, or not the same as before."""
 
 from __future__ import annotations
 
 import numpy as np
 
+from safelight import checks
 from safelight.diagnosis.budget import bound
-from safelight.diagnosis.case import Case
+from safelight.diagnosis.case import Case, name_of
 from safelight.diagnosis.finding import Evidence
-from safelight.diagnosis.rule import Rule, Seen
-from safelight.vocabulary import CHECK
+from safelight.diagnosis.rule import Rule, Seen, on_count, on_latest
 
 DUPLICATES, BLANK = 0.1, 0.1  # shares; digits, shapes and photographs have 0
-CERTAIN = 8.0  # standard errors, at the least: labels that are drawn with weights hang together a little
+CERTAIN = 8.0  # standard errors, at the least: labels that are drawn with weights are slightly correlated
 BEFORE, AFTER = 24, 6  # batches on either side of a change
 SAME = 3  # times that a batch equals the one before
-ORDERED, MANY = 5.0, 48  # standard errors of the likeness of neighbouring batches; batches
+ORDERED, MANY = 5.0, 48  # standard errors of the correlation of neighbouring batches; batches
+MOMENTS = (checks.BATCH_MEAN, checks.BATCH_STD)
 
 
 def look_nonfinite(case: Case) -> Seen | None:
-    share = case.newest("data/nonfinite", 0.0)
-    steps, _ = case.check("finite/x0")
+    share, steps = case.latest(checks.DATA_NONFINITE, 0.0), case.steps(checks.FINITE["x0"])
     if share > 0:
-        return Seen(
-            0,
-            f"{share:.1%} of the images that were looked at hold numbers that are not finite.",
-            (case.evidence("data/nonfinite", "0"),),
-        )
-    if len(steps):
-        return Seen(
-            int(steps[0]),
-            f"In {len(steps)} batch{'es' * (len(steps) != 1)} an image held a number that is not finite, first at step "
-            f"{int(steps[0]):,}.",
-            (Evidence(f"{CHECK.name}/finite/x0", 0.0, (int(steps[0]), int(steps[-1])), "1"),),
-            ("an overflow inside the network: the images themselves are not finite",),
-        )
-    return None
+        evidence = (case.evidence(checks.DATA_NONFINITE, "0"),)
+        return Seen(0, f"{share:.1%} of the images that were checked hold NaN or infinity.", evidence)
+    if not len(steps):
+        return None
+    where = int(steps[0]), int(steps[-1])
+    return Seen(
+        where[0],
+        f"In {len(steps)} batch{'es' * (len(steps) != 1)} an image held NaN or infinity, first at step {where[0]:,}.",
+        (Evidence(name_of(checks.FINITE["x0"]), 0.0, where, "1"),),
+        ("an overflow inside the network: the images themselves are not finite",),
+    )
 
 
 def look_duplicates(case: Case) -> Seen | None:
-    share = case.newest("data/duplicates", 0.0)
+    share = case.latest(checks.DATA_DUPLICATES, 0.0)
     if share <= DUPLICATES:
         return None
     return Seen(
         0,
-        f"{share:.0%} of {case.newest('data/images'):.0f} images that were looked at are copies of others.",
-        (case.evidence("data/duplicates", "below 0.01"), case.evidence("data/largest_group")),
-        ("a small set: its images are all different",),
+        f"{share:.0%} of {case.latest(checks.DATA_IMAGES):.0f} images that were checked are copies of others.",
+        (case.evidence(checks.DATA_DUPLICATES, "below 0.01"), case.evidence(checks.DATA_LARGEST_GROUP)),
+        ("a small dataset: its images are all different",),
     )
 
 
-def look_blank(case: Case) -> Seen | None:
-    share = case.newest("data/blank", 0.0)
-    if share <= BLANK:
-        return None
-    return Seen(0, f"{share:.0%} of the images have one colour only.", (case.evidence("data/blank", "below 0.01"),))
-
-
 def look_not_shuffled(case: Case) -> Seen | None:
-    """Neighbours in the stream of labels are equal as often as chance would have it, or not."""
-    seen, chance = case.newest("stream/labels_neighbours"), case.newest("stream/labels_neighbours_expected")
-    pairs = case.newest("stream/labels_pairs", 0.0)
-    again, _ = case.check("stream/images_again")
-    if len(again) >= 8 and not len(case.check("stream/images_alike")[0]):
-        return Seen(
-            int(again[0]),
-            f"{len(again)} batches came again image for image: every round goes through the images in the same order.",
-            (Evidence(f"{CHECK.name}/stream/images_again", float(len(again)), (int(again[0]), int(again[-1])), "0"),),
-            ("one batch over and over: these come back after a round",),
+    """Whether neighbours in the stream of labels are equal more often than by chance."""
+    again = checks.STREAM_AGAIN["images"]
+    if len(case.steps(again)) >= 8 and not len(case.steps(checks.STREAM_ALIKE["images"])):
+        return on_count(
+            case,
+            again,
+            "{} batches came again image for image: every epoch has the same order.",
+            "the same batch at every step: these come back after an epoch",
         )
+    seen = case.latest(checks.STREAM_LABELS_NEIGHBOURS)
+    chance = case.latest(checks.STREAM_LABELS_NEIGHBOURS_EXPECTED)
+    pairs = case.latest(checks.STREAM_LABELS_PAIRS, 0.0)
     if not pairs > 0 or not chance < 1:
         return _look_at_neighbours(case)
     error = (chance * (1 - chance) / pairs) ** 0.5
-    looks = len(case.check("stream/labels_neighbours")[0])
+    looks = len(case.steps(checks.STREAM_LABELS_NEIGHBOURS))
     if seen < 2 * chance or seen - chance < max(CERTAIN, bound("labels in order", looks)) * error:
         return _look_at_neighbours(case)
     return Seen(
         0,
         f"{seen:.0%} of neighbouring samples have the same label, where {chance:.0%} would by chance: the images come "
         "in the order of their classes.",
-        (case.evidence("stream/labels_neighbours", f"{chance:.2f}"),),
-        ("classes of unequal size: the expected share is that of these very labels",),
+        (case.evidence(checks.STREAM_LABELS_NEIGHBOURS, f"{chance:.2f}"),),
+        ("classes of unequal size: the expected share is that of these labels",),
         confidence=0.999,
     )
 
 
 def _look_at_neighbours(case: Case) -> Seen | None:
-    """Batches that are drawn at random are no more like the one before than like any other."""
-    for name in ("batch/mean", "batch/std"):
-        steps, numbers = case.check(name)
+    """Batches drawn at random are no more like the one before than like any other."""
+    for check in MOMENTS:
+        steps, every = case.series(check)
         early = steps < (steps[0] if len(steps) else 0) + 64  # all of them, one after the other
-        numbers = numbers[early]
+        numbers = every[early]
         if len(np.unique(numbers)) < MANY or not np.isfinite(numbers).all():
             continue
         ranks = np.argsort(np.argsort(numbers)).astype(float)  # one broken image is one rank
         centred = ranks - ranks.mean()
         alike = float((centred[1:] * centred[:-1]).sum() / np.square(centred).sum())
         certain = max(ORDERED, bound("batches in order", len(numbers), 2))
-        if alike * len(numbers) ** 0.5 > certain and change_of(case.check(name)[1]) is None:
+        if alike * len(numbers) ** 0.5 > certain and change_of(every) is None:
             return Seen(
                 int(steps[0]),
-                f"Neighbouring batches are alike: the {name.partition('/')[2]} of their images has a correlation of "
+                f"Neighbouring batches are alike: the {check.partition('/')[2]} of their images has a correlation of "
                 f"{alike:.2f} from one to the next over {len(numbers)} batches, where chance has "
-                f"{len(numbers) ** -0.5:.2f}. They come in an order.",
-                (Evidence(f"{CHECK.name}/{name}", alike, (int(steps[0]), int(steps[early][-1])), "0"),),
-                ("images that have changed for good: these go to and fro, or drift",),
+                f"{len(numbers) ** -0.5:.2f}. They are not shuffled.",
+                (Evidence(name_of(check), alike, (int(steps[0]), int(steps[early][-1])), "0"),),
+                ("images that changed once and for all: these go back and forth, or drift",),
                 confidence=0.9999,
             )
     return None
 
 
 def look_shifted(case: Case) -> Seen | None:
-    """One cut in the series of batch moments, with more between than within its two sides."""
-    for name in ("batch/mean", "batch/std"):
-        steps, numbers = case.check(name)
+    """One change point in the series of batch moments, with more between than within its two sides."""
+    for check in MOMENTS:
+        steps, numbers = case.series(check)
         place = change_of(numbers)
         if place is not None:
             before, after = float(np.median(numbers[:place])), float(np.median(numbers[place:]))
             return Seen(
                 int(steps[place]),
-                f"Since step {int(steps[place]):,} the images are others: their {name.partition('/')[2]} went from "
+                f"Since step {int(steps[place]):,} the images are different: their {check.partition('/')[2]} went from "
                 f"{before:.3g} to {after:.3g} from one batch to the next.",
-                (Evidence(f"{CHECK.name}/{name}", after, (int(steps[place]), int(steps[-1])), f"{before:.3g}"),),
+                (Evidence(name_of(check), after, (int(steps[place]), int(steps[-1])), f"{before:.3g}"),),
                 ("a batch that differs by chance: the change is many times what batches differ by, and lasts",),
                 confidence=0.999,
             )
@@ -128,7 +119,7 @@ def look_shifted(case: Case) -> Seen | None:
 
 
 def change_of(numbers: np.ndarray) -> int | None:
-    """Where a series changes once and for good; None where it does not."""
+    """Where a series changes once and for all; None where it does not."""
     count = len(numbers)
     if count < BEFORE + AFTER or not np.isfinite(numbers).all():
         return None
@@ -150,15 +141,14 @@ def change_of(numbers: np.ndarray) -> int | None:
 
 
 def look_same_batch(case: Case) -> Seen | None:
-    steps, _ = case.check("stream/images_alike")
-    if len(steps) < SAME:
+    alike = checks.STREAM_ALIKE["images"]
+    if len(case.steps(alike)) < SAME:
         return None
-    return Seen(
-        int(steps[0]),
-        f"The batch of the step before came again {len(steps)} times: the network is shown the same images at every "
-        f"step.",
-        (Evidence(f"{CHECK.name}/stream/images_alike", float(len(steps)), (int(steps[0]), int(steps[-1])), "0"),),
-        ("a new round through the images: its batches are put together anew",),
+    return on_count(
+        case,
+        alike,
+        "The batch of the step before came again {} times: the network is shown the same images at every step.",
+        "a new epoch: its batches are composed anew",
     )
 
 
@@ -170,8 +160,8 @@ RULES = (
         what="An image holds a number that is not finite.",
         why="Loss and gradient of every batch with that image are NaN.",
         alike="An overflow in the network begins behind finite images.",
-        misses="Images that were not among those looked at, until they are drawn.",
-        fix="Take the image out, or mend what computes it. Safelight's own reader never lets one in.",
+        misses="Images that were not among those checked, until they are drawn.",
+        fix="Remove the image, or fix what computes it. Safelight's own reader rejects such images.",
         look=look_nonfinite,
     ),
     Rule(
@@ -179,10 +169,10 @@ RULES = (
         cause="data.duplicates",
         title="The same image many times",
         what="More than a tenth of the images are exact copies of others.",
-        why="What is there many times is memorised first.",
-        alike="A small set has few images, but different ones.",
+        why="Images that come many times are memorised first.",
+        alike="A small dataset has few images, but different ones.",
         misses="Images that are nearly the same: `safelight data` finds those.",
-        fix="Take the copies out; `safelight data` lists them.",
+        fix="Remove the copies; `safelight data` lists them.",
         severity="warning",
         look=look_duplicates,
         yields=("data.blank",),
@@ -190,23 +180,29 @@ RULES = (
     Rule(
         code="DAT003",
         cause="data.blank",
-        title="Empty pictures",
+        title="Blank images",
         what="More than a tenth of the images have one colour only.",
-        why="The model learns to draw empty pictures, and the loss looks better than it is.",
-        alike="Dark pictures have some variation left.",
-        misses="Pictures with a frame and nothing in it.",
-        fix="Filter them out, or look at what decodes them.",
+        why="The model learns to draw blank images, and the loss looks better than it is.",
+        alike="Dark images have some variation left.",
+        misses="Images with a frame and nothing in it.",
+        fix="Filter them out, or check the decoder.",
         severity="warning",
-        look=look_blank,
+        look=on_latest(
+            checks.DATA_BLANK,
+            lambda share: not share <= BLANK,
+            "{:.0%} of the images have one colour only.",
+            "below 0.01",
+            step=0,
+        ),
     ),
     Rule(
         code="DAT004",
         cause="data.not-shuffled",
         title="Images in the order of their classes",
-        what="Labels of neighbouring samples are equal far more often than chance would have it.",
-        why="Every batch teaches one class and forgets the others; the loss goes up and down with the round.",
-        alike="A learning rate that goes up and down has another period. Unequal classes are taken into account.",
-        misses="Sets without labels.",
+        what="Labels of neighbouring samples are equal far more often than by chance.",
+        why="Every batch teaches one class and forgets the others; the loss rises and falls with the epoch.",
+        alike="A learning rate that rises and falls has another period. Unequal classes are taken into account.",
+        misses="Datasets without labels.",
         fix="Shuffle: DataLoader(shuffle=True).",
         severity="warning",
         look=look_not_shuffled,
@@ -215,12 +211,12 @@ RULES = (
     Rule(
         code="DAT005",
         cause="data.shifted",
-        title="Other images than before",
+        title="Different images than before",
         what="Mean or deviation of the batches changes from one step to the next, and stays changed.",
-        why="What was learnt before is unlearnt; the loss jumps without any fault of the training.",
-        alike="A loss that jumps while the images stay as they were has another cause.",
-        misses="Other images with the same brightness and contrast.",
-        fix="Look at what changed in the loading of the data at that step.",
+        why="What was learnt before is unlearnt; the loss jumps although the training is healthy.",
+        alike="A loss that jumps while the images stay the same has another cause.",
+        misses="Different images with the same brightness and contrast.",
+        fix="Check what changed in the loading of the data at that step.",
         severity="warning",
         look=look_shifted,
         yields=("data.same-batch", "data.not-shuffled", "data.nonfinite", "conditioning.one-class"),
@@ -230,8 +226,8 @@ RULES = (
         cause="data.same-batch",
         title="The same batch at every step",
         what="Batches come back number for number, step after step.",
-        why="The network learns these few images by heart; the loss looks wonderful.",
-        alike="A small set comes back too, but in other batches.",
+        why="The network memorises these few images; the loss looks very good.",
+        alike="A small dataset comes back too, but in different batches.",
         misses="The same images in another order.",
         fix="Take the next batch inside the loop; do not seed the shuffling at every step.",
         look=look_same_batch,

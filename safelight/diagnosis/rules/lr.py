@@ -1,16 +1,17 @@
-"""Learning rates: too high, too low, nothing, over too early, or suddenly another one."""
+"""Learning rates: too high, too low, 0, ended too early, or jumping."""
 
 from __future__ import annotations
 
 import numpy as np
 
+from safelight import checks
 from safelight.diagnosis.case import Case
 from safelight.diagnosis.finding import Evidence, Fix
 from safelight.diagnosis.rule import Rule, Seen
 from safelight.vocabulary import LEARNING_RATE
 
-WORSE = 1.25  # error after the update over that before, on its own batch; sound runs have 0.86 to 1.05
-AWFUL = 1e3  # times the error of before
+WORSE = 1.25  # error after the update over that before, on its own batch; healthy runs have 0.86 to 1.05
+AWFUL = 1e3  # times the error before
 NOTHING, MUCH = 0.98, 0.999  # an update that gains less than the first, where a hundredfold one gains more
 STRAIGHT = 5.0  # times more gain by a hundredfold update than by a tenfold one: the loss still falls in a straight line
 UNLEARNT = 0.6  # error over that of the zero predictor: above it, there is something left to learn
@@ -21,29 +22,29 @@ LONG = 50  # steps
 
 
 def look_too_high(case: Case) -> Seen | None:
-    """The update makes the error on the very samples it was made from larger, and a tenth of it would not."""
-    steps, whole = case.check("search/1")
-    _, tenth = case.check("search/0.1")
+    """The update raises the error on the samples it was made from, and a tenth of it would not."""
+    steps, whole = case.series(checks.SEARCH["1"])
+    tenth = case.numbers(checks.SEARCH["0.1"])
     bad = ~(whole <= WORSE) & ~(whole < 1.1 * np.minimum(tenth, 1.0))
-    _, rates = case.check("search/rate")
+    rates = case.numbers(checks.SEARCH_RATE)
     pairs = np.flatnonzero(bad[1:] & bad[:-1]) + 1 if len(bad) > 1 else np.zeros(0, np.int64)
-    # One very bad update is enough where the rate went on rising after it.
+    # One very bad update is enough where the rate continued to rise after it.
     rising = [i for i in np.flatnonzero(whole > 2 * WORSE) if rates[i:].max() > 1.2 * rates[i] and bad[i]]
-    awful = np.flatnonzero(bad & ~(whole < AWFUL))  # also not finite: after one such update there may be no other look
+    awful = np.flatnonzero(bad & ~(whole < AWFUL))  # also not finite: there may be no look after such an update
     hits = sorted({*pairs.tolist(), *map(int, rising), *map(int, awful)})
     if not hits:
         return _look_overshot(case, at_first=False)
     first, last = int(steps[max(0, hits[0] - 1) if hits[0] in pairs else hits[0]]), hits[-1]
     over = int(steps[last + 1]) if last + 1 < len(steps) and not rising else None
     rate = float(rates[last])
-    better = next((k for k in (0.3, 0.1) if case.check(f"search/{k:g}")[1][last] < 1.0), 0.03)
+    better = next((k for k in (0.3, 0.1) if case.numbers(checks.SEARCH[f"{k:g}"])[last] < 1.0), 0.03)
     return Seen(
         first,
         f"An update raises the error on its own batch {float(whole[last]):.3g} times; a step of {better:g} times its "
         "length would not.",
         (
-            case.evidence("search/1", "below 1.05", int(steps[last])),
-            case.evidence("search/0.1", "below 1", int(steps[last])),
+            case.evidence(checks.SEARCH["1"], "below 1.05", int(steps[last])),
+            case.evidence(checks.SEARCH["0.1"], "below 1", int(steps[last])),
             Evidence(LEARNING_RATE.name, float(rates[last]), (int(steps[last]), int(steps[last]))),
         ),
         ("a hard batch: error before and after are those of the same samples with the same noise",),
@@ -57,9 +58,9 @@ def look_too_high(case: Case) -> Seen | None:
 
 def _overshoots(case: Case) -> tuple[np.ndarray, np.ndarray]:
     """(steps, times the zero predictor's error) of the beginning at which the network is far worse than one that always
-    answers 0, and than it was at first. Paired: both errors are of the same samples and noise."""
-    steps, errors = case.check("loss/error")
-    zeros = case.check("loss/zero")[1]
+    predicts 0, and than it was at first. Paired: both errors are of the same samples and noise."""
+    steps, errors = case.series(checks.LOSS_ERROR)
+    zeros = case.numbers(checks.LOSS_ZERO)
     if not len(steps) or len(zeros) != len(steps):
         return np.zeros(0, np.int64), np.zeros(0)
     ratios = errors / np.maximum(zeros, 1e-12)
@@ -68,14 +69,14 @@ def _overshoots(case: Case) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _is_without_warmup(case: Case, first: int, last: int) -> bool:
-    """Whether the rate was at its peak when it began, and is near it still where all is well again."""
+    """Whether the rate was at its peak then, and is still near it later, when the error is normal again."""
     steps, rates = _rates(case)
     high = PEAK * float(rates.max(initial=0.0))
     return _rate_at(case, first) >= high > 0 and bool((rates[steps > last] > high / 2).any())
 
 
 def _look_overshot(case: Case, *, at_first: bool) -> Seen | None:
-    """`at_first`: only where the beginning is to blame and not the rate of the whole run; else only where that is."""
+    """`at_first`: only where the missing warm-up is the cause and not the rate of the whole run; else the reverse."""
     steps, ratios = _overshoots(case)
     if len(steps) < OFTEN or _is_without_warmup(case, int(steps[0]), int(steps[-1])) != at_first:
         return None
@@ -87,13 +88,13 @@ def _look_overshot(case: Case, *, at_first: bool) -> Seen | None:
     return Seen(
         int(steps[0]),
         f"At {len(steps)} of the first steps the error was up to {float(ratios.max()):.3g} times that of a network "
-        "that always answers 0, "
+        "that always predicts 0, "
         + (
-            "and never after: the rate is high before the optimizer knows how large gradients are."
+            "and never after: the rate is high before the optimizer has estimated the gradients."
             if at_first
-            else "and it had begun well: updates throw the weights about."
+            else "after a good start: updates are too large."
         ),
-        (case.evidence("loss/error", "below that of zero", worst), case.evidence("loss/zero", None, worst)),
+        (case.evidence(checks.LOSS_ERROR, "below that of zero", worst), case.evidence(checks.LOSS_ZERO, None, worst)),
         ("a hard batch: both errors are of the same samples with the same noise",),
         confidence=0.99,
         fix=None if at_first else lower,
@@ -101,18 +102,18 @@ def _look_overshot(case: Case, *, at_first: bool) -> Seen | None:
 
 
 def look_too_low(case: Case) -> Seen | None:
-    steps, whole = case.check("search/1")
-    _, far = case.check("search/100")
-    _, ten = case.check("search/10")
-    _, rates = case.check("search/rate")
-    _, starts = case.check("search/start")
-    _, zeros = case.check("search/zero")
+    steps, whole = case.series(checks.SEARCH["1"])
+    far = case.numbers(checks.SEARCH["100"])
+    ten = case.numbers(checks.SEARCH["10"])
+    rates = case.numbers(checks.SEARCH_RATE)
+    starts = case.numbers(checks.SEARCH_START)
+    zeros = case.numbers(checks.SEARCH_ZERO)
     if len(whole) < 4 or steps[-1] - steps[0] < 30:
         return None
     risen = np.concatenate([[True], rates[1:] > 1.2 * np.maximum.accumulate(rates)[:-1]])
     straight = (1 - far) > STRAIGHT * (1 - ten)
     for length in ("10000", "1000000"):  # a rate so low that even a hundredfold update gains nothing
-        _, farther = case.check(f"search/{length}")
+        farther = case.numbers(checks.SEARCH[length])
         if len(farther) == len(far):
             lower = (far > MUCH) & (far < 1.001) & (farther < MUCH)
             far, straight = np.where(lower, farther, far), straight | lower
@@ -125,21 +126,21 @@ def look_too_low(case: Case) -> Seen | None:
     return Seen(
         int(steps[np.flatnonzero(hit)[0]]),
         f"Updates gain {1 - float(whole[last]):.2g} of the error each; a hundred times as long they would gain "
-        f"{1 - float(far[last]):.2g}. The training crawls.",
+        f"{1 - float(far[last]):.2g}. The training is far too slow.",
         (
-            case.evidence("search/1", "0.9 to 1"),
-            case.evidence("search/100", "far above 1"),
+            case.evidence(checks.SEARCH["1"], "0.9 to 1"),
+            case.evidence(checks.SEARCH["100"], "far above 1"),
             Evidence(LEARNING_RATE.name, rate, (int(steps[-1]), int(steps[-1]))),
         ),
         ("a run that has converged: longer steps would not help it", "warm-up: the rate no longer rises"),
         confidence=0.99,
-        fix=Fix("Raise the learning rate: tenfold, then look again.", {"optimizer.lr": rate * 10}, "unsafe"),
+        fix=Fix("Raise the learning rate tenfold, then check again.", {"optimizer.lr": rate * 10}, "unsafe"),
     )
 
 
 def look_no_warmup(case: Case) -> Seen | None:
     """One of the very first updates raises the error several times, and later ones do not."""
-    steps, whole = case.check("search/1")
+    steps, whole = case.series(checks.SEARCH["1"])
     early = steps - (steps[0] if len(steps) else 0) <= 16
     if look_too_high(case) is not None:
         return None
@@ -149,18 +150,18 @@ def look_no_warmup(case: Case) -> Seen | None:
     return Seen(
         int(steps[first]),
         f"One of the first updates, at step {int(steps[first]):,}, raised the error on its own batch "
-        f"{float(whole[first]):.3g} times: the rate is high before the optimizer knows the size of the gradients.",
+        f"{float(whole[first]):.3g} times: the rate is high before the optimizer has estimated the gradients.",
         (
-            case.evidence("search/1", "below 1.05", int(steps[first])),
-            case.evidence("search/rate", None, int(steps[first])),
+            case.evidence(checks.SEARCH["1"], "below 1.05", int(steps[first])),
+            case.evidence(checks.SEARCH_RATE, None, int(steps[first])),
         ),
-        ("a rate that is too high for the whole run: later updates are sound",),
+        ("a rate that is too high for the whole run: later updates are healthy",),
         confidence=0.99,
     )
 
 
 def _rates(case: Case) -> tuple[np.ndarray, np.ndarray]:
-    return case.series(LEARNING_RATE.name)
+    return case.series(LEARNING_RATE)
 
 
 def _rate_at(case: Case, step: int) -> float:
@@ -174,7 +175,7 @@ def look_zero(case: Case) -> Seen | None:
         return None
     first = len(rates) - int(np.argmax(rates[::-1] != 0)) if (rates != 0).any() else 0
     if len(rates) - first > LONG and first > 0:
-        return None  # a schedule that is over: another disease
+        return None  # a schedule that has ended: another cause
     return Seen(
         int(steps[first]),
         f"The learning rate is 0 since step {int(steps[first]):,}: nothing is learnt.",
@@ -194,15 +195,14 @@ def look_ended_early(case: Case) -> Seen | None:
     return Seen(
         int(steps[since]),
         f"The learning rate fell below a thousandth of its highest at step {int(steps[since]):,}, and the training "
-        f"went "
-        f"on for {left:,} steps: its schedule was stepped too often, or made for a shorter run.",
+        f"continued for {left:,} steps: its schedule was stepped too often, or made for a shorter run.",
         (Evidence(LEARNING_RATE.name, float(rates[-1]), (int(steps[since]), int(steps[-1]))),),
         ("a cosine that ends with the run: it spends 2 % of its length so low",),
     )
 
 
 def look_jump(case: Case) -> Seen | None:
-    """Restarts go back up to where they were; this goes where the rate has never been."""
+    """Restarts return to an earlier rate; this is higher than ever before."""
     steps, rates = _rates(case)
     if len(rates) < 12:
         return None
@@ -215,8 +215,7 @@ def look_jump(case: Case) -> Seen | None:
     return Seen(
         int(steps[place]),
         f"At step {int(steps[place]):,} the learning rate went from {rates[place - 1]:.2g} to {rates[place]:.2g} in "
-        f"one "
-        "step.",
+        "one step.",
         (Evidence(LEARNING_RATE.name, float(rates[place]), (int(steps[place]), int(steps[place]))),),
         ("warm-up and restarts: they rise by less, or no higher than before",),
         over=int(steps[place + back[0]]) if len(back) else None,
@@ -232,10 +231,10 @@ RULES = (
         code="LRA001",
         cause="lr.too-high",
         title="A learning rate that is too high",
-        what="The update of a step makes the error larger on the very batch it was made from; or the first steps bring "
-        "the error far above that of a network that answers 0.",
-        why="The loss jumps about or rises; weights grow until numbers overflow.",
-        alike="A bad batch has a large loss before the update too. A wrong sign makes every length worse.",
+        what="The update of a step raises the error on its own batch; or the first steps bring the error far above "
+        "that of a network that predicts 0.",
+        why="The loss fluctuates or rises; weights grow until they overflow.",
+        alike="A bad batch has a large loss before the update too. With a wrong sign every length is worse.",
         misses="Rates that are only unstable later: see `loss.diverged`.",
         fix="Lower optimizer.lr, or lengthen optimizer.warmup.",
         look=look_too_high,
@@ -258,19 +257,18 @@ RULES = (
     Rule(
         code="LRA003",
         cause="lr.zero",
-        title="A learning rate of nothing",
+        title="A learning rate of 0",
         what="The learning rate is exactly 0.",
         why="Nothing is learnt.",
         alike="The first step of a warm-up may be 0, and only that one.",
-        misses="",
-        fix="Look at the scheduler: its warm-up, its end, and whether it is stepped.",
+        fix="Check the scheduler: its warm-up, its end, and whether it is stepped.",
         look=look_zero,
     ),
     Rule(
         code="LRA004",
         cause="lr.ended-early",
-        title="A schedule that is over before the run",
-        what="The learning rate has been next to nothing for a long time while the training goes on.",
+        title="A schedule that ends before the run",
+        what="The learning rate has been almost 0 for a long time while the training continues.",
         why="The rest of the run is wasted.",
         alike="Every decay ends low; this one ended long ago.",
         misses="Decays that end a little early.",
@@ -283,9 +281,8 @@ RULES = (
         cause="lr.no-warmup",
         title="A rate that is high from the first step",
         what="One of the first updates raises the error on its own batch several times; later ones do not.",
-        why="What is thrown about in the first steps may never come back: dead units, labels that are ignored.",
+        why="The damage of the first steps may be permanent: dead units, labels that are ignored.",
         alike="A rate that is too high for the run raises the error at later steps too.",
-        misses="",
         fix="Lengthen optimizer.warmup.",
         severity="warning",
         look=look_no_warmup,
@@ -296,10 +293,10 @@ RULES = (
         cause="lr.jump",
         title="A learning rate that jumps",
         what="From one step to the next the learning rate rises to several times what it ever was.",
-        why="Weights are thrown about by what the optimizer had averaged for another rate.",
+        why="The optimizer's moments were averaged for another rate: updates are too large.",
         alike="Restarts return to where the rate was before.",
         misses="Jumps within the first ten steps.",
-        fix="After a resume: is the scheduler's state loaded? Else look at who sets the rate.",
+        fix="After a resume: is the scheduler's state loaded? Otherwise check what sets the rate.",
         severity="warning",
         look=look_jump,
     ),

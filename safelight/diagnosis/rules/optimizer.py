@@ -1,14 +1,15 @@
-"""Updates that do not happen, or are not what they should be."""
+"""Updates that do not happen, or differ from what they should be."""
 
 from __future__ import annotations
 
 import numpy as np
 
+from safelight import checks
 from safelight.diagnosis.case import Case, Spell, spell_of
 from safelight.diagnosis.finding import Evidence, Fix
-from safelight.diagnosis.rule import Rule, Seen
+from safelight.diagnosis.rule import Rule, Seen, on_count, on_spell
 from safelight.diagnosis.rules.loss import is_plain
-from safelight.vocabulary import CHECK, GRADIENT_NORM, LEARNING_RATE, LOSS, REFUSED, UPDATE_RATIO
+from safelight.vocabulary import GRADIENT_NORM, LEARNING_RATE, LOSS, REFUSED, UPDATE_RATIO
 
 STILL = 3  # updates
 PULLED, USUAL_DECAY = 3.0, 0.2  # times the gradient; settings in use are 0 to 0.1
@@ -20,7 +21,8 @@ CARRIED = 0.5  # of the gradient of the step before, over the new one; cleared g
 OTHER = 0.05  # of the update's length
 ROUNDING = 0.01  # of it: steps of a weight by itself are a few of its last digits
 FAST = 2e-4  # of the weights per step: half of them are gone after 3,500
-DECAYED = 0.2  # of the update that is decay; sound runs have 0.001 to 0.1
+COUNTED = ("refused updates: they are not counted", "a learning rate of 0: those steps are not counted")
+DECAYED = 0.2  # of the update that is decay; healthy runs have 0.001 to 0.1
 
 
 def look_no_update(case: Case) -> Seen | None:
@@ -28,129 +30,122 @@ def look_no_update(case: Case) -> Seen | None:
     for note in case.events("no_update"):
         return Seen(
             note.step,
-            f"Gradients of {note.facts.get('batches')} batches were computed and cleared again, and the optimizer made "
-            "no step.",
+            f"Gradients of {note.facts.get('batches')} batches were computed and cleared, and the optimizer made no "
+            "step.",
             (Evidence("no_update", float(note.facts.get("batches", 0)), (note.step, note.step), "0"),),
             ("accumulation: it does not clear gradients before the step",),
         )
-    steps, moved = case.check("sentinel/moved")
-    pulled = dict(zip(*case.check("sentinel/gradient"), strict=True))
-    refused = dict(zip(*case.series(REFUSED.name), strict=True))
-    rates = dict(zip(*case.series(LEARNING_RATE.name), strict=True))
-    asked = np.array(
+    if (deep := _look_at_moved(case)) is not None:
+        return deep
+    steps, moved = case.series(checks.SENTINEL_MOVED)
+    pulled, refused, rates = map(case.by_step, (checks.SENTINEL_GRADIENT, REFUSED, LEARNING_RATE))
+    due = np.array(
         [pulled.get(s, 0.0) > 0 and not refused.get(s, 0.0) and rates.get(s, 1.0) > 0 for s in steps], dtype=bool
     )
-    spell = spell_of(steps[asked], moved[asked] == 0, STILL)
-    deep = _stood(case)
-    if deep is not None:
-        return deep
-    looked = case.check("update/moved")[0]
+    spell = spell_of(steps[due], moved[due] == 0, STILL)
+    looked = case.steps(checks.UPDATE_MOVED)
     if spell is not None and (not len(looked) or looked[-1] < spell.first):
-        return Seen(
-            spell.first,
-            f"Weights stood still in {spell.looks} updates, though there were gradients and a learning rate.",
-            (case.evidence("sentinel/moved", "1", spell.last), case.evidence("sentinel/gradient", None, spell.last)),
-            ("refused updates: they are left out", "a learning rate of 0: those steps are left out"),
-            over=spell.over,
+        return on_spell(
+            case,
+            spell,
+            f"Weights did not move in {spell.looks} updates, though there were gradients and a learning rate.",
+            {checks.SENTINEL_MOVED: "1", checks.SENTINEL_GRADIENT: None},
+            *COUNTED,
         )
     return _look_at_ratios(case)
 
 
-def _stood(case: Case) -> Seen | None:
-    """Where an update was looked at closely: there was a gradient, the optimizer would have moved, and nothing did."""
-    steps, moved = case.check("update/moved")
-    _, wanted = case.check("update/expected")
+def _look_at_moved(case: Case) -> Seen | None:
+    """Where an update was repeated on copies: there was a gradient, the optimizer would have moved, and nothing did."""
+    steps, moved = case.series(checks.UPDATE_MOVED)
+    wanted = case.numbers(checks.UPDATE_EXPECTED)
     if len(wanted) != len(moved):
         return None
-    spell = spell_of(steps, (moved == 0) & (wanted > 0), 2)
-    if spell is None:
-        return None
-    return Seen(
-        spell.first,
-        f"No weight moved in {spell.looks} updates that were looked at closely, where the optimizer's own arithmetic "
-        f"would have moved them by {float(wanted[-1]):.2g}.",
-        (case.evidence("update/moved", "above 0", spell.last), case.evidence("update/expected", None, spell.last)),
-        ("a learning rate of 0, or no gradient: the optimizer itself would have moved the weights",),
-        over=spell.over,
+    return on_spell(
+        case,
+        spell_of(steps, (moved == 0) & (wanted > 0), 2),
+        lambda spell: (
+            f"No weight moved in {spell.looks} updates that were checked, where the optimizer's own "
+            f"arithmetic would have moved them by {float(wanted[-1]):.2g}."
+        ),
+        {checks.UPDATE_MOVED: "above 0", checks.UPDATE_EXPECTED: None},
+        "a learning rate of 0, or no gradient: the optimizer itself would have moved the weights",
     )
 
 
 def _look_at_ratios(case: Case) -> Seen | None:
-    """Where no probe looked: the deep look of the monitors, once in 64 steps."""
-    norms, rates, refused = (
-        dict(zip(*case.series(s.name), strict=True)) for s in (GRADIENT_NORM, LEARNING_RATE, REFUSED)
-    )
-    ratios = [case.series(f"{UPDATE_RATIO.name}/{part}") for part in case.parts(UPDATE_RATIO.name)]
-    if not ratios or len(case.check("update/lost")[1]):
+    """Where no probe looked: the update ratios of the monitors, once in 64 steps."""
+    norms, rates, refused = map(case.by_step, (GRADIENT_NORM, LEARNING_RATE, REFUSED))
+    ratios = [case.series(f"{UPDATE_RATIO.name}/{part}") for part in case.parts(UPDATE_RATIO)]
+    if not ratios or len(case.steps(checks.UPDATE_LOST)):
         return None
     steps = sorted({int(step) for series, _ in ratios for step in series})
     moved = dict.fromkeys(steps, 0.0)
     for series, numbers in ratios:
         for step, number in zip(series, numbers, strict=True):
             moved[int(step)] = max(moved[int(step)], abs(float(number)))
-    asked = [s for s in steps if norms.get(s, 0.0) > 0 and rates.get(s, 1.0) > 0 and not refused.get(s, 0.0)]
-    still = [step for step in asked if moved[step] == 0 and np.isfinite(norms[step])]
-    if not still or len(still) < len(asked):
+    due = [s for s in steps if norms.get(s, 0.0) > 0 and rates.get(s, 1.0) > 0 and not refused.get(s, 0.0)]
+    still = [step for step in due if moved[step] == 0 and np.isfinite(norms[step])]
+    if not still or len(still) < len(due):
         return None
     rate = rates.get(still[-1])
     return Seen(
         still[0],
-        f"No weight moved in any of {len(still)} updates that were looked at, though there were gradients.",
+        f"No weight moved in any of {len(still)} updates that were checked, though there were gradients.",
         (
             Evidence(UPDATE_RATIO.name, 0.0, (still[0], still[-1]), "1e-5 to 1e-1"),
             Evidence(GRADIENT_NORM.name, float(norms[still[-1]]), (still[-1], still[-1])),
             *(() if rate is None else (Evidence(LEARNING_RATE.name, float(rate), (still[-1], still[-1])),)),
         ),
-        ("refused updates: they are left out", "a learning rate of 0: those steps are left out"),
+        COUNTED,
     )
 
 
 def look_no_zero_grad(case: Case) -> Seen | None:
     """Exact, where it can be seen: a gradient was there before that of the step's first backward pass came."""
-    left = case.spell("sentinel/carried", lambda numbers: numbers == 1, STILL)
+    left = on_spell(
+        case,
+        case.spell(checks.SENTINEL_CARRIED, lambda numbers: numbers == 1, STILL),
+        lambda spell: (
+            f"At {spell.looks} steps the gradient of the step before was still there when the new one came: "
+            "gradients are never cleared, and every update repeats all earlier ones."
+        ),
+        {checks.SENTINEL_CARRIED: "0", checks.SENTINEL_ECHO: None},
+        "accumulation: only the first backward pass after an update counts",
+        "momentum: it is kept elsewhere",
+    )
     if left is not None:
-        return Seen(
-            left.first,
-            f"At {left.looks} steps the gradient of the step before was still there when the new one came: gradients "
-            "are never cleared, and every update repeats all former ones.",
-            (case.evidence("sentinel/carried", "0", left.last), case.evidence("sentinel/echo", None, left.last)),
-            ("accumulation: only the first backward pass after an update counts", "momentum: it lives elsewhere"),
-            over=left.over,
-        )
-    steps, carried = case.check("replay/carried")
-    _, explained = case.check("replay/explained")
+        return left
+    steps, carried = case.series(checks.REPLAY_CARRIED)
+    explained = case.numbers(checks.REPLAY_EXPLAINED)
     if len(explained) != len(carried):
         return None
     # The gradient of a plain loss is known exactly; of a weighted one only nearly, and two looks have to agree.
     near, sure, looks = (1 - CARRIED, EXPLAINED, 1) if is_plain(case) else (0.15, 0.98, 2)
-    spell = spell_of(steps, (np.abs(carried - 1) < near) & (explained > sure), looks)
-    if spell is None:
-        return None
-    return Seen(
-        spell.first,
-        f"The gradient holds {case.newest('replay/carried'):.2f} times that of the step before: gradients are never "
-        "cleared, and every update repeats all former ones.",
-        (case.evidence("replay/carried", "0", spell.last), case.evidence("replay/cosine", "1", spell.last)),
-        ("momentum: it lives in the optimizer, not in the gradient",),
-        over=spell.over,
+    return on_spell(
+        case,
+        spell_of(steps, (np.abs(carried - 1) < near) & (explained > sure), looks),
+        f"The gradient holds {case.latest(checks.REPLAY_CARRIED):.2f} times that of the step before: gradients are "
+        "never cleared, and every update repeats all earlier ones.",
+        {checks.REPLAY_CARRIED: "0", checks.REPLAY_COSINE: "1"},
+        "momentum: it is kept in the optimizer, not in the gradient",
     )
 
 
 def look_other_parameters(case: Case) -> Seen | None:
-    missing, foreign = case.newest("optimizer/missing", 0.0), case.newest("optimizer/foreign", 0.0)
+    missing, foreign = case.latest(checks.OPTIMIZER_MISSING, 0.0), case.latest(checks.OPTIMIZER_FOREIGN, 0.0)
     if missing < 1 and not (missing > 0 and foreign > 0):
         return None
     return Seen(
         0,
         f"The optimizer lacks {missing:.0%} of the model and holds parameters that are not the model's: it trains "
-        f"another "
-        "model, a copy, or a layer that was replaced.",
-        (case.evidence("optimizer/missing", "0"), case.evidence("optimizer/foreign", "0")),
+        "another model, a copy, or a layer that was replaced.",
+        (case.evidence(checks.OPTIMIZER_MISSING, "0"), case.evidence(checks.OPTIMIZER_FOREIGN, "0")),
     )
 
 
 def look_missing_parameters(case: Case) -> Seen | None:
-    share = case.newest("optimizer/missing", 0.0)
+    share = case.latest(checks.OPTIMIZER_MISSING, 0.0)
     if not 0 < share < 1:
         return None
     named = [name for note in case.events("parameters") for name in note.facts.get("missing", [])]
@@ -158,58 +153,61 @@ def look_missing_parameters(case: Case) -> Seen | None:
     return Seen(
         0,
         f"{share:.1%} of the network requires gradients and is not in the optimizer: {names}.",
-        (case.evidence("optimizer/missing", "0"),),
+        (case.evidence(checks.OPTIMIZER_MISSING, "0"),),
         ("parts that are frozen on purpose: they do not require a gradient",),
     )
 
 
 def look_maximize(case: Case) -> Seen | None:
-    steps, aligned = case.check("update/alignment")
-    flagged = case.newest("optimizer/maximize", 0.0) == 1
-    first = steps < (steps[0] + STILL if len(steps) else 0)  # later, momentum may lead the other way for a while
+    steps, aligned = case.series(checks.UPDATE_ALIGNMENT)
+    flagged = case.latest(checks.OPTIMIZER_MAXIMIZE, 0.0) == 1
+    first = steps < (steps[0] + STILL if len(steps) else 0)  # later, momentum may point the other way for a while
     spell = spell_of(steps[first], aligned[first] < -0.3) or _against(case)
     if not flagged and spell is None:
         return None
     return Seen(
         0 if flagged or spell is None else spell.first,
-        "The optimizer goes up the gradient instead of down: "
+        "The optimizer ascends the gradient instead of descending it: "
         + ("it was made with maximize=True." if flagged else "updates point the same way as the gradient."),
-        (case.evidence("optimizer/maximize", "0"), case.evidence("update/alignment", "above 0")),
-        ("a loss with the wrong sign: its gradient would be turned as well",),
+        (case.evidence(checks.OPTIMIZER_MAXIMIZE, "0"), case.evidence(checks.UPDATE_ALIGNMENT, "above 0")),
+        ("a loss with the wrong sign: its gradient would be reversed as well",),
     )
 
 
 def _against(case: Case) -> Spell | None:
-    """Later: against the gradient at two looks in a row, where a tenth of the update makes the error larger too, and
-    the loss has risen. One of these alone is what momentum does where a run swings."""
-    steps, aligned = case.check("update/alignment")
-    searched = dict(zip(*case.check("search/0.1"), strict=True))
+    """Later: against the gradient at two looks in a row, where a tenth of the update raises the error too, and the loss
+    has risen. One of these alone may be momentum."""
+    steps, aligned = case.series(checks.UPDATE_ALIGNMENT)
+    searched = case.by_step(checks.SEARCH["0.1"])
     spell = spell_of(steps, aligned < AGAINST, 2)
     if spell is None:
         return None
     tenths = [searched[s] for s in steps.tolist() if spell.first <= s <= spell.last and s in searched]
     if not tenths or not all(tenth > 1 for tenth in tenths):
         return None
-    places, losses = case.series(LOSS.name)
+    places, losses = case.series(LOSS)
     before, since = losses[places < spell.first][-USUAL:], losses[places >= spell.first]
     risen = len(before) > 0 and len(since) > 0 and not np.median(since) <= RISEN * np.median(before)
     return spell if risen else None
 
 
 def look_weight_decay(case: Case) -> Seen | None:
-    steps, shares = case.check("update/decay_share")
+    steps, shares = case.series(checks.UPDATE_DECAY_SHARE)
     late = shares[1:]
-    pulls = case.check("update/decay_pull")[1][1:]
+    pulls = case.numbers(checks.UPDATE_DECAY_PULL)[1:]
     if len(pulls) >= 2 and float(np.median(pulls)) > PULLED:
         return Seen(
             int(steps[1]),
-            f"The weight decay of {case.newest('optimizer/weight_decay'):g}, which this optimizer adds to the "
+            f"The weight decay of {case.latest(checks.OPTIMIZER_WEIGHT_DECAY):g}, which this optimizer adds to the "
             f"gradient, is {float(np.median(pulls)):.3g} times as large as the gradient: weights are pulled to zero "
             "instead of learning.",
-            (case.evidence("update/decay_pull", "below 1"), case.evidence("optimizer/weight_decay", "0 to 0.01")),
+            (
+                case.evidence(checks.UPDATE_DECAY_PULL, "below 1"),
+                case.evidence(checks.OPTIMIZER_WEIGHT_DECAY, "0 to 0.01"),
+            ),
         )
-    decay = case.newest("update/decay", case.newest("optimizer/weight_decay", 0.0))
-    shrinking = case.newest("search/rate", 0.0) * decay
+    decay = case.latest(checks.UPDATE_DECAY, case.latest(checks.OPTIMIZER_WEIGHT_DECAY, 0.0))
+    shrinking = case.latest(checks.SEARCH_RATE, 0.0) * decay
     if len(late) < 2 or shrinking < FAST or not decay > USUAL_DECAY:  # else it is the rate that is high
         return None
     spell = spell_of(steps[1:], late > DECAYED, 2)
@@ -221,81 +219,79 @@ def look_weight_decay(case: Case) -> Seen | None:
         first,
         f"{share:.0%} of the length of an update is weight decay ({decay:g}): weights are pulled to zero faster than "
         "they learn.",
-        (case.evidence("update/decay_share", "below 0.1"), case.evidence("optimizer/weight_decay")),
+        (case.evidence(checks.UPDATE_DECAY_SHARE, "below 0.1"), case.evidence(checks.OPTIMIZER_WEIGHT_DECAY)),
     )
 
 
 def look_zeroed(case: Case) -> Seen | None:
     """Exact: a gradient came out of the backward pass, and there is none at the update."""
-    steps, came = case.check("sentinel/came")
-    norms = dict(zip(*case.series(GRADIENT_NORM.name), strict=True))
+    steps, came = case.series(checks.SENTINEL_CAME)
+    norms = case.by_step(GRADIENT_NORM)
     spell = spell_of(steps, (came > 0) & np.array([norms.get(step, 1.0) == 0 for step in steps], bool), 2)
     if spell is None:
         return _look_only_decay(case)
     return Seen(
         spell.first,
-        "Gradients came out of the backward pass, and were gone when the optimizer made its step: they are cleared in "
-        "between.",
-        (case.evidence("sentinel/came", "above 0", spell.last), Evidence(GRADIENT_NORM.name, 0.0, usual="above 0")),
+        "Gradients came out of the backward pass, and were gone at the optimizer's step: they are cleared in between.",
+        (
+            case.evidence(checks.SENTINEL_CAME, "above 0", spell.last),
+            Evidence(GRADIENT_NORM.name, 0.0, usual="above 0"),
+        ),
         ("a loss that does not reach the network: gradients did come",),
         over=spell.over,
     )
 
 
 def _look_only_decay(case: Case) -> Seen | None:
-    """Exact: at the first updates the weights decay as told, to the last digit, and nothing else happens to them."""
-    steps, errors = case.check("update/error")
-    shares = case.check("update/decay_share")[1]
+    """Exact: at the first updates the weights decay as set, to the last digit, and do not change otherwise."""
+    steps, errors = case.series(checks.UPDATE_ERROR)
+    shares = case.numbers(checks.UPDATE_DECAY_SHARE)
     if not len(steps) or len(shares) != len(steps):
         return None
-    spell = spell_of(steps, (errors > OTHER) & (np.abs(shares - 1) < ROUNDING), 2)
-    if spell is None:
-        return None
-    return Seen(
-        spell.first,
+    return on_spell(
+        case,
+        spell_of(steps, (errors > OTHER) & (np.abs(shares - 1) < ROUNDING), 2),
         "There was a gradient, and the optimizer made its steps without it: the weights only decay. It was cleared "
         "just before the update.",
-        (case.evidence("update/decay_share", "below 0.1", spell.last), case.evidence("update/expected")),
-        ("a large decay: the optimizer's own arithmetic says that the gradient should have moved them",),
-        over=spell.over,
+        {checks.UPDATE_DECAY_SHARE: "below 0.1"},
+        "a large decay: by the optimizer's own arithmetic the gradient should have moved them",
+        latest={checks.UPDATE_EXPECTED: None},
     )
 
 
 def look_not_its_update(case: Case) -> Seen | None:
-    forgotten = case.spell("optimizer/forgotten", lambda numbers: numbers == 1, 2)
+    forgotten = on_spell(
+        case,
+        case.spell(checks.OPTIMIZER_FORGOTTEN, lambda numbers: numbers == 1, 2),
+        "The optimizer's state is empty before every update: it starts anew each time.",
+        {},
+        latest={checks.OPTIMIZER_FORGOTTEN: "0"},
+    )
     if forgotten is not None:
-        return Seen(
-            forgotten.first,
-            "What the optimizer had gathered over the steps is gone before every update: it begins anew each time.",
-            (case.evidence("optimizer/forgotten", "0"),),
-            over=forgotten.over,
-        )
-    spell = case.spell("update/error", lambda numbers: numbers > OTHER)
-    if spell is None or not case.newest("update/moved", 0.0) > 0:
+        return forgotten
+    spell = case.spell(checks.UPDATE_ERROR, lambda numbers: numbers > OTHER)
+    if spell is None or not case.latest(checks.UPDATE_MOVED, 0.0) > 0:
         return _look_between(case)
-    return Seen(
-        spell.first,
-        f"The weights moved otherwise than the optimizer's own arithmetic says, by {case.newest('update/error'):.0%} "
-        f"of "
-        "the update: something else changes them, or the step was made otherwise.",
-        (case.evidence("update/error", "0", spell.last), case.evidence("update/expected", None, spell.last)),
-        over=spell.over,
+    return on_spell(
+        case,
+        spell,
+        "The weights moved otherwise than by the optimizer's own arithmetic, by "
+        f"{case.latest(checks.UPDATE_ERROR):.0%} of the update: something else changes them, or the step differs.",
+        {checks.UPDATE_ERROR: "0", checks.UPDATE_EXPECTED: None},
     )
 
 
 def _look_between(case: Case) -> Seen | None:
-    """Exact: weights were not what the update before had left. At a few steps only: a method that does so does it at
-    every one."""
-    steps, _ = case.check("sentinel/changed")
-    looked = case.series(GRADIENT_NORM.name)[0]
-    if not len(steps) or len(steps) > max(1, OFTEN * len(looked)):
+    """Exact: weights were not what the update before had left. Only at a few steps: a method that does so on purpose
+    does it at every one."""
+    count, looked = len(case.steps(checks.SENTINEL_CHANGED)), len(case.steps(GRADIENT_NORM))
+    if not count or count > max(1, OFTEN * looked):
         return None
-    return Seen(
-        int(steps[0]),
-        f"Before step {int(steps[0]):,} weights were changed by something else than the optimizer"
-        + (f", and {len(steps) - 1} times again." if len(steps) > 1 else "."),
-        (Evidence(f"{CHECK.name}/sentinel/changed", float(len(steps)), (int(steps[0]), int(steps[-1])), "0"),),
-        ("weights that are swapped for samples and put back: they would be the same again",),
+    return on_count(
+        case,
+        checks.SENTINEL_CHANGED,
+        "Weights were changed by something else than the optimizer, before {} of the steps.",
+        "weights that are swapped for samples and put back: they would be the same again",
         severity="warning",
     )
 
@@ -307,11 +303,9 @@ RULES = (
         title="Gradients, and weights that do not move",
         what="Updates with a gradient and a learning rate leave every weight as it was, to the last bit.",
         why="Nothing is learnt, and the loss looks like a plateau.",
-        alike="A converged run moves its weights all the same. With loss.detached (LOS002) there is no gradient "
-        "either.",
+        alike="A converged run still moves its weights. With loss.detached (LOS002) there is no gradient either.",
         misses="Weights that move a little less than they should.",
-        fix="Is optimizer.step() called, and does the optimizer hold the parameters of this very model? A model that "
-        "was "
+        fix="Is optimizer.step() called, and does the optimizer hold the parameters of this model? A model that was "
         "copied, moved or wrapped after the optimizer was made has other ones.",
         look=look_no_update,
         yields=("precision.lost", "optimizer.other-parameters", "lr.zero", "optimizer.zeroed", "loss.detached"),
@@ -321,8 +315,8 @@ RULES = (
         cause="optimizer.no-zero-grad",
         title="Gradients are never cleared",
         what="The gradient of a step holds that of the step before.",
-        why="Every update repeats all former ones: the run drifts, then explodes.",
-        alike="Accumulation clears after its update. Momentum lives in the optimizer.",
+        why="Every update repeats all earlier ones: the run drifts, then diverges.",
+        alike="Accumulation clears after its update. Momentum is kept in the optimizer.",
         misses="Gradients that are cleared only in part.",
         fix="optimizer.zero_grad() before every backward pass, or after every update.",
         look=look_no_zero_grad,
@@ -333,9 +327,7 @@ RULES = (
         cause="optimizer.other-parameters",
         title="An optimizer of another model",
         what="The optimizer holds none of the model's parameters.",
-        why="Nothing of this model is trained.",
-        alike="",
-        misses="",
+        why="This model is not trained.",
         fix="Make the optimizer after the model was copied, moved or wrapped, from its parameters().",
         look=look_other_parameters,
     ),
@@ -346,7 +338,7 @@ RULES = (
         what="Parts of the network require gradients and are in no group of the optimizer.",
         why="They stay as they were initialised.",
         alike="Parts that are frozen on purpose do not require gradients.",
-        misses="A second optimizer that is not shown.",
+        misses="A second optimizer that is not passed.",
         fix="Give the optimizer all parameters that require gradients, or freeze the others.",
         severity="warning",
         look=look_missing_parameters,
@@ -355,11 +347,10 @@ RULES = (
     Rule(
         code="OPT005",
         cause="optimizer.maximize",
-        title="An optimizer that goes up",
+        title="An optimizer that maximises",
         what="Updates point along the gradient instead of against it.",
-        why="The loss is made as large as possible.",
-        alike="With a wrong sign of the loss the gradient is turned, and the optimizer goes down it.",
-        misses="",
+        why="The loss is maximised.",
+        alike="With a wrong sign of the loss the gradient is reversed, and the optimizer descends it.",
         fix="maximize=False, and a learning rate above 0.",
         look=look_maximize,
         yields=("loss.sign", "precision.transient", "clipping.outlier"),
@@ -369,11 +360,10 @@ RULES = (
         cause="optimizer.weight-decay",
         title="Too much weight decay",
         what="A large part of every update is decay.",
-        why="Weights shrink to where the network can say little: blurred samples.",
-        alike="",
+        why="Weights shrink until the network loses capacity: blurred samples.",
         misses="A decay that only shows after many thousand steps.",
         fix="optimizer.weight_decay 0.01 or less.",
-        cure=Fix("", {"optimizer.weight_decay": 0.01}, "unsafe"),
+        default_fix=Fix("", {"optimizer.weight_decay": 0.01}, "unsafe"),
         look=look_weight_decay,
         yields=(
             "lr.no-warmup",
@@ -391,10 +381,9 @@ RULES = (
         code="OPT007",
         cause="optimizer.zeroed-gradients",
         title="Gradients are cleared before the update",
-        what="Gradients come out of the backward pass and are gone when the optimizer looks at them.",
+        what="Gradients come out of the backward pass and are gone at the optimizer's step.",
         why="Nothing is learnt.",
         alike="A detached loss gives no gradient in the first place.",
-        misses="",
         fix="zero_grad() before the backward pass, not between it and step().",
         look=look_zeroed,
         yields=("optimizer.other-parameters",),
@@ -402,12 +391,12 @@ RULES = (
     Rule(
         code="OPT008",
         cause="optimizer.not-its-update",
-        title="Weights that move otherwise",
+        title="Weights that are changed by something else",
         what="The weights after a step are not what the optimizer computes from the same gradients.",
         why="Something else writes into the weights: a clamp, a second step, a stale copy.",
-        alike="Rounding in half precision is told as precision.lost-updates.",
+        alike="Rounding in half precision is reported as precision.lost-updates.",
         misses="Optimizers that cannot be copied.",
-        fix="Look at what happens to the weights between backward and the next forward pass.",
+        fix="Check what happens to the weights between backward and the next forward pass.",
         severity="warning",
         look=look_not_its_update,
         yields=("precision.lost", "optimizer.no-update", "optimizer.other", "optimizer.zeroed"),

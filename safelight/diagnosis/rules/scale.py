@@ -6,30 +6,30 @@ import math
 
 import numpy as np
 
+from safelight import checks
 from safelight.diagnosis.case import Case
-from safelight.diagnosis.rule import Rule, Seen
+from safelight.diagnosis.rule import Rule, Seen, on_latest
 
 # Of images in [-1, 1] the lowest and highest numbers of a batch are -1 and 1, or nearly.
 NEAR = 0.03
-PICTURE, FAR = 3, 20.0  # dimensions of a batch of pictures; numbers that only whole pixels reach
+PICTURE, FAR = 3, 20.0  # dimensions of a batch of images; numbers that only integer pixels reach
 WIDE, NARROW = 2.5, 0.15  # standard deviations: digits have 0.75, photographs about 0.5, latents 1
+USUAL = {checks.BATCH_LOWEST: "-1", checks.BATCH_HIGHEST: "1", checks.BATCH_STD: "0.3 to 1"}
 
 
 def _range(case: Case) -> tuple[float, float, float, bool] | None:
-    """(lowest, highest, deviation, whether pictures) of the first batches, as the network is given them."""
-    lows, highs, stds = (case.check(f"batch/{name}")[1][:16] for name in ("lowest", "highest", "std"))
+    """(lowest, highest, deviation, whether images) of the first batches, as the network gets them."""
+    lows, highs, stds = (case.numbers(check)[:16] for check in USUAL)
     if not len(lows) or not math.isfinite(float(lows.min())) or not math.isfinite(float(highs.max())):
         return None
-    pictures = case.newest("batch/dimensions", 4.0) > PICTURE
-    # Of most batches: one broken image is another disease.
-    return float(np.median(lows)), float(np.median(highs)), float(np.median(stds)), pictures
+    images = case.latest(checks.BATCH_DIMENSIONS, 4.0) > PICTURE
+    # Of most batches: one broken image is another cause.
+    return float(np.median(lows)), float(np.median(highs)), float(np.median(stds)), images
 
 
-def _told(case: Case, summary: str) -> Seen:
-    evidence = tuple(
-        case.evidence(f"batch/{n}", u, step=0) for n, u in (("lowest", "-1"), ("highest", "1"), ("std", "0.3 to 1"))
-    )
-    step = int(case.check("batch/lowest")[0][0])
+def _seen(case: Case, summary: str) -> Seen:
+    evidence = tuple(case.evidence(check, usual, step=0) for check, usual in USUAL.items())
+    step = int(case.steps(checks.BATCH_LOWEST)[0])
     return Seen(step, summary, evidence, ("the noise and the schedule: they do not depend on the images",))
 
 
@@ -37,30 +37,25 @@ def look_0_1(case: Case) -> Seen | None:
     found = _range(case)
     if found is None:
         return None
-    low, high, _, pictures = found
-    halved = case.newest("data/lowest", 0.0) < -0.2  # the set itself reaches below 0: the loop moved it
-    if not low >= -NEAR or not 0.4 < high <= 1 + NEAR or not (pictures or halved):
+    low, high, _, images = found
+    halved = case.latest(checks.DATA_LOWEST, 0.0) < -0.2  # the dataset itself reaches below 0: the loop moved it
+    if not low >= -NEAR or not 0.4 < high <= 1 + NEAR or not (images or halved):
         return None
-    return _told(case, f"The images lie in [{low:.2g}, {high:.2g}] instead of [-1, 1]: half of the range is never "
-    f"used, "
-                 "and samples come out pale.")  # fmt: skip
+    return _seen(
+        case,
+        f"The images are in [{low:.2g}, {high:.2g}] instead of [-1, 1]: half of the range is never used, and samples "
+        "are pale.",
+    )
 
 
 def look_0_255(case: Case) -> Seen | None:
     found = _range(case)
     if found is None or found[1] <= FAR or found[0] < -NEAR * found[1]:
         return None
-    return _told(case, f"The images lie in [{found[0]:.3g}, {found[1]:.3g}] instead of [-1, 1]: the noise is lost in "
-                 f"them, as if the signal were {20 * math.log10(max(found[1], 1)):.0f} dB stronger.")  # fmt: skip
-
-
-def look_integer(case: Case) -> Seen | None:
-    if case.newest("batch/integer", 0.0) != 1:
-        return None
-    return Seen(
-        case.asked("batch/integer"),
-        "The images are whole numbers: noise is rounded when it is added to them, or wraps around.",
-        (case.evidence("batch/integer", "0"),),
+    return _seen(
+        case,
+        f"The images are in [{found[0]:.3g}, {found[1]:.3g}] instead of [-1, 1]: the noise is negligible, as if the "
+        f"signal were {20 * math.log10(max(found[1], 1)):.0f} dB stronger.",
     )
 
 
@@ -68,13 +63,15 @@ def look_wrong_std(case: Case) -> Seen | None:
     found = _range(case)
     if found is None or look_0_255(case) is not None:
         return None
-    low, high, std, pictures = found
-    flat = pictures and high - low < 0.3
+    low, high, std, images = found
+    flat = images and high - low < 0.3
     if NARROW <= std <= WIDE and not flat:
         return None
-    return _told(case, f"The data have a standard deviation of {std:.3g}; schedules are made for about 0.5 to 1. "
-    f"Latents "
-                 "need the factor of their own autoencoder, and pictures their whole range.")  # fmt: skip
+    return _seen(
+        case,
+        f"The data have a standard deviation of {std:.3g}; schedules are made for about 0.5 to 1. Latents need the "
+        "scaling factor of their autoencoder, and images their full range.",
+    )
 
 
 def look_outside(case: Case) -> Seen | None:
@@ -86,22 +83,25 @@ def look_outside(case: Case) -> Seen | None:
     inside = low > -0.5 and high < 1.5 and look_0_1(case) is None and high - low < 0.9
     if not 1.3 < reach <= FAR and not (low < -NEAR and -high > FAR) and not inside and not low < -FAR:
         return None
-    return _told(case, f"The images lie in [{low:.3g}, {high:.3g}] instead of [-1, 1], which is what samplers clamp to "
-                 "and pictures are made from.")  # fmt: skip
+    return _seen(
+        case,
+        f"The images are in [{low:.3g}, {high:.3g}] instead of [-1, 1], which samplers clamp to and images are made "
+        "from.",
+    )
 
 
-NEEDED = "x / 127.5 - 1 for whole pixels, 2 * x - 1 for numbers in [0, 1]."
-WHY = "The schedule mixes noise of size 1 with the images: in another range the noise levels are not what they say."
+NEEDED = "x / 127.5 - 1 for integer pixels, 2 * x - 1 for numbers in [0, 1]."
+WHY = "The schedule mixes noise of size 1 with the images: in another range the noise levels are wrong."
 
 RULES = (
     Rule(
         code="SCA001",
         cause="scale.range-0-1",
         title="Images in [0, 1]",
-        what="The images that are trained on lie in [0, 1] instead of [-1, 1].",
+        what="The training images are in [0, 1] instead of [-1, 1].",
         why=WHY,
-        alike="Dark pictures in [-1, 1] reach down to -1.",
-        misses="A model that is meant for [0, 1] with a sampler of its own: then say so by ignoring this.",
+        alike="Dark images in [-1, 1] reach down to -1.",
+        misses="A model made for [0, 1] with a sampler of its own: ignore this warning.",
         fix=f"Scale once, before the loop: {NEEDED}",
         severity="warning",
         look=look_0_1,
@@ -110,7 +110,7 @@ RULES = (
         code="SCA002",
         cause="scale.range-0-255",
         title="Images in [0, 255]",
-        what="The images that are trained on are pixels from 0 to 255.",
+        what="The training images are pixels from 0 to 255.",
         why=WHY,
         alike="A learning rate that is too high makes the loss large as well; here it is the data.",
         misses="Numbers below 20.",
@@ -121,21 +121,26 @@ RULES = (
     Rule(
         code="SCA003",
         cause="scale.integer",
-        title="Images of whole numbers",
-        what="The images that are trained on are of an integer type.",
+        title="Images of an integer type",
+        what="The training images are of an integer type.",
         why="Noise is rounded away or wraps around.",
         alike="Scaled images that are stored as integers are converted before they get here.",
-        misses="Whole numbers that are stored as floats.",
+        misses="Integers that are stored as floats.",
         fix=f"Convert and scale: x.float(){NEEDED[1:]}",
-        look=look_integer,
+        look=on_latest(
+            checks.BATCH_INTEGER,
+            lambda flag: flag == 1,
+            "The images are integers: noise is rounded when it is added to them, or wraps around.",
+            "0",
+        ),
     ),
     Rule(
         code="SCA004",
         cause="scale.wrong-std",
-        title="Data of another size than the noise",
+        title="Data of a different scale than the noise",
         what="The standard deviation of the data is far from that of the noise.",
         why=WHY,
-        alike="Pictures in [0, 255] are told as such.",
+        alike="Images in [0, 255] are reported as such.",
         misses="Factors of less than two.",
         fix="Divide by the standard deviation of the data; for latents use the scaling factor of their autoencoder.",
         severity="warning",
@@ -145,8 +150,8 @@ RULES = (
     Rule(
         code="SCA005",
         cause="scale.outside",
-        title="Images outside of [-1, 1]",
-        what="Pictures that reach beyond [-1, 1], or fill only a part of it.",
+        title="Images outside [-1, 1]",
+        what="Images that reach beyond [-1, 1], or fill only a part of it.",
         why="Samplers clamp to [-1, 1]: what lies outside can be learnt and never drawn.",
         alike="Noised images reach beyond; these are the clean ones.",
         misses="A little more than 1.",

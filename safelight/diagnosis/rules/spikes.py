@@ -1,14 +1,15 @@
-"""Losses and gradients that leap, and runs that run away."""
+"""Losses and gradients that spike, and runs that diverge."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from safelight.diagnosis.case import Case
+from safelight import checks
+from safelight.diagnosis.case import Case, name_of
 from safelight.diagnosis.finding import Evidence
 from safelight.diagnosis.rule import Rule, Seen
-from safelight.vocabulary import CHECK, GRADIENT_NORM, LOSS
+from safelight.vocabulary import GRADIENT_NORM, LOSS
 
 AWAY, WORSE = 2.0, 3.0  # error over the zero predictor's; over the best of the run
 WINDOW = 8
@@ -17,7 +18,7 @@ USUAL, FAR_OUT = 24, 8.0  # steps; times the largest of them
 
 
 def look_spike(case: Case) -> Seen | None:
-    """A gradient far beyond all of before, while images and error of that very step were as usual."""
+    """A gradient far beyond all before, while images and error of that step were as usual."""
     found = spikes_of(case)
     if found is None:
         return None
@@ -36,7 +37,7 @@ def look_spike(case: Case) -> Seen | None:
 
 def look_outliers(case: Case) -> Seen | None:
     """Batches that are far from all others, by their images or by their error."""
-    steps, reach = case.check("batch/reach")
+    steps, reach = case.series(checks.BATCH_REACH)
     odd = np.flatnonzero(reach > 4 * np.median(reach)) if len(reach) >= USUAL else np.zeros(0, np.int64)
     odd = odd if len(odd) < 0.2 * len(reach) else odd[:0]
     found = spikes_of(case)
@@ -46,23 +47,25 @@ def look_outliers(case: Case) -> Seen | None:
     count = len(odd) or 1
     return Seen(
         step,
-        f"{count} batch{'es' * (count != 1)} stood far out from all others, first at step {step:,}: images or errors "
-        f"many "
-        "times as large as usual, which one update carries into every weight.",
-        (case.evidence("batch/reach", "as in other batches", step), case.evidence("loss/error", "as usual", step)),
-        ("images that have changed for good: the batches after it are as before",),
+        f"{count} batch{'es' * (count != 1)} differed strongly from all others, first at step {step:,}: images or "
+        "errors many times as large as usual, which one update carries into every weight.",
+        (
+            case.evidence(checks.BATCH_REACH, "as in other batches", step),
+            case.evidence(checks.LOSS_ERROR, "as usual", step),
+        ),
+        ("images that changed once and for all: the batches after it are as before",),
         confidence=0.99,
     )
 
 
 def spikes_of(case: Case) -> tuple[int, float, bool] | None:
     """(step, factor, whether the batch's own error was far out too) of the first gradient beyond all before."""
-    steps, norms = case.series(GRADIENT_NORM.name)
+    steps, norms = case.series(GRADIENT_NORM)
     odd = _beyond(norms, FAR_OUT)
     if not len(odd):
         return None
     place = int(odd[0])
-    places, losses = case.series(LOSS.name)
+    places, losses = case.series(LOSS)
     mine = int(np.searchsorted(places, steps[place]))
     if mine >= len(losses) or mine < USUAL or places[mine] != steps[place]:
         return None
@@ -72,7 +75,7 @@ def spikes_of(case: Case) -> tuple[int, float, bool] | None:
 
 def _passes(case: Case, step: int) -> bool:
     """Whether the errors after a step are those of before; where they stay, it was not the batch."""
-    steps, losses = case.series(LOSS.name)
+    steps, losses = case.series(LOSS)
     place = int(np.searchsorted(steps, step))
     before, after = losses[max(0, place - USUAL) : place], losses[place + 1 : place + 1 + WINDOW]
     return len(after) < WINDOW // 2 or bool(np.median(after) < 3 * before.max())
@@ -89,8 +92,8 @@ def _beyond(numbers: np.ndarray, factor: float) -> np.ndarray:
 
 
 def _look_rising(case: Case) -> Seen | None:
-    """Where nothing but the loss is known: it has left where it was and where it began, many times over, for good."""
-    steps, losses = case.series(LOSS.name)
+    """Where only the loss is known: it is many times what it was at first and at its best, and stays there."""
+    steps, losses = case.series(LOSS)
     if len(losses) < 4 * WINDOW or not (losses[np.isfinite(losses)] > 0).all():
         return None
     losses = np.nan_to_num(losses, nan=np.inf)
@@ -101,17 +104,17 @@ def _look_rising(case: Case) -> Seen | None:
     first = int(steps[WINDOW - 1 + int(np.flatnonzero(smooth <= RISEN * max(best, begin))[-1])])
     return Seen(
         first,
-        f"The loss is {float(smooth[-1]):.3g}; it began at {begin:.3g} and had been {best:.3g}. The training has run "
-        "away.",
+        f"The loss is {float(smooth[-1]):.3g}; it began at {begin:.3g} and had been {best:.3g}. The training has "
+        "diverged.",
         (Evidence(LOSS.name, float(smooth[-1]), (first, int(steps[-1]))),),
-        ("hard batches: it stays so",),
+        ("hard batches: it stays there",),
         confidence=0.99,
     )
 
 
 def look_diverged(case: Case) -> Seen | None:
-    steps, errors = case.check("loss/error")
-    _, zeros = case.check("loss/zero")
+    steps, errors = case.series(checks.LOSS_ERROR)
+    zeros = case.numbers(checks.LOSS_ZERO)
     if not len(steps):
         return _look_rising(case)
     if len(steps) < 3 * WINDOW:
@@ -125,9 +128,9 @@ def look_diverged(case: Case) -> Seen | None:
     first = int(steps[WINDOW - 1 + np.flatnonzero(~bad)[-1]]) if (~bad).any() else int(steps[0])
     return Seen(
         first,
-        f"The error is {float(smooth[-1]):.3g} times that of a model which always answers 0; it had been "
-        f"{float(best[-1]):.3g}. The training has run away.",
-        (Evidence(f"{CHECK.name}/loss/error", float(errors[-1]), (first, int(steps[-1]))),),
+        f"The error is {float(smooth[-1]):.3g} times that of a model which always predicts 0; it had been "
+        f"{float(best[-1]):.3g}. The training has diverged.",
+        (Evidence(name_of(checks.LOSS_ERROR), float(errors[-1]), (first, int(steps[-1]))),),
         confidence=0.99,
     )
 
@@ -136,24 +139,24 @@ RULES = (
     Rule(
         code="LOS007",
         cause="loss.diverged",
-        title="A training that runs away",
-        what="The error is several times that of a model that always answers 0, and had been far better.",
-        why="Weights grow without end.",
-        alike="A single spike is over within a few steps. Images of another range raise the loss without the training.",
+        title="A training that diverges",
+        what="The error is several times that of a model that always predicts 0, and had been far better.",
+        why="Weights grow without bound.",
+        alike="A single spike is over within a few steps. Images of another range raise the loss as well.",
         misses="A rise that stays below the zero predictor.",
-        fix="Go back to the last good checkpoint, lower optimizer.lr, lengthen optimizer.warmup.",
+        fix="Return to the last good checkpoint, lower optimizer.lr, lengthen optimizer.warmup.",
         look=look_diverged,
         yields=("*",),
     ),
     Rule(
         code="PRE004",
         cause="precision.transient",
-        title="A gradient out of nowhere",
+        title="A spike of the gradient alone",
         what="One gradient is many times larger than all before, though the error of its batch is as usual.",
         why="One such update can undo the training.",
         alike="A bad batch has a large error as well.",
         misses="Errors within a few times of the usual.",
-        fix="With --heal the step is made again. If it happens often, test the machine's memory.",
+        fix="With --heal the step is repeated. If it happens often, test the machine's memory.",
         severity="warning",
         look=look_spike,
         yields=("lr.jump", "lr.too-high", "lr.no-warmup", "data.", "scale.", "optimizer.", "loss.weighting"),
@@ -161,12 +164,12 @@ RULES = (
     Rule(
         code="CLI002",
         cause="clipping.outlier-batches",
-        title="Batches that kick",
+        title="Outlier batches",
         what="Single batches whose images or errors are many times those of all others.",
-        why="Without clipping one of them is carried into every weight and into the optimizer's memory.",
-        alike="Images that change for good are data.shifted.",
+        why="Without clipping one of them changes every weight and the optimizer's moments.",
+        alike="Images that change once and for all are data.shifted.",
         misses="Outliers among many in a large batch.",
-        fix="clipping.kind adaptive; look at the images of that step.",
+        fix="clipping.kind adaptive; check the images of that step.",
         severity="warning",
         look=look_outliers,
         yields=("lr.jump", "lr.too-high", "data.shifted", "data.nonfinite", "optimizer.no-zero", "loss.weighting"),

@@ -1,0 +1,291 @@
+"""The names of all readings that probes make, each recorded as `check/<name>`, and the limits that rules share."""
+
+from __future__ import annotations
+
+from typing import Final
+
+
+class Check(str):
+    """The name of one reading, with what it means."""
+
+    meaning: str
+    implied_by: Check | None
+    """Where only hits are recorded: the reading that shows that the probe did look."""
+
+    def __new__(cls, name: str, meaning: str, implied_by: Check | None = None) -> Check:
+        check = super().__new__(cls, name)
+        check.meaning, check.implied_by = meaning, implied_by
+        return check
+
+
+# Values of `target/declared`, `sampler/right_for_type` and `sampler/right_for_table` are places here: never reorder.
+PREDICTIONS: Final = ("epsilon", "sample", "v_prediction")
+SCHEDULES: Final = ("cosine", "linear", "scaled-linear", "sigmoid")
+
+# Limits that a probe applies and a rule repeats.
+FORWARD_LIMIT = 0.02  # of the length of x_t: fp32 has 1e-7, bf16 0.004
+SAMPLER_LIMIT = 0.003  # error over the images' size: healthy samplers of 10 to 1,000 steps stay below 1e-6 on a CPU
+CLOUD_CALLS = 12  # with fewer steps a cloud comes out too narrow, even from a correct sampler
+CLOUD_SPREADS = (0.5, 1.6)  # of a cloud; samplers of 10 to 50 steps return 0.75 to 1.0
+IMAGE_RANGES = ((1.0, 0.0), (0.5, 0.5), (127.5, 127.5))  # (scale, shift) of [-1, 1], [0, 1] and [0, 255]
+
+
+def has_image_range(scale: float, shift: float) -> bool:
+    """Whether images that were scaled and shifted like this have one of the usual ranges."""
+    return any(abs(scale / a - 1) < 0.02 and abs(shift - b) < 0.02 * a for a, b in IMAGE_RANGES)
+
+
+# The schedule's table of alphas_cumprod, at the start.
+SCHEDULE_BETAS_FALLING = Check("schedule/betas_falling", "Share of the timesteps at which beta falls.")
+SCHEDULE_RISING = Check("schedule/rising", "Share of the timesteps at which alphas_cumprod rises.")
+SCHEDULE_FIRST = Check("schedule/first", "First value of alphas_cumprod.")
+SCHEDULE_LAST = Check("schedule/last", "Last value of alphas_cumprod.")
+SCHEDULE_OUTSIDE = Check("schedule/outside", "Share of the values outside [0, 1].")
+SCHEDULE_LARGEST_JUMP = Check("schedule/largest_jump", "Largest change of log-SNR between two timesteps.")
+SCHEDULE_EPSILON = Check("schedule/epsilon", "1 if the model is declared to predict epsilon.")
+SCHEDULE_TIMESTEPS = Check("schedule/timesteps", "Number of timesteps.")
+
+# What the optimizer holds: at the start, and whether it keeps its state.
+OPTIMIZER_MISSING = Check("optimizer/missing", "Share of the trainable parameters that the optimizer does not hold.")
+OPTIMIZER_FOREIGN = Check("optimizer/foreign", "Share of its parameters that are not the model's.")
+OPTIMIZER_TWICE = Check("optimizer/twice", "Number of parameters that it holds more than once.")
+OPTIMIZER_FROZEN = Check("optimizer/frozen", "Share of the model that it holds and that requires no gradient.")
+OPTIMIZER_MAXIMIZE = Check("optimizer/maximize", "1 if a parameter group has maximize=True.")
+OPTIMIZER_RATE = Check("optimizer/rate", "Largest learning rate of its groups.")
+OPTIMIZER_WEIGHT_DECAY = Check("optimizer/weight_decay", "Largest weight decay of its groups.")
+OPTIMIZER_HALF_WEIGHTS = Check("optimizer/half_weights", "Share of the trainable parameters kept in 16 bits.")
+OPTIMIZER_ADAPTIVE = Check("optimizer/adaptive", "1 if it has second moments.")
+OPTIMIZER_FORGOTTEN = Check("optimizer/forgotten", "1 if its state was empty again before an update.")
+
+# The dataset, by a few hundred images.
+DATA_IMAGES = Check("data/images", "Number of images that were looked at.")
+DATA_NONFINITE = Check("data/nonfinite", "Share of the images with NaN or infinity.")
+DATA_LOWEST = Check("data/lowest", "Lowest value.")
+DATA_HIGHEST = Check("data/highest", "Highest value.")
+DATA_REACH = Check("data/reach", "Quantile 0.995 of the absolute values.")
+DATA_MEAN = Check("data/mean", "Mean of all values.")
+DATA_STD = Check("data/std", "Standard deviation of all values.")
+DATA_BLANK = Check("data/blank", "Share of the images with one colour only.")
+DATA_DUPLICATES = Check("data/duplicates", "Share of the images that are exact copies of others.")
+DATA_LARGEST_GROUP = Check("data/largest_group", "Share of the images in the largest group of equal ones.")
+DATA_INTEGER = Check("data/integer", "1 if the images are of an integer type.")
+DATA_HELD_OUT_OVERLAP = Check("data/held_out_overlap", "Share of the held-out images that are trained on.")
+ROWS_HELD_OUT = Check("rows/held_out", "Share of a batch that is held out.")
+ROWS_LABELS_MOVED = Check("rows/labels_moved", "Share of a batch with the label of another image.")
+
+# The clean images of a batch, and its noise.
+BATCH_MEAN = Check("batch/mean", "Mean of x0.")
+BATCH_STD = Check("batch/std", "Standard deviation of x0.")
+BATCH_LOWEST = Check("batch/lowest", "Lowest value of x0.")
+BATCH_HIGHEST = Check("batch/highest", "Highest value of x0.")
+BATCH_REACH = Check("batch/reach", "Largest absolute value of x0.")
+BATCH_INTEGER = Check("batch/integer", "1 if x0 is of an integer type.")
+BATCH_DIMENSIONS = Check("batch/dimensions", "Number of dimensions of x0, the batch included.")
+BATCH_MOMENTS = (BATCH_MEAN, BATCH_STD, BATCH_LOWEST, BATCH_HIGHEST)
+NOISE_MEAN = Check("noise/mean", "Mean of the noise.")
+NOISE_STD = Check("noise/std", "Standard deviation of the noise.")
+NOISE_LOWEST = Check("noise/lowest", "Lowest value of the noise.")
+NOISE_HIGHEST = Check("noise/highest", "Highest value of the noise.")
+NOISE_COUNT = Check("noise/count", "Number of values that these moments are of.")
+NOISE_KURTOSIS = Check("noise/kurtosis", "Kurtosis of the noise; 3 if it is normal.")
+NOISE_WITHIN = Check("noise/within", "Variance within a sample, the mean over samples.")
+NOISE_BETWEEN = Check("noise/between", "Variance between samples, the mean over pixels.")
+NOISE_MOMENTS = (NOISE_MEAN, NOISE_STD, NOISE_LOWEST, NOISE_HIGHEST)
+
+# Noising: x_t against the schedule, by medians over the samples.
+FORWARD_WRONG = Check("forward/wrong", "Share of the samples whose x_t is not the one that the schedule gives.")
+FORWARD_ERROR = Check("forward/error", "Length of that difference over the length of x_t.")
+FORWARD_RESIDUAL = Check("forward/residual", "What no mixture of x0 and noise explains, over the length of x_t.")
+FORWARD_NOISE_SEEN = Check("forward/noise_seen", "Fitted factor of the noise.")
+FORWARD_CLEAN = Check("forward/clean", "What x0 alone does not explain, over the length of x_t.")
+FORWARD_ORDER = Check("forward/order", "Difference of fitted and expected noise levels, both sorted.")
+FORWARD_ORDER_ERROR = Check("forward/order_error", "Difference of fitted and expected noise levels, sample by sample.")
+FORWARD_ROUGH = Check("forward/rough", "Difference of neighbours in noise level over that of all samples.")
+FORWARD_AT_LIMIT = Check("forward/at_limit", "Share of the values of x_t that equal its largest.")
+FORWARD_INPUT_ERROR = Check("forward/input_error", "How far the network's input is from x_t, any scale allowed.")
+TIMESTEPS_PASSED_ON = Check("timesteps/passed_on", "Rank correlation of the network's timesteps with those of x_t.")
+TARGET_DECLARED = Check("target/declared", "The declared prediction type: its place in PREDICTIONS.")
+TARGET: dict[str, Check] = {
+    kind: Check(f"target/{kind}", f"Distance of the target from {kind}, over its length.") for kind in PREDICTIONS
+}
+TARGET_COSINE: dict[str, Check] = {
+    kind: Check(f"target/{kind}_cosine", f"Cosine between the target and {kind}.") for kind in PREDICTIONS
+}
+TARGET_SQUARE = Check("target/square", "Mean square of the target.")
+
+# The loss, and what is not finite.
+LOSS_ERROR = Check("loss/error", "Mean squared error of prediction and target.")
+LOSS_ZERO = Check("loss/zero", "The same error for a prediction of 0.")
+LOSS_SLOPE = Check("loss/slope", "Factor of the prediction that would give the least error.")
+LOSS_TOLD = Check("loss/told", "The loss that the loop passes.")
+LOSS_SAME_SHAPE = Check("loss/same_shape", "1 if prediction and target have the same shape.")
+FINITE: dict[str, Check] = {
+    name: Check(f"finite/{name}", f"0 at a step at which {name} is not finite.", beside)
+    for name, beside in (("x0", BATCH_REACH), ("noise", NOISE_COUNT), ("x_t", FORWARD_WRONG), ("target", LOSS_ERROR),
+                         ("pred", LOSS_ERROR), ("loss", LOSS_ERROR))
+}  # fmt: skip
+FINITE_LOSS_NUMBER = Check("finite/loss_number", "0 at a step at which the loss is infinite, not NaN.", LOSS_ERROR)
+
+# A stream of steps: what comes again, and what comes at all.
+STREAM_DIFFERENT = Check("stream/different", "Number of different images so far.")
+STREAM_DRAWN = Check("stream/drawn", "Number of images drawn so far.")
+STREAM_TIMES_DRAWN = Check("stream/times_drawn", "Number of timesteps drawn so far.")
+STREAM_TIMES_GAP = Check("stream/times_gap", "Longest part of the schedule that was never drawn, as a share of it.")
+STREAM_TIMES_KINDS = Check("stream/times_kinds", "Number of different timesteps over that of uniform draws.")
+STREAM_TIMES_HIGHEST = Check("stream/times_highest", "Highest timestep so far.")
+STREAM_TIMES_LOWEST = Check("stream/times_lowest", "Lowest timestep so far.")
+STREAM_TIMES_OUTSIDE = Check("stream/times_outside", "Share of timesteps outside the schedule.", STREAM_TIMES_DRAWN)
+STREAM_TIMES_AGAIN = Check(
+    "stream/times_again", "1 if all timesteps of an earlier step came again.", STREAM_TIMES_DRAWN
+)
+STREAM_TIMES_ALIKE = Check("stream/times_alike", "1 if a batch has one timestep only.", STREAM_TIMES_DRAWN)
+STREAM_AGAIN: dict[str, Check] = {
+    "noise": Check("stream/noise_again", "1 if the noise of an earlier step came again.", NOISE_COUNT),
+    "images": Check("stream/images_again", "1 if the batch of an earlier step came again.", STREAM_DRAWN),
+}
+STREAM_ALIKE: dict[str, Check] = {
+    "noise": Check("stream/noise_alike", "1 if the noise equals that of the last look.", NOISE_COUNT),
+    "images": Check("stream/images_alike", "1 if the batch equals that of the last look.", STREAM_DRAWN),
+}
+STREAM_LABELS_KINDS = Check("stream/labels_kinds", "Number of different labels so far.")
+STREAM_LABELS_DRAWN = Check("stream/labels_drawn", "Number of labels drawn so far.")
+STREAM_LABELS_NEIGHBOURS = Check("stream/labels_neighbours", "Share of neighbouring samples with equal labels.")
+STREAM_LABELS_NEIGHBOURS_EXPECTED = Check("stream/labels_neighbours_expected", "The same share for shuffled labels.")
+STREAM_LABELS_PAIRS = Check("stream/labels_pairs", "Number of neighbouring samples that were compared.")
+STREAM_LABELS_HIDDEN = Check(
+    "stream/labels_hidden", "Share of recent samples that the network sees without their label."
+)
+STREAM_RECENT_KINDS = Check("stream/recent_kinds", "Number of different labels that the network was shown recently.")
+STREAM_RECENT_HIGHEST = Check("stream/recent_highest", "Highest label that the network was shown recently.")
+STREAM_SHOWN_KINDS = Check("stream/shown_kinds", "Number of different labels that the network was shown.")
+STREAM_SHOWN_LOWEST = Check("stream/shown_lowest", "Lowest label that the network was shown.")
+STREAM_SHOWN_HIGHEST = Check("stream/shown_highest", "Highest label that the network was shown.")
+
+# A copy of the network, before and after a few updates of its own.
+NETWORK_FINITE = Check("network/finite", "1 if the output is finite.")
+NETWORK_SAME_SHAPE = Check("network/same_shape", "1 if the output has the shape of the input.")
+NETWORK_SQUARE = Check("network/square", "Mean square of the output.")
+NETWORK_SILENT = Check("network/silent", "Largest share of units of an activation that are 0 for every sample.")
+NETWORK_SUNK = Check("network/sunk", "Largest share of units of a layer far below 0 for every sample.")
+NETWORK_RANDOM = Check("network/random", "Change of the output between two equal calls in evaluation mode.")
+NETWORK_DROPOUT = Check("network/dropout", "Largest dropout.")
+NETWORK_DEPENDS_ON_MODE = Check("network/depends_on_mode", "1 if the network has dropout or batch norm.")
+NETWORK_ZERO_WEIGHTS = Check("network/zero_weights", "Share of the weight matrices that are 0.")
+NETWORK_REACHED = Check("network/reached", "Share of the parameters with a gradient.")
+NETWORK_MATRICES_REACHED = Check("network/matrices_reached", "Share of the weight matrices with a gradient.")
+NETWORK_UNUSED = Check("network/unused", "Largest share of inputs of a convolution that are 0 for every sample.")
+NETWORK_REHEARSED = Check("network/rehearsed", "Loss after the updates over the loss before.")
+NETWORK_LABEL_ROWS = Check("network/label_rows", "Number of rows of the label embedding.")
+NETWORK_LABEL_RESPONSE = Check("network/label_response", "Relative change of the output for other labels.")
+NETWORK_TIME_RESPONSE = Check("network/time_response", "Relative change of the output from first to last timestep.")
+NETWORK_TIME_COLLISION = Check("network/time_collision", "Least cosine between the embeddings of two timesteps.")
+NETWORK_COUPLING = Check("network/coupling", "Relative change of the other outputs when one image is replaced.")
+NETWORK_RESPONSE = Check("network/response", "Relative change of the output of that image.")
+NETWORK_LOUDEST = Check("network/loudest", "Largest output with a last layer 10,000 times as strong.")
+NETWORK_ONE_SIDED = Check("network/one_sided", "1 if that output never changes its sign.")
+
+# One small tensor at every step, the hooks, and the mode.
+SENTINEL_MOVED = Check("sentinel/moved", "1 if the tensor moved in the update.")
+SENTINEL_GRADIENT = Check("sentinel/gradient", "Norm of its gradient.")
+SENTINEL_ECHO = Check("sentinel/echo", "Cosine of its gradient with that of the step before.")
+SENTINEL_CAME = Check("sentinel/came", "Norm of its gradient after the backward pass; -1 without one.")
+SENTINEL_CARRIED = Check("sentinel/carried", "1 if a gradient was there before the first backward pass.")
+SENTINEL_CHANGED = Check("sentinel/changed", "1 if it changed between two updates.", SENTINEL_MOVED)
+ANSWER_UNHEARD = Check("answer/unheard", "Share of the samples whose prediction has no gradient.")
+MODE_TRAINING = Check("mode/training", "1 if the network was called in training mode; recorded when it changes.")
+PRECISION_HALF = Check("precision/half", "Autocast: 1 for fp16, 2 for bf16, else 0; recorded when it changes.")
+PRECISION_SCALED = Check("precision/scaled", "1 if a gradient scaler is in use.")
+ACCUMULATION_MICRO_BATCHES = Check(
+    "accumulation/micro_batches", "Micro-batches of an update; recorded when it changes."
+)
+ACCUMULATION_BACKWARDS = Check("accumulation/backwards", "Backward passes of an update; recorded when it changes.")
+
+# An update that is made once more on copies.
+UPDATE_MOVED = Check("update/moved", "Length of the update.")
+UPDATE_ALIGNMENT = Check("update/alignment", "Cosine between the update and the negative gradient.")
+UPDATE_LOST = Check("update/lost", "Share of the weights with a gradient that did not move.")
+UPDATE_DECAY_SHARE = Check("update/decay_share", "Length of the weight decay over that of the update.")
+UPDATE_DECAY = Check("update/decay", "Largest weight decay of the parameter groups.")
+UPDATE_COARSE = Check("update/coarse", "1 if all weights are numbers of 16 bits.")
+UPDATE_WEIGHTS = Check("update/weights", "Length of the weights.")
+UPDATE_DECAY_PULL = Check("update/decay_pull", "Weight decay added to the gradient, over the gradient.")
+UPDATE_ERROR = Check("update/error", "Distance of the update from the optimizer's own, over its length.")
+UPDATE_EXPECTED = Check("update/expected", "Length of the optimizer's own update.")
+REPLAY_OUTPUT_ERROR = Check("replay/output_error", "Relative change of the output when the call is repeated.")
+REPLAY_ERROR = Check("replay/error", "Mean squared error of the repeated call.")
+REPLAY_TOLD = Check("replay/told", "The loss that the loop passes.")
+REPLAY_ZERO = Check("replay/zero", "The error of a prediction of 0.")
+REPLAY_MICRO_BATCHES = Check("replay/micro_batches", "Number of micro-batches.")
+REPLAY_MISSING = Check("replay/missing", "1 if no parameter has a gradient.")
+REPLAY_NORM = Check("replay/norm", "Norm of the optimizer's gradient.")
+REPLAY_OWN_NORM = Check("replay/own_norm", "Norm of the gradient of the squared error.")
+REPLAY_COSINE = Check("replay/cosine", "Cosine between the two gradients.")
+REPLAY_RATIO = Check("replay/ratio", "Norm of the first over that of the second.")
+REPLAY_VANISHED = Check("replay/vanished", "Share of its values that are 0 and should not be.")
+REPLAY_WORST = Check("replay/worst", "Least cosine of a single tensor.")
+REPLAY_SIGNS = Check("replay/signs", "Share of the values with the same sign in both.")
+REPLAY_LAST_COSINE = Check("replay/last_cosine", "Cosine with the gradient of the last micro-batch alone.")
+REPLAY_CARRIED = Check("replay/carried", "Part of the gradient of the step before, over its own.")
+REPLAY_EXPLAINED = Check("replay/explained", "Share of the gradient that these two explain.")
+REPLAY_CAME = Check("replay/came", "Norm of a small tensor's gradient after the backward pass; -1 without one.")
+SEARCH: dict[str, Check] = {
+    length: Check(f"search/{length}", f"Error after an update {length} times as long, over the error before.")
+    for length in ("0.1", "0.3", "1", "3", "10", "100", "10000", "1000000")
+}
+SEARCH_START = Check("search/start", "Error before the update.")
+SEARCH_ZERO = Check("search/zero", "Error of a prediction of 0.")
+SEARCH_RATE = Check("search/rate", "Learning rate of the update.")
+LABELS_GAIN = Check("labels/gain", "Error with the labels of other samples minus that with the true ones.")
+LABELS_GAIN_ERROR = Check("labels/gain_error", "Standard error of that gain.")
+LABELS_ERROR = Check("labels/error", "Error with the true labels.")
+LABELS_EXPLAIN = Check("labels/explain", "How much more alike images of one label are, in deviations of chance.")
+RESPONSE: dict[str, Check] = {
+    "t": Check("response/time", "Relative change of the output for the timesteps of other samples."),
+    "labels": Check("response/labels", "Relative change of the output for the labels of other samples."),
+}
+
+# The EMA.
+AVERAGE_DECAY = Check("average/decay", "Decay that best explains how the EMA moved.")
+AVERAGE_MOVED = Check("average/moved", "Way of the EMA over its distance from the weights.")
+AVERAGE_LEFT = Check("average/left", "Share of that way that neither the decay nor rounding explains.")
+AVERAGE_DISTANCE = Check("average/distance", "Distance of the EMA from the weights.")
+AVERAGE_ROUNDING = Check("average/rounding", "Rounding over the way.")
+AVERAGE_COARSE = Check("average/coarse", "1 if the EMA is kept in 16 bits.")
+AVERAGE_SAME = Check("average/same", "1 if the EMA of a small tensor did not move since the last look.")
+AVERAGE_BETWEEN = Check("average/between", "1 if the EMA moved between two micro-batches.")
+PICTURES_APART = Check("pictures/apart", "Root mean square difference of samples of EMA and raw weights.")
+PICTURES_DISTANCE = Check("pictures/distance", "Distance of the EMA from the raw weights, over their length.")
+
+# A checkpoint made in memory, loaded and trained on.
+CHECKPOINT: dict[str, Check] = {
+    name: Check(f"checkpoint/{name}", f"Share of the tensors of the {name} that differ after loading.")
+    for name in ("model", "average", "optimizer")
+}
+CHECKPOINT_STEP = Check("checkpoint/step", "Share of the weights that differ after the next steps.")
+
+# The sampler, driven by an exact denoiser.
+SAMPLER_FINITE = Check("sampler/finite", "1 if the samples are finite.")
+SAMPLER_ERROR = Check("sampler/error", "Distance of the samples from the two images, over their size.")
+SAMPLER_LEFT = Check("sampler/left", "The same after the best scale and shift; the median over samples.")
+SAMPLER_SCALE = Check("sampler/scale", "That scale.")
+SAMPLER_SHIFT = Check("sampler/shift", "That shift.")
+SAMPLER_SHARE = Check("sampler/share", "Share of the samples that are the first of the two images.")
+SAMPLER_LARGEST = Check("sampler/largest", "Largest absolute value of the samples.")
+SAMPLER_AT_LIMIT = Check("sampler/at_limit", "Share of the values at that limit.")
+SAMPLER_REACH = Check("sampler/reach", "Largest absolute value of the two images.")
+SAMPLER_CLOUD_SPREAD = Check("sampler/cloud_spread", "Spread of samples of a Gaussian, over its own.")
+SAMPLER_CLOUD_MEAN = Check("sampler/cloud_mean", "Distance of their mean from its own, after scale and shift.")
+SAMPLER_CLOUD_SCALE = Check("sampler/cloud_scale", "That scale.")
+SAMPLER_CLOUD_SHIFT = Check("sampler/cloud_shift", "That shift.")
+SAMPLER_CALLS = Check("sampler/calls", "Number of calls of the network.")
+SAMPLER_FIRST = Check("sampler/first", "First timestep over the last one of the schedule.")
+SAMPLER_LAST = Check("sampler/last", "Last timestep over the last one of the schedule.")
+SAMPLER_HIGHEST_TIME = Check("sampler/highest_time", "Highest timestep.")
+SAMPLER_FALLING = Check("sampler/falling", "Share of the calls at which the timestep falls.")
+SAMPLER_START = Check("sampler/start", "Size of the first input over the expected one.")
+SAMPLER_PATH = Check("sampler/path", "Largest ratio of expected and real size of the inputs, either way.")
+SAMPLER_IN_TRAINING = Check("sampler/in_training", "1 if the network was in training mode.")
+SAMPLER_WITH_GRADIENTS = Check("sampler/with_gradients", "1 if gradients were on.")
+SAMPLER_RIGHT_FOR_TYPE = Check("sampler/right_for_type", "The prediction type it is right for.", SAMPLER_FINITE)
+SAMPLER_RIGHT_FOR_TABLE = Check("sampler/right_for_table", "The schedule it is right for.", SAMPLER_FINITE)
+SAMPLER_GUIDANCE = Check("sampler/guidance", "Largest error of guided predictions.")
