@@ -97,6 +97,7 @@ RULES = (
         alike="Without the EMA, the optimizer is right and samples differ.",
         misses="Loops that are not ours: their checkpoints are not checked.",
         fix="Save and load the state of the optimizer.",
+        needs=((checks.CHECKPOINT["optimizer"], checks.OPTIMIZER_FORGOTTEN),),
         look=look_optimizer,
     ),
     Rule(
@@ -108,6 +109,7 @@ RULES = (
         alike="Without the optimizer, the EMA is right.",
         misses="Loops that are not ours.",
         fix="Save and load raw and EMA weights separately.",
+        needs=(checks.CHECKPOINT["average"],),
         look=look_average,
     ),
     Rule(
@@ -119,6 +121,7 @@ RULES = (
         alike="A part that is missing as a whole is reported by its name.",
         misses="Loops that are not ours.",
         fix="Look for what is rounded, reset or drawn anew.",
+        needs=((checks.CHECKPOINT["model"], checks.CHECKPOINT["optimizer"], checks.CHECKPOINT_STEP),),
         look=look_not_exact,
         # Gradients that are carried over are in no checkpoint, and what is drawn anew differs without one as well.
         yields=("optimizer.", "accumulation.", "conditioning.permuted"),
@@ -132,6 +135,7 @@ RULES = (
         alike="Images that look alike in both parts are kept together by `safelight data`.",
         misses="Loops that are not ours.",
         fix="Split before anything is drawn.",
+        needs=((checks.DATA_HELD_OUT_OVERLAP, checks.ROWS_HELD_OUT),),
         look=look_overlap,
     ),
     Rule(
@@ -143,6 +147,7 @@ RULES = (
         alike="Labels that the network ignores leave guidance without effect.",
         misses="Loops that are not ours.",
         fix="unconditional + scale · (conditional − unconditional).",
+        needs=(checks.SAMPLER_GUIDANCE,),
         look=on_latest(
             checks.SAMPLER_GUIDANCE,
             lambda error: not error <= GUIDED,

@@ -9,6 +9,8 @@ from safelight.diagnosis.budget import RATE, bound
 from safelight.diagnosis.case import Case
 from safelight.diagnosis.rule import Rule, Seen, on_spell
 
+SHOWN = (checks.STREAM_SHOWN_KINDS, checks.NETWORK_LABEL_ROWS, checks.STREAM_SHOWN_HIGHEST, checks.STREAM_LABELS_DRAWN)
+ANY_SHOWN = (checks.STREAM_SHOWN_KINDS, checks.STREAM_RECENT_KINDS, checks.STREAM_LABELS_HIDDEN)
 MOSTLY = 0.7  # of the labels: a tenth to a half is dropped on purpose
 ENOUGH = 400  # draws without the null label: with 5 % of labels dropped, chance has 1e-9
 LATE, LEARNT, SMALL = 60, 0.6, 0.05  # steps; share of the zero predictor's loss; share of the loss
@@ -30,9 +32,8 @@ def look_ignored(case: Case) -> Seen | None:
 
 def _kinds(case: Case) -> tuple[float, float, float, float, float]:
     """(kinds shown to the network, rows of its embedding, lowest and highest label shown, draws)."""
-    kinds, rows = case.latest(checks.STREAM_SHOWN_KINDS, 0.0), case.latest(checks.NETWORK_LABEL_ROWS, 0.0)
-    low, high = case.latest(checks.STREAM_SHOWN_LOWEST, 0.0), case.latest(checks.STREAM_SHOWN_HIGHEST, 0.0)
-    return kinds, rows, low, high, case.latest(checks.STREAM_LABELS_DRAWN, 0.0)
+    kinds, rows, high, drawn = (case.latest(check, 0.0) for check in SHOWN)
+    return kinds, rows, case.latest(checks.STREAM_SHOWN_LOWEST, 0.0), high, drawn
 
 
 def look_never_dropped(case: Case) -> Seen | None:
@@ -175,6 +176,7 @@ RULES = (
         alike="Labels that belong to other images do change the output.",
         misses="Conditions that are not integers.",
         fix="Add the label's embedding to that of the timestep, and look for a multiplication by zero or a detach().",
+        needs=((checks.NETWORK_LABEL_RESPONSE, checks.RESPONSE["labels"]),),
         look=look_ignored,
         yields=("model.zero-init", "model.bounded", "model.dead"),
     ),
@@ -188,6 +190,7 @@ RULES = (
         misses="Models that drop the embedding and not the label.",
         fix="Replace a tenth of the labels by the null label while training.",
         severity="warning",
+        needs=SHOWN,
         look=look_never_dropped,
         yields=("conditioning.one-class", "data.not-shuffled"),
     ),
@@ -199,6 +202,7 @@ RULES = (
         why="The model is unconditional, and guidance has no effect.",
         alike="With one class only, the class itself is shown.",
         fix="Drop a tenth of the labels, not all of them: check the comparison with the drop rate.",
+        needs=(checks.STREAM_LABELS_DRAWN, ANY_SHOWN),
         look=look_always_dropped,
     ),
     Rule(
@@ -210,6 +214,7 @@ RULES = (
         alike="Images in the order of their classes show another one sooner or later.",
         misses="Very large classes in order.",
         fix="Check the sampler's weights and the shuffling.",
+        needs=SHOWN,
         look=look_one_class,
     ),
     Rule(
@@ -223,6 +228,7 @@ RULES = (
         misses="A part of the labels; labels that are renamed as a whole.",
         fix="Check where images and labels are joined: both must be shuffled by the same order.",
         severity="warning",
+        needs=((checks.ROWS_LABELS_MOVED, checks.LABELS_EXPLAIN, checks.LABELS_GAIN),),
         look=look_permuted,
         yields=("conditioning.", "data.not-shuffled", "optimizer.", "loss.", "target.", "lr.", "model.", "forward.",
                 "timesteps.", "data.", "scale."),

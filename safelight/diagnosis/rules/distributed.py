@@ -73,6 +73,7 @@ RULES = (
         "which do differ.",
         fix="Resume from the last checkpoint before it began. If it comes again: a device that computes wrongly, a "
         "process with another version of torch, or code that changes weights on one process only.",
+        needs=(DRIFT,),
         look=partial(
             _look_above_zero,
             signal=DRIFT,
@@ -89,6 +90,7 @@ RULES = (
         alike="Timesteps may be equal by chance, noise of thousands of numbers never is.",
         misses="Noise that is partly the same.",
         fix="Let the seed of a process depend on its rank (RANK); start the processes by torchrun or accelerate.",
+        needs=(SAME_NOISE,),
         look=partial(
             _look_above_zero,
             signal=SAME_NOISE,
@@ -105,6 +107,7 @@ RULES = (
         "are balanced classes, and images in quarantine.",
         misses="Images that two processes see in different steps.",
         fix="Give every process its own rows of the batch, by its rank (RANK).",
+        needs=(OVERLAP,),
         look=partial(
             _look_above_zero,
             signal=OVERLAP,
@@ -122,6 +125,7 @@ RULES = (
         "for images.",
         misses="GPUs: the time of the host is measured, which does not wait for them.",
         fix="Check that machine: other programs, heat, a slower disk or device. Remove or replace it.",
+        needs=(SLOWEST, WAITING),
         look=look_straggler,
         severity="warning",
     ),

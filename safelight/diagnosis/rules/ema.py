@@ -8,7 +8,7 @@ from safelight import checks
 from safelight.config.check import TOLD_INITIAL_SHARE, initial_share
 from safelight.diagnosis.case import Case, Spell, spell_of
 from safelight.diagnosis.finding import Evidence, Fix
-from safelight.diagnosis.rule import Rule, Seen, on_spell
+from safelight.diagnosis.rule import CONFIG, Rule, Seen, on_spell
 from safelight.vocabulary import EMA_DECAY, REFUSED
 
 LOOKS = 3
@@ -153,6 +153,7 @@ RULES = (
         alike="With weights that are bad themselves, samples of the raw weights are bad too.",
         misses="A decay that is slightly too long for the speed of the training.",
         fix="ema.kind power, or ema.warmup true, or a smaller ema.decay.",
+        needs=((CONFIG, checks.AVERAGE_DECAY),),
         look=look_too_long,
         yields=("ema.frozen", "ema.low-precision", "ema.not-an-average"),
     ),
@@ -165,6 +166,7 @@ RULES = (
         alike="A long EMA moves a little at every update. In half precision small steps are lost (EMA003).",
         misses="An EMA that is updated at few steps only.",
         fix="Update the EMA after every step of the optimizer, with the same model.",
+        needs=((checks.AVERAGE_SAME, checks.AVERAGE_MOVED),),
         look=look_frozen,
         yields=("optimizer.no-update", "optimizer.zeroed", "optimizer.other", "lr.zero", "loss.detached"),
     ),
@@ -176,6 +178,7 @@ RULES = (
         why="It stands still, or moves in jumps.",
         alike="In fp32 even an EMA of 0.9999 moves.",
         fix="Keep the EMA in fp32, whatever the precision of the model.",
+        needs=(checks.AVERAGE_COARSE,),
         look=look_low_precision,
     ),
     Rule(
@@ -186,6 +189,7 @@ RULES = (
         why="With k micro-batches it forgets k times as fast as its decay says.",
         fix="Update the EMA after the optimizer's step only.",
         severity="warning",
+        needs=(checks.AVERAGE_BETWEEN,),
         look=look_micro_batch,
     ),
     Rule(
@@ -196,6 +200,7 @@ RULES = (
         why="Samples come from weights that were never trained.",
         alike="A decay that changes with the steps is allowed for.",
         fix="ema = decay · ema + (1 − decay) · weights, after the update, for every parameter in its own place.",
+        needs=(checks.AVERAGE_LEFT, checks.AVERAGE_DECAY),
         look=look_not_average,
         yields=("ema.every-micro", "ema.low-precision"),
     ),
@@ -209,6 +214,7 @@ RULES = (
         misses="Loops that are not ours.",
         fix="Pass the EMA weights to the sampler.",
         severity="warning",
+        needs=(checks.PICTURES_APART, checks.PICTURES_DISTANCE),
         look=look_not_sampled,
         yields=("ema.", "optimizer.", "lr."),
     ),

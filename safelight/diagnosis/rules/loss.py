@@ -263,6 +263,7 @@ RULES = (
         "that are cleared before the update did come out of the backward pass.",
         misses="A loss that reaches the network through a meaningless path.",
         fix="Look for detach(), no_grad() or .data between the network and the loss, and for a missing backward().",
+        needs=((GRADIENT_NORM, checks.REPLAY_OWN_NORM),),
         look=look_detached,
         yields=(
             "model.zero-init",
@@ -281,6 +282,7 @@ RULES = (
         why="Every update makes predictions worse.",
         alike="An optimizer that maximises gets the right gradient and goes the wrong way.",
         fix="Minimise the loss: no minus in front of it.",
+        needs=((checks.REPLAY_COSINE, LOSS),),
         look=look_sign,
     ),
     Rule(
@@ -292,6 +294,7 @@ RULES = (
         alike="Networks that overflow give predictions that are not finite.",
         misses="Loops that do not pass prediction and target. A weight so rare that it comes once in a run.",
         fix="Cap the weights: 1 / SNR is infinite where no signal is left.",
+        needs=(checks.FINITE["loss"],),
         look=look_weight_nonfinite,
         yields=("precision.transient", "lr.", "clipping.", "optimizer.", "data.nonfinite", "loss.sign"),
     ),
@@ -302,6 +305,7 @@ RULES = (
         what="The loss broadcasts one against the other.",
         why="Every prediction is compared with every target: the best prediction is their mean.",
         fix="Make both [batch, channels, height, width]; look for a squeeze().",
+        needs=(checks.LOSS_SAME_SHAPE,),
         look=on_latest(
             checks.LOSS_SAME_SHAPE,
             lambda flag: flag == 0,
@@ -318,6 +322,7 @@ RULES = (
         alike="L1, Huber and weighted losses point in nearly the same direction.",
         misses="Losses that are added to the right one.",
         fix="Compare what goes into the loss with what goes into the model: batches, targets, masks.",
+        needs=(checks.REPLAY_COSINE, checks.REPLAY_NORM, checks.REPLAY_OWN_NORM, checks.REPLAY_ERROR),
         look=look_not_of_prediction,
         yields=(
             "accumulation.short",
@@ -341,6 +346,7 @@ RULES = (
         misses="Wrong weights that are mild.",
         fix="Cap the weights: min(SNR, 5), divided by SNR for epsilon and by SNR + 1 for v.",
         severity="warning",
+        needs=((checks.ANSWER_UNHEARD, checks.LOSS_TOLD, checks.REPLAY_COSINE),),
         look=look_weighting,
         yields=(
             "loss.sign",

@@ -237,6 +237,7 @@ RULES = (
         alike="A bad batch has a large loss before the update too. With a wrong sign every length is worse.",
         misses="Rates that are only unstable later: see `loss.diverged`.",
         fix="Lower optimizer.lr, or lengthen optimizer.warmup.",
+        needs=((checks.SEARCH["1"], checks.LOSS_ERROR),),
         look=look_too_high,
         yields=(*SIDE, "lr.jump", "accumulation.", "forward."),
     ),
@@ -251,6 +252,7 @@ RULES = (
         misses="Rates that are ten times too low.",
         fix="Raise optimizer.lr.",
         severity="warning",
+        needs=(checks.SEARCH["1"], checks.SEARCH["10"], checks.SEARCH["100"]),
         look=look_too_low,
         yields=(*SIDE, "clipping.", "model.", "ema.", "lr.zero", "lr.ended", "optimizer.", "loss."),
     ),
@@ -262,6 +264,7 @@ RULES = (
         why="Nothing is learnt.",
         alike="The first step of a warm-up may be 0, and only that one.",
         fix="Check the scheduler: its warm-up, its end, and whether it is stepped.",
+        needs=(LEARNING_RATE,),
         look=look_zero,
     ),
     Rule(
@@ -274,6 +277,7 @@ RULES = (
         misses="Decays that end a little early.",
         fix="Step the scheduler once per update, not per micro-batch or process, and give it the number of updates.",
         severity="warning",
+        needs=(LEARNING_RATE,),
         look=look_ended_early,
     ),
     Rule(
@@ -285,6 +289,7 @@ RULES = (
         alike="A rate that is too high for the run raises the error at later steps too.",
         fix="Lengthen optimizer.warmup.",
         severity="warning",
+        needs=((checks.SEARCH["1"], checks.LOSS_ERROR),),
         look=look_no_warmup,
         yields=(*SIDE, "lr.jump", "accumulation.", "forward."),
     ),
@@ -298,6 +303,7 @@ RULES = (
         misses="Jumps within the first ten steps.",
         fix="After a resume: is the scheduler's state loaded? Otherwise check what sets the rate.",
         severity="warning",
+        needs=(LEARNING_RATE,),
         look=look_jump,
     ),
 )

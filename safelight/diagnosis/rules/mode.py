@@ -33,6 +33,7 @@ RULES = (
         misses="Single modules in the wrong mode.",
         fix="model.train() after every validation and every round of samples.",
         default_fix=Fix("", {}, "safe"),
+        needs=(checks.MODE_TRAINING, checks.NETWORK_DEPENDS_ON_MODE),
         look=look_eval,
     ),
     Rule(
@@ -43,6 +44,7 @@ RULES = (
         why="Dropout stays on: noisy samples that differ from call to call.",
         misses="Samplers that leave the mode as it is, and are given a network in training mode.",
         fix="model.eval() before sampling, and back afterwards.",
+        needs=(checks.SAMPLER_IN_TRAINING,),
         look=on_latest(
             checks.SAMPLER_IN_TRAINING,
             lambda flag: flag == 1,

@@ -169,6 +169,7 @@ RULES = (
         "exact zeros over a whole block.",
         misses="Single dead layers within a block that learns; a block whose inputs are constant.",
         fix="Connect it to the output, or remove it.",
+        needs=(GRADIENT_NORM, GRADIENT_PART),
         look=look_dead_part,
         yields=(
             "model.zero-init",
@@ -191,6 +192,7 @@ RULES = (
         why="Units stay the same for ever; only the last bias is learnt.",
         alike="A zero output layer alone is healthy: gradients pass it after one update.",
         fix="Initialise the weights; only the last layer may begin at zero.",
+        needs=(checks.NETWORK_ZERO_WEIGHTS, checks.NETWORK_MATRICES_REACHED),
         look=look_zero_init,
     ),
     Rule(
@@ -202,6 +204,7 @@ RULES = (
         alike="Images of another range make the output large as well. A learning rate acts after the first step.",
         misses="Less than four times the target.",
         fix="Initialise with the usual gain; let the last layer begin at zero.",
+        needs=(checks.LOSS_ERROR, checks.LOSS_ZERO),
         look=look_init_gain,
         yields=("scale.", "data.nonfinite", "forward.noise-not-normal"),
     ),
@@ -213,6 +216,7 @@ RULES = (
         why="Noise and velocity reach beyond any such limit: the loss has a floor.",
         misses="Limits beyond 20.",
         fix="No tanh, sigmoid or ReLU at the end.",
+        needs=((checks.NETWORK_LOUDEST, checks.NETWORK_ONE_SIDED),),
         look=look_bounded,
         yields=(
             "model.dead",
@@ -229,6 +233,7 @@ RULES = (
         alike="Units that are 0 for some samples are healthy.",
         misses="Activations that are not modules of torch.nn.",
         fix="Check the biases of the layer before, and the learning rate.",
+        needs=((checks.NETWORK_SILENT, checks.NETWORK_SUNK),),
         look=look_dead,
         yields=("model.zero-init", "scale."),
     ),
@@ -241,6 +246,7 @@ RULES = (
         misses="Dropout that is not a module of torch.nn.",
         fix="0 to 0.3.",
         severity="warning",
+        needs=(checks.NETWORK_DROPOUT,),
         look=on_latest(
             checks.NETWORK_DROPOUT,
             lambda share: not share < DROPPED,
@@ -256,6 +262,7 @@ RULES = (
         why="One prediction has to fit every noise level: blurred, noisy samples and a slightly high loss.",
         alike="An embedding that collapsed changes the output a little.",
         fix="Add the embedding in every block, and look for a multiplication by zero or a detach().",
+        needs=((checks.NETWORK_TIME_RESPONSE, checks.RESPONSE["t"]),),
         look=look_blind,
         yields=("model.zero-init", "model.bounded", "model.embedding", "timesteps.not-passed-on"),
     ),
@@ -268,6 +275,7 @@ RULES = (
         alike="A network that ignores its timestep does not respond at all.",
         misses="Embeddings that do not pass through a linear layer.",
         fix="Pass timesteps from 0 to 999 to a sinusoidal embedding; multiply those in [0, 1] by 1,000.",
+        needs=(checks.NETWORK_TIME_COLLISION,),
         look=on_latest(
             checks.NETWORK_TIME_COLLISION,
             lambda cosine: cosine > COLLIDED,
@@ -285,6 +293,7 @@ RULES = (
         why="Samples depend on the rest of their batch; the batch size becomes part of the model.",
         alike="Batch norm couples samples in training only.",
         fix="Look for a reshape, softmax or norm over the first dimension.",
+        needs=(checks.NETWORK_COUPLING,),
         look=look_coupling,
     ),
     Rule(
@@ -295,6 +304,7 @@ RULES = (
         why="The step is lost, or every weight.",
         alike="NaN in the images comes before the network.",
         fix="In fp16 use bf16; otherwise a lower learning rate, or normalised queries and keys in attention.",
+        needs=(checks.FINITE["pred"],),
         look=look_nonfinite,
         yields=(
             "accumulation.",
@@ -318,6 +328,7 @@ RULES = (
         misses="Parts that are frozen before the optimizer is made from them.",
         fix="requires_grad_(True), or remove them from the optimizer.",
         severity="warning",
+        needs=(checks.OPTIMIZER_FROZEN,),
         look=look_frozen,
     ),
     Rule(
@@ -329,6 +340,7 @@ RULES = (
         alike="A network that is too small has no zero inputs. Units that have died are model.dead-units.",
         misses="Connections that are removed together with their weights.",
         fix="Concatenate the encoder's outputs, in the right order, in every block of the decoder.",
+        needs=(checks.NETWORK_UNUSED,),
         look=on_latest(
             checks.NETWORK_UNUSED,
             lambda share: not share < UNUSED,

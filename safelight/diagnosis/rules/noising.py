@@ -202,6 +202,7 @@ RULES = (
         alike="Shuffled timesteps have the right levels in the wrong order. A wrong formula leaves a remainder.",
         misses="Tables that differ by less than 2 %.",
         fix=f"{TABLE} Do not confuse alphas_cumprod with alphas, and check the square roots.",
+        needs=(checks.FORWARD_WRONG, checks.FORWARD_RESIDUAL, checks.FORWARD_ORDER_ERROR, checks.FORWARD_ROUGH),
         look=partial(
             _look,
             kind="other-schedule",
@@ -219,6 +220,7 @@ RULES = (
         alike="Clamping the clean images is right, and leaves x_t alone.",
         misses="Limits that are hardly ever reached.",
         fix="Do not clamp x_t.",
+        needs=(checks.FORWARD_WRONG, checks.FORWARD_AT_LIMIT),
         look=partial(
             _look, kind="clamped", summary="x_t was clamped: the noise that the network should find is cut off."
         ),
@@ -232,6 +234,7 @@ RULES = (
         why="There is nothing to remove, and sampling begins from pure noise.",
         alike="A wrong schedule has little noise at small t only.",
         fix=TABLE,
+        needs=(checks.FORWARD_WRONG, checks.FORWARD_CLEAN),
         look=partial(
             _look,
             kind="no-noise",
@@ -248,6 +251,7 @@ RULES = (
         alike="A wrong table is a mixture in wrong proportions.",
         misses="Changes of less than 2 %.",
         fix=TABLE,
+        needs=((checks.FORWARD_WRONG, checks.FORWARD_INPUT_ERROR),),
         look=look_not_the_formula,
         yields=("scale.integer", "data.nonfinite"),
     ),
@@ -260,6 +264,7 @@ RULES = (
         alike="Offset noise moves the mean of single images, not of all of them.",
         misses="Noise that is correlated between pixels.",
         fix="torch.randn_like, not rand_like.",
+        needs=(checks.NOISE_COUNT, checks.NOISE_MEAN, checks.NOISE_STD, checks.NOISE_KURTOSIS),
         look=look_not_normal,
         yields=("forward.noise-repeated",),
     ),
@@ -272,6 +277,7 @@ RULES = (
         alike="The same images in every batch, or the same timesteps, are reported by their own names.",
         misses="Repeats after more than 4,096 steps.",
         fix="Draw new noise for every sample of every step; do not seed inside the loop.",
+        needs=((checks.NOISE_BETWEEN, checks.NOISE_WITHIN, checks.STREAM_AGAIN["noise"]),),
         look=look_noise_repeated,
     ),
     Rule(
@@ -283,6 +289,7 @@ RULES = (
         alike="Draws that favour the middle still reach the ends.",
         misses="Gaps of less than 8 %.",
         fix="torch.randint(0, timesteps, …): the upper end is exclusive.",
+        needs=(checks.STREAM_TIMES_DRAWN, (checks.STREAM_TIMES_GAP, checks.STREAM_TIMES_KINDS)),
         look=look_gap,
         yields=("timesteps.repeated", "timesteps.constant", "forward.noise-repeated", "timesteps.out-of-range"),
     ),
@@ -294,6 +301,7 @@ RULES = (
         why="The network gets a wrong noise level for every image and learns to ignore it.",
         alike="A wrong schedule has wrong levels in the right order.",
         fix="Use the same t for noising and for the call, in the same order.",
+        needs=(checks.FORWARD_WRONG, checks.FORWARD_RESIDUAL, checks.FORWARD_ORDER),
         look=partial(
             _look,
             kind="shuffled",
@@ -310,6 +318,7 @@ RULES = (
         why="Only these noise levels are learnt.",
         alike="A constant timestep is the same within the batch too.",
         fix="Do not seed inside the loop, nor after a validation; use a generator of its own for that.",
+        needs=(checks.STREAM_TIMES_AGAIN,),
         look=look_times_repeated,
     ),
     Rule(
@@ -320,6 +329,7 @@ RULES = (
         why="Only one noise level is learnt.",
         alike="One timestep for a batch, another for the next, is slow but healthy.",
         fix="torch.randint(0, timesteps, (len(x0),)).",
+        needs=(checks.STREAM_TIMES_DRAWN, checks.STREAM_TIMES_LOWEST, checks.STREAM_TIMES_HIGHEST),
         look=look_constant,
     ),
     Rule(
@@ -329,6 +339,7 @@ RULES = (
         what="Timesteps below 0 or beyond the end of the table.",
         why="A negative index is another noise level; one beyond the end an error.",
         fix="torch.randint(0, timesteps, …).",
+        needs=(checks.STREAM_TIMES_OUTSIDE,),
         look=look_out_of_range,
     ),
     Rule(
@@ -340,6 +351,7 @@ RULES = (
         alike="Scaled timesteps, or sigmas, keep the order. A network that ignores its timestep is called correctly.",
         misses="A scale that the embedding cannot resolve: that is model.embedding-collapsed.",
         fix="Call the model with the t of the noising.",
+        needs=(checks.TIMESTEPS_PASSED_ON,),
         look=look_not_passed_on,
     ),
 )

@@ -150,6 +150,7 @@ RULES = (
         "marked as overflow (LOS001).",
         misses="Gradients that vanish in fp16 instead of overflowing.",
         fix="train.precision bf16 or fp32; find the layer whose activations exceed 65,504.",
+        needs=(REFUSED,),
         look=look_scale_halving,
     ),
     Rule(
@@ -161,6 +162,7 @@ RULES = (
         alike="A clipped gradient is small and not zero.",
         misses="Networks whose gradients fit into fp16.",
         fix="A GradScaler, or bf16.",
+        needs=(checks.REPLAY_VANISHED, checks.REPLAY_COSINE),
         look=look_no_scaler,
     ),
     Rule(
@@ -171,6 +173,7 @@ RULES = (
         why="The training stops long before it has converged.",
         alike="Without any update (OPT001) no weight moves at all.",
         fix="Keep the weights in fp32 and use autocast for the forward pass.",
+        needs=(checks.UPDATE_LOST,),
         look=look_lost_updates,
     ),
     Rule(
@@ -183,6 +186,7 @@ RULES = (
         "as it is.",
         misses="Loops whose scaler is not passed.",
         fix="scaler.unscale_(optimizer) before clip_grad_norm_.",
+        needs=(checks.PRECISION_SCALED, checks.REPLAY_NORM, checks.REPLAY_OWN_NORM, checks.REPLAY_COSINE),
         look=look_before_unscale,
     ),
     Rule(
@@ -195,6 +199,7 @@ RULES = (
         misses="Gradients that were clipped.",
         fix="Divide the loss by the number of micro-batches.",
         severity="warning",
+        needs=(checks.REPLAY_RATIO, checks.REPLAY_MICRO_BATCHES, checks.REPLAY_COSINE, checks.REPLAY_ERROR),
         look=look_sum,
     ),
     Rule(
@@ -205,6 +210,7 @@ RULES = (
         why="At the end of every epoch an update has another size, or computed gradients are lost.",
         fix="Drop the rest of an epoch, or divide by the true number of samples.",
         severity="warning",
+        needs=((checks.REPLAY_LAST_COSINE, checks.ACCUMULATION_MICRO_BATCHES, checks.ACCUMULATION_BACKWARDS),),
         look=look_short_window,
     ),
 )

@@ -60,6 +60,7 @@ RULES = (
         alike="Betas near 1 at the end are healthy in a cosine schedule.",
         misses="Tables that are only slightly wrong.",
         fix="alphas_cumprod must fall from about 1 to about 0; betas must not fall.",
+        needs=((checks.SCHEDULE_RISING, checks.SCHEDULE_BETAS_FALLING),),
         look=look_not_decreasing,
     ),
     Rule(
@@ -73,6 +74,7 @@ RULES = (
         fix="More timesteps, larger betas at the end (a cosine schedule is cut at 0.999, not at 0.02), or zero "
         "terminal SNR.",
         severity="warning",
+        needs=(checks.SCHEDULE_LAST,),
         look=look_signal_left,
     ),
     Rule(
@@ -83,6 +85,7 @@ RULES = (
         why="The image cannot be computed from the noise there: samples are NaN or blank.",
         alike="With v_prediction or sample it is the better schedule.",
         fix="Predict v, or leave a little signal.",
+        needs=(checks.SCHEDULE_LAST, checks.SCHEDULE_EPSILON),
         look=look_zero_snr,
     ),
 )

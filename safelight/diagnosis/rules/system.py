@@ -40,6 +40,7 @@ RULES = (
         alike="A slow step with little waiting is the model's own work.",
         misses="Waiting in loops that are not ours: it is not measured.",
         fix="data.workers, a faster disk for data.cache.",
+        needs=(DATA_WAIT,),
         look=look_starved,
     ),
 )

@@ -62,6 +62,7 @@ RULES = (
         alike="A target that is none of the three is target.wrong.",
         misses="Loops that do not declare what they predict.",
         fix="Make the target, the scheduler's prediction_type and the declaration agree.",
+        needs=(checks.TARGET_DECLARED, tuple(checks.TARGET.values())),
         look=partial(_look, kind="other-type"),
     ),
     Rule(
@@ -72,6 +73,7 @@ RULES = (
         why="There is nothing to learn: the loss stays at the variance of the target.",
         alike="A learning rate of 0, a dead output or a detached loss keep the loss there too; their target is right.",
         fix="Use the noise that x_t was made with as the target.",
+        needs=(checks.TARGET_DECLARED, tuple(checks.TARGET.values()), *checks.TARGET_COSINE.values()),
         look=partial(_look, kind="fresh-noise"),
         yields=("forward.noise-repeated",),
     ),
@@ -84,6 +86,7 @@ RULES = (
         alike="Another prediction type is reported as such.",
         misses="Changes of less than 5 %.",
         fix="epsilon: the noise; sample: x0; v_prediction: sqrt(a)·noise − sqrt(1 − a)·x0.",
+        needs=(checks.TARGET_DECLARED, tuple(checks.TARGET.values())),
         look=partial(_look, kind="wrong"),
         yields=("forward.noise", "data.nonfinite", "scale.integer", "timesteps.shuffled", "timesteps.out-of-range"),
     ),

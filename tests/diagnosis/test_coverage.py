@@ -1,0 +1,160 @@
+"""What a rule needs is what it cannot look without, and coverage counts by it."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from histories import HEALTHY, LABELS, Series, checks, measured
+from rule_rows import ROWS, Row
+
+from safelight.checks import DATA_BLANK, LOSS_ERROR, SENTINEL_CHANGED, SENTINEL_MOVED
+from safelight.config import Config
+from safelight.config.resolve import resolve
+from safelight.diagnosis.case import Case, Remembered, name_of
+from safelight.diagnosis.coverage import coverage
+from safelight.diagnosis.rule import CONFIG, Need, Rule
+from safelight.diagnosis.rules import RULES
+from safelight.vocabulary import LOSS, UPDATE_RATIO
+
+
+class Recording(Remembered):
+    """Remembers which readings were asked for."""
+
+    def __init__(self, *history: Any) -> None:
+        super().__init__(*history)
+        self.read: set[str] = set()
+
+    def raw(self, signal: str, first: int | None = None, last: int | None = None) -> Any:
+        self.read.add(signal)
+        return super().raw(signal)
+
+
+def history_of(given: Row) -> tuple[Series, Config | None]:
+    series = given.series if given.whole else HEALTHY | given.series
+    return series, resolve(preset="digits", settings=given.settings) if given.settings else None
+
+
+def fires(rule: Rule, series: Series, events: Any = (), config: Config | None = None) -> bool:
+    """A rule that breaks without a reading cannot look without it."""
+    try:
+        with warnings.catch_warnings(action="ignore"):  # medians of nothing
+            return rule.find(Case(Remembered(series, events), config)) is not None
+    except (ValueError, IndexError, KeyError):
+        return False
+
+
+def groups_of(rule: Rule) -> list[tuple[Need, ...]]:
+    return [need if isinstance(need, tuple) else (need,) for need in rule.needs]
+
+
+def without(series: Series, names: Iterable[str]) -> Series:
+    return {name: value for name, value in series.items() if not any(f"{name}/".startswith(f"{n}/") for n in names)}
+
+
+def rows_of(rule: Rule) -> list[Row]:
+    """Those in which it fires, also where another finding explains it."""
+    return [each for each in ROWS if fires(rule, history_of(each)[0], each.events, history_of(each)[1])]
+
+
+FIRED = {rule.code: rows_of(rule) for rule in RULES}
+
+
+def area_of(name: str) -> str:
+    """Readings of one probe are recorded together."""
+    return name.rpartition("/")[0] if name.startswith("check/") else name
+
+
+def silenced(rule: Rule, group: tuple[Need, ...]) -> bool:
+    """Whether the rule is silent in all its rows without any reading of the group, the events and the config aside."""
+    names = [name_of(need) for need in group]
+    for row in FIRED[rule.code]:
+        series, config = history_of(row)
+        if fires(rule, without(series, names), (), None if CONFIG in group else config):
+            return False
+    return True
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.code)
+def test_a_rule_is_silent_without_what_it_needs(rule: Rule) -> None:
+    assert FIRED[rule.code]
+    assert not fires(rule, {})
+    for group in groups_of(rule):
+        assert silenced(rule, group), [name_of(need) for need in group]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.code)
+def test_a_rule_that_fires_had_what_it_needs(rule: Rule) -> None:
+    for row in FIRED[rule.code]:
+        series, config = history_of(row)
+        reads = [name for name, value in series.items() if len(value[0])]
+        proven = any(note[1] in ("no_update", "refused", "nonfinite") for note in row.events)  # an event is enough
+        case = Case(Remembered({name: series[name] for name in reads}), config)
+        assert proven or coverage(case, (rule,)).looked, row.name
+
+
+def unnamed(rule: Rule) -> set[str]:
+    """What the rule reads in all its rows and is silent without, where its needs name no reading of the same probe."""
+    essential: set[str] | None = None
+    for row in FIRED[rule.code]:
+        series, config = history_of(row)
+        recording = Recording(series, row.events)
+        rule.find(Case(recording, config))
+        areas = {area_of(name) for name in recording.read if name in series}
+        found = {area for area in areas if not fires(rule, without(series, [area]), row.events, config)}
+        essential = found if essential is None else essential & found
+    named = {area_of(name_of(need)) for group in groups_of(rule) for need in group}
+    return {area for area in essential or () if not any(f"{area}/".startswith(f"{name}/") for name in named)}
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.code)
+def test_needs_are_complete(rule: Rule) -> None:
+    assert unnamed(rule) == set()
+
+
+def rule_with(*needs: Any) -> Rule:
+    return Rule("XXX001", "x.y", "", "", "", "", lambda _: None, needs=needs)
+
+
+@pytest.mark.parametrize(
+    ("needs", "series", "missing"),
+    [
+        ((), {}, ()),
+        ((LOSS_ERROR,), {}, ("check/loss/error",)),
+        ((LOSS_ERROR,), checks(loss__error=1), ()),
+        ((LOSS_ERROR, LOSS), checks(loss__error=1), ("loss/mean",)),
+        (((LOSS_ERROR, LOSS),), checks(loss__error=1), ()),
+        (((LOSS_ERROR, LOSS),), checks(loss__zero=1), ("check/loss/error", "loss/mean")),
+        ((UPDATE_RATIO,), measured(update__ratio__conv_in=([0], [1])), ()),
+        ((UPDATE_RATIO,), measured(update__refused=([0], [1])), ("update/ratio",)),
+        ((SENTINEL_CHANGED,), checks(sentinel__moved=1), ()),  # recorded only where it happened: the probe did look
+        ((SENTINEL_MOVED,), checks(sentinel__changed=1), ("check/sentinel/moved",)),
+        ((CONFIG,), checks(loss__error=1), ("config",)),
+    ],
+)
+def test_coverage_of_one_rule(needs: tuple[Any, ...], series: Series, missing: tuple[str, ...]) -> None:
+    looked, lacking = coverage(Case(Remembered(series)), (rule_with(*needs),))
+    assert (looked, lacking) == ((0, {"XXX001": missing}) if missing else (1, {}))
+
+
+def test_coverage_of_runs() -> None:
+    config = resolve(preset="digits")
+    nothing = coverage(Case(Remembered({})))
+    assert (nothing.looked, len(nothing.missing)) == (1, len(RULES) - 1)  # events need no reading
+    monitored = coverage(Case(Remembered({n: v for n, v in HEALTHY.items() if not n.startswith("check/")}), config))
+    healthy = coverage(Case(Remembered(HEALTHY), config))
+    labelled = coverage(Case(Remembered(HEALTHY | LABELS), config))
+    assert nothing.looked < monitored.looked < healthy.looked < labelled.looked <= len(RULES)
+    assert all(len(each.missing) == len(RULES) - each.looked for each in (monitored, healthy, labelled))
+    assert healthy.missing["DST001"] == ("distributed/drift",)
+
+
+def test_the_control_of_needs_can_fail() -> None:
+    """A need that is not one, and a need that is left out, are seen."""
+    blank = next(rule for rule in RULES if rule.code == "DAT003")
+    assert silenced(blank, (DATA_BLANK,))
+    assert not silenced(blank, (LOSS_ERROR,))
+    assert unnamed(replace(blank, needs=())) == {"check/data"}
