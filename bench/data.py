@@ -269,7 +269,7 @@ def measure_waiting(parts: Parts, steps: int, rounds: int) -> dict[int, list[Str
     first = itertools.count(step=steps)
     for number, threads in enumerate([*THREADS, *map(int, turns([*map(str, THREADS)], rounds))]):
         config = replace(parts.config, data=replace(parts.config.data, workers=threads))
-        feed = Feed(config, parts.batches, micro_batches=1)
+        feed = Feed(config, parts.batches)
         stretch = _train(parts, feed, next(first), steps)
         feed.close()
         if number >= len(THREADS):

@@ -38,7 +38,8 @@ from safelight.config import Config
 from safelight.config.resolve import resolve
 from safelight.data.prepare import open_images
 from safelight.model.unet import predict
-from safelight.training.build import build_model, fit_to_data
+from safelight.training.build import fit_to_data
+from safelight.training.network import build_model
 
 SIDE, IMAGES, BATCH = 32, 1024, 32
 LUCIDRAINS, DIFFUSERS = "denoising-diffusion-pytorch", "diffusers loop"

@@ -23,7 +23,7 @@ from safelight.config.resolve import resolve
 from safelight.data.prepare import open_images
 from safelight.processes.group import ProcessGroup, join_group
 from safelight.processes.reduction import Alone
-from safelight.training.build import Parts, build, environment, fit_to_data
+from safelight.training.build import Parts, build, fit_to_data
 
 PROCESSES = 2
 EFFICIENCY, SAVE_SHARE, SAVE_EVERY = 0.9, 0.01, 60.0
@@ -114,13 +114,13 @@ def measure_saves(case: str, rounds: int, seconds: float) -> Saves:
     with tempfile.TemporaryDirectory() as folder:
         writer = Writer(Path(folder), last=2, every=0, say=print)
         for _ in range(rounds):
-            tensors = [t for group in state.snapshot({}, again=True).tensors.values() for t in group.values()]
+            tensors = [t for group in state.snapshot(again=True).tensors.values() for t in group.values()]
             plain = _timed(lambda: contender.train(block))  # and nothing of the tensors is in a cache any more
             clones.append(_timed(lambda tensors=tensors: [tensor.clone() for tensor in tensors]))
             contender.train(1)
 
             def save_and_train() -> None:
-                stalls.append(_timed(lambda: writer.submit(state.snapshot(environment(), again=True), None)))
+                stalls.append(_timed(lambda: writer.submit(state.snapshot(again=True), None)))
                 contender.train(block)
 
             state.counters.step += 1

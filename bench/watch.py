@@ -36,10 +36,12 @@ from safelight.monitors.pool import Pool
 from safelight.monitors.suite import DEEP_EVERY
 from safelight.observing.row_check import RowCheck
 from safelight.probes.agenda import CLOSE, Agenda
+from safelight.probes.inspection import Inspection
 from safelight.record.store import Record
-from safelight.training.build import Parts, build, build_model, fit_to_data
+from safelight.training.build import Parts, build, fit_to_data
+from safelight.training.network import build_model
 from safelight.training.preflight import inspect
-from safelight.training.step import Stepper
+from safelight.training.step import Onlookers
 
 Step = Callable[[int], object]  # told: whether a window was brought to the host
 RECORD_THREAD = "safelight-record"
@@ -147,31 +149,30 @@ def enter(stack: contextlib.ExitStack, folder: Path, settings: dict[str, Any]) -
 
 def trainer(stack: contextlib.ExitStack, folder: Path, unwatched: Parts, parts: Parts) -> Iterator[Contender]:
     """Each on a network of its own: hooks of the one must not be in the other."""
-    inner = unwatched.stepper
-    bare = Stepper(inner.config, inner.engine, inner.objective, inner.state, inner.network)
     inputs = [unwatched.feed.take(step) for step in range(8)]
-    parts.stepper.inspection = inspect(parts, print, looked_before=True)
-    parts.stepper.inspection.attach()
+    inspection = inspect(parts, print, looked_before=True)
+    inspection.attach()
 
     def step(number: int) -> None:
-        bare.take(inputs[number % 8], number)
+        unwatched.stepper.take(inputs[number % 8], number)
 
     alone = Contender("trainer, alone", "", step)
     yield alone
-    seen = recording(stack, folder, parts)
+    seen = recording(stack, folder, parts, inspection)
     yield Contender("trainer, recorded and diagnosed", alone.name, seen, is_ours=True)
 
 
-def recording(stack: contextlib.ExitStack, folder: Path, parts: Parts) -> Step:
-    """All monitors of a step and the record; probes too, if the stepper has an inspection."""
+def recording(stack: contextlib.ExitStack, folder: Path, parts: Parts, inspection: Inspection | None = None) -> Step:
+    """All monitors of a step and the record; probes too, if there is an inspection."""
     folder.mkdir(parents=True)
     record = Record(folder / "record.sqlite", from_step=0, say=print)
     stack.callback(record.close)
     pool, inputs = Pool(record), [parts.feed.take(step) for step in range(8)]
-    ledger = None if parts.stepper.inspection is None else RowCheck(parts.config, parts.images, parts.engine.send)
+    onlookers = Onlookers(parts.state.monitors, inspection)
+    ledger = None if inspection is None else RowCheck(parts.config, parts.images, parts.engine.send)
 
     def step(number: int) -> bool:
-        view = parts.stepper.take(inputs[number % 8], number)
+        view = parts.stepper.take(inputs[number % 8], number, onlookers=onlookers)
         compared = () if ledger is None else ledger.look(view)
         pool.add(number, [*view.readings, *compared], {"optimizer/lr": view.lr})
         if due := pool.is_due:

@@ -11,15 +11,15 @@ import torch
 from safelight.diffusion.inputs import Inputs
 from safelight.training import step as step_module
 from safelight.training.feed import Feed
-from safelight.training.step import Stepper
+from safelight.training.step import NOBODY, Stepper
 
 
 def spoil_images(monkeypatch: pytest.MonkeyPatch, ids: Iterable[int]) -> list[int]:
     """These images are NaN wherever training draws them. Returns a list that fills with the steps that drew one."""
     original, bad, drawn = Feed._micro_batch, list(ids), list[int]()
 
-    def spoilt(self: Feed, step: int, start: int, stop: int, t: torch.Tensor) -> Inputs:
-        micro = original(self, step, start, stop, t)
+    def spoilt(self: Feed, *given: Any) -> Inputs:
+        step, micro = given[0], original(self, *given)
         for row, sample in enumerate(micro.ids):
             if int(sample) in bad:
                 micro.x0[row] = torch.nan
@@ -35,16 +35,26 @@ def disturb_gradient(
 ) -> list[int]:
     """Multiplies one number of a gradient, as a flipped bit of its exponent does: at the first pass of a step only, or
     at each. Returns a list that fills with the steps that it happened at."""
-    original, wanted, done = Stepper.accumulate, set(steps), list[int]()
+    original, take, wanted, done = Stepper.accumulate, Stepper.take, set(steps), list[int]()
+    judged = False
 
-    def disturbed(self: Stepper, micro: Inputs, step: int) -> torch.Tensor:
-        loss = original(self, micro, step)
-        if step in wanted and self.judge is not None and not (once and step in done):
+    def taking(self: Stepper, inputs: Any, step: int, how: Any = None, onlookers: Any = NOBODY, **more: Any) -> Any:
+        nonlocal judged
+        judged = onlookers.judge is not None
+        try:
+            return take(self, inputs, step, how, onlookers, **more)
+        finally:
+            judged = False
+
+    def disturbed(self: Stepper, micro: Inputs, step: int, *more: Any) -> torch.Tensor:
+        loss = original(self, micro, step, *more)
+        if step in wanted and judged and not (once and step in done):
             done.append(step)
             gradient = self.state.model.conv_out.bias.grad  # type: ignore[union-attr]
             gradient.view(-1)[0] = (gradient.view(-1)[0].abs() + 1e-3) * factor  # type: ignore[union-attr]
         return loss
 
+    monkeypatch.setattr(Stepper, "take", taking)
     monkeypatch.setattr(Stepper, "accumulate", disturbed)
     return done
 
@@ -62,11 +72,11 @@ def limit_memory(monkeypatch: pytest.MonkeyPatch, images: int, from_step: int = 
     """More images than that at a time do not fit."""
     original = Stepper.accumulate
 
-    def limited(self: Stepper, micro: Inputs, step: int) -> torch.Tensor:
+    def limited(self: Stepper, micro: Inputs, step: int, *more: Any) -> torch.Tensor:
         if step >= from_step and len(micro.x0) > images:
-            original(self, micro, step)  # gradients and buffers have moved by the time it happens
+            original(self, micro, step, *more)  # gradients and buffers have moved by the time it happens
             raise torch.OutOfMemoryError("CUDA out of memory (not really).")
-        return original(self, micro, step)
+        return original(self, micro, step, *more)
 
     monkeypatch.setattr(Stepper, "accumulate", limited)
 
@@ -75,9 +85,9 @@ def overflow(monkeypatch: pytest.MonkeyPatch, steps: range) -> None:
     """Inside fp16, some activation is beyond 65,504 in the backward pass, whatever the scale."""
     original = Stepper.accumulate
 
-    def overflowing(self: Stepper, micro: Inputs, step: int) -> torch.Tensor:
-        loss = original(self, micro, step)
-        if step in steps and self.engine.precision == "fp16":
+    def overflowing(self: Stepper, micro: Inputs, step: int, *more: Any) -> torch.Tensor:
+        loss = original(self, micro, step, *more)
+        if step in steps and self.state.scale.active:
             self.state.model.conv_out.bias.grad.fill_(torch.inf)  # type: ignore[union-attr]
         return loss
 
@@ -87,11 +97,11 @@ def overflow(monkeypatch: pytest.MonkeyPatch, steps: range) -> None:
 def leave_train_mode(monkeypatch: pytest.MonkeyPatch, when: Callable[[int], bool]) -> None:
     original = Feed.take
 
-    def stop_signal(self: Feed, step: int) -> list[Inputs]:
+    def taking(self: Feed, step: int, *more: Any) -> list[Inputs]:
         for model in _models:
             if when(step):
                 model.eval()
-        return original(self, step)
+        return original(self, step, *more)
 
     _models: list[Any] = []
     build = Stepper.__init__
@@ -101,4 +111,4 @@ def leave_train_mode(monkeypatch: pytest.MonkeyPatch, when: Callable[[int], bool
         _models.append(self.state.model)
 
     monkeypatch.setattr(Stepper, "__init__", remember)
-    monkeypatch.setattr(Feed, "take", stop_signal)
+    monkeypatch.setattr(Feed, "take", taking)

@@ -220,7 +220,7 @@ def _train_own(run: Own, deed: Deed, verdict: Verdict, folder: Path, watched: bo
     made = create_run(folder)
     try:
         with RunLock(made.path):
-            start._write_config(made, run.parts)
+            start.write_config(made, run.parts)
             start.run_training(run.parts, made, Terminal(quiet=True))
     except SafelightError as error:
         verdict.error = f"{type(error).__name__}: {error}"[:500]

@@ -53,9 +53,13 @@ class OutOfMemory(SafelightError):
 
 
 class Stopped(SafelightError):
-    """The run was ended by a diagnosis."""
+    """The run was ended by a diagnosis, which `finding` names."""
 
     exit_code = 5
+
+    def __init__(self, message: str, *, finding: str = "") -> None:
+        super().__init__(message)
+        self.finding = finding
 
 
 class CheckpointError(SafelightError):

@@ -18,7 +18,7 @@ from safelight.terminal import duration
 from safelight.training.build import Parts, build, fit_to_data
 from safelight.training.engine import choose_device
 from safelight.training.stages import stage_steps
-from safelight.training.trial import seconds_per_step
+from safelight.training.step import seconds_per_step
 from safelight.words import in_bytes
 
 BEST = 1  # checkpoint that is kept beside the last ones
@@ -121,7 +121,8 @@ def total(tensors: Iterable[Tensor]) -> int:
 
 
 def time_step(config: Config, micro_batches: int) -> float:
-    return seconds_per_step(parts_for(replace(config, train=replace(config.train, accumulate=micro_batches))))
+    parts = parts_for(replace(config, train=replace(config.train, accumulate=micro_batches)))
+    return seconds_per_step(parts.stepper, parts.feed.prepare(0))
 
 
 def parts_for(config: Config) -> Parts:

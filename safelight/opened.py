@@ -1,8 +1,10 @@
-"""Runs that lie on disk: opened, sampled from, their models loaded."""
+"""Runs on disk: their config, what a resume may change of it, and their models."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,17 +14,34 @@ from torch import Tensor, nn
 
 from safelight import __version__
 from safelight.checkpoints.compatibility import check_tensors
-from safelight.checkpoints.folder import steps
+from safelight.checkpoints.folder import place, steps
 from safelight.checkpoints.reader import load
-from safelight.checkpoints.snapshot import Loaded
+from safelight.checkpoints.snapshot import Loaded, environment
 from safelight.config import Config
-from safelight.config.resolve import resolve
+from safelight.config.resolve import apply, difference, flatten, resolve, to_dict, to_yaml
+from safelight.data.images import Images
+from safelight.data.summary import summary
 from safelight.errors import CheckpointError, UsageError
+from safelight.files import write_atomically
 from safelight.generate import Request, generate
+from safelight.model.unet import describe_unet
+from safelight.processes.group import ProcessGroup
 from safelight.run import RunFolder, open_run
-from safelight.training.build import build_model
-from safelight.training.ema_snapshots import rebuild
+from safelight.training.build import Parts
+from safelight.training.ema import rebuild
 from safelight.training.engine import choose_device
+from safelight.training.network import build_model
+
+# What a resume may change without changing what is trained. With the first group even the bits stay the same.
+SAME_BITS = {"checkpoint.every", "checkpoint.keep_last", "checkpoint.keep_every", "checkpoint.keep_best",
+             "sample.every", "sample.count", "sample.sampler", "sample.steps", "sample.guidance", "data.workers",
+             "data.source", "data.cache", "data.scan_workers", "data.max_bad", "data.max_pixels", "data.max_megabytes",
+             "data.max_seconds", "data.max_memory", "train.max_refused", "train.preflight", "train.timeout", "log.to",
+             "evaluate.every", "evaluate.budget",
+             "evaluate.samples", "evaluate.references", "evaluate.features", "evaluate.components",
+             "evaluate.significance", "heal.enabled", "heal.budget"}  # fmt: skip
+SAME_MEANING = {"train.device", "train.weights", "train.accumulate", "train.shards", "train.threads", "model.compile",
+                "model.channels_last", "model.gradient_checkpointing"}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +53,8 @@ class Run:
     step: int
 
     def sample(self, count: int = 64, *, seed: int = 0, model: nn.Module | None = None, **how: Any) -> Tensor:
-        """Images in [-1, 1] from the averaged weights; `how` as in `generate.Request`. A model of your own has to be
-        given again: a run folder holds weights, never code."""
+        """Images in [-1, 1] from the EMA; `how` as in `generate.Request`. A custom model has to be passed again: a run
+        folder holds weights, never code."""
         loaded = load_model(self.path, step=self.step, model=model)
         return generate(loaded.model, self.config, Request(count, seed, **how))
 
@@ -56,6 +75,72 @@ def read_config(folder: RunFolder) -> Config:
     return config
 
 
+def read_config_once(folder: RunFolder, group: ProcessGroup) -> Config:
+    """Read by the first process; the others need not see the folder."""
+    if group.size == 1:
+        return read_config(folder)
+    return apply(Config(), flatten(group.broadcast(lambda: to_dict(read_config(folder)))), str(folder.config))
+
+
+def check_changes(old: Config, new: Config, force: bool, say: Callable[[str], None]) -> None:
+    changes = difference(old, new)
+    for key, (before, after) in changes.items():
+        say(f"Changed: {key} from {before} to {after}")
+    meaning = [key for key in changes if key not in SAME_BITS | SAME_MEANING]
+    if meaning and not force:
+        raise UsageError(
+            f"{', '.join(meaning)} would change what this run means: its steps so far were trained differently. "
+            "Add --force to change it anyway, or start a new run."
+        )
+    if changes.keys() & SAME_MEANING:
+        say("The run continues with the same meaning, but no longer to the same bytes.")
+
+
+def check_data(folder: RunFolder, images: Images, force: bool) -> None:
+    before = folder.status().get("data", {}).get("fingerprint")
+    if before is not None and before != images.fingerprint and not force:
+        raise UsageError(
+            f"The images are not those that {folder.path} was trained on ({len(images):,} now, fingerprint "
+            f"{images.fingerprint[:12]} instead of {before[:12]}). Add --force to continue with them, or start a new "
+            "run."
+        )
+
+
+def check_environment(loaded: Loaded, config: Config, say: Callable[[str], None]) -> None:
+    now, then = environment(), loaded.manifest.get("environment", {})
+    if config.train.shards is not None:
+        now.pop("processes")  # any number of them gives the same bytes
+    other = [f"{name} was {then[name]}, is {now[name]}" for name in now if name in then and then[name] != now[name]]
+    if other:
+        say(f"Another environment than at the checkpoint ({'; '.join(other)}): the bytes may differ.")
+
+
+def write_config(folder: RunFolder, parts: Parts) -> None:
+    config, images = parts.config, parts.images
+    facts = {
+        "versions": environment(),
+        "data": {
+            "images": len(images),
+            "fingerprint": images.fingerprint,
+            "class_names": list(images.class_names),
+            "rejected": len(images.rejected),
+        },
+        "exact": not config.model.compile and parts.engine.device.type == "cpu",
+        "created": folder.status().get("created", time.time()),
+    }
+    folder.report(**facts)
+    try:
+        architecture = describe_unet(parts.state.model)
+        if architecture is not None:
+            write_atomically(folder.architecture_file, json.dumps(architecture, indent=1).encode())
+        write_atomically(folder.data, json.dumps(summary(images, config.data), indent=1).encode())
+        write_atomically(folder.config, to_yaml(config).encode())
+    except OSError as error:
+        raise UsageError(
+            f"The run folder {folder.path} cannot be written to: {error.strerror}. Choose another --run, or make room."
+        ) from error
+
+
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
     model: nn.Module
@@ -73,7 +158,7 @@ def load_model(
     model: nn.Module | None = None,
     say: Any = print,
 ) -> LoadedModel:
-    """The model of a run with its averaged weights (or raw ones, or an average of another width)."""
+    """The model of a run with its EMA (or the raw weights, or an EMA of another width)."""
     folder = open_run(path)
     config = read_config(folder)
     loaded = _choose_checkpoint(folder, step, say)
@@ -108,8 +193,8 @@ def _choose_checkpoint(folder: RunFolder, step: int | None, say: Any) -> Loaded:
     problems: list[str] = []
     for candidate in [step] if step is not None else reversed(present):
         try:
-            return load(folder.checkpoints / f"step_{candidate:08d}")
-        except CheckpointError as error:  # only told: the run may be training, and setting aside is its business
+            return load(place(folder.checkpoints, candidate))
+        except CheckpointError as error:  # only reported: the run may be training, and it is the one to set it aside
             problems.append(str(error))
             say(f"Checkpoint step_{candidate:08d} cannot be used. {error}")
     raise CheckpointError(f"No checkpoint of {folder.path} can be loaded. {problems[0]}")

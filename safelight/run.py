@@ -72,6 +72,12 @@ def _read_json(path: Path) -> Any:
         return None
 
 
+class SilentFolder(RunFolder):
+    """Of a process that is not the first: knows where the run is, and writes nothing."""
+
+    def report(self, **facts: Any) -> None: ...
+
+
 def open_run(path: Path) -> RunFolder:
     """An existing run; a path that is none is told in words."""
     folder = RunFolder(path)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from safelight.diagnosis.finding import Finding
     from safelight.run import RunFolder
     from safelight.training.build import Parts
-    from safelight.training.loop import Progress
+    from safelight.training.readout import Progress
 
 REFRESHES_PER_SECOND = 4
 PLAIN_SECONDS = 10.0
@@ -197,7 +197,7 @@ def _model_in_words(parts: Parts) -> str:
 
 
 def _batch_in_words(parts: Parts) -> str:
-    size, micro = parts.config.train.batch_size, len(parts.feed.spans)
+    size, micro = parts.config.train.batch_size, len(parts.feed.spans())
     each = " for each process" * (parts.engine.processes > 1)
     part = size // micro // parts.engine.processes
     return f"{size}" if micro == 1 else f"{size} as {micro} micro-batches of {part}{each}"

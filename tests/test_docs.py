@@ -20,7 +20,7 @@ from safelight.config.flags import FLAGS
 from safelight.config.presets import ABOUT, PRESETS
 from safelight.config.resolve import resolve, types_of_fields
 from safelight.errors import UsageError
-from safelight.training.interrupts import PREEMPTED, SIGNALS
+from safelight.processes.interrupts import PREEMPTED, SIGNALS
 from safelight.vocabulary import SIGNALS as MEASURED
 from tools import config_reference as reference
 
@@ -102,7 +102,7 @@ def test_presets_are_named_where_they_are_chosen() -> None:
 
 
 def test_changes_at_resume_are_listed() -> None:
-    from safelight.start import SAME_BITS, SAME_MEANING
+    from safelight.opened import SAME_BITS, SAME_MEANING
 
     text = section(read("commands.md"), "safelight resume")
     rows = {line.split("|")[1].strip(): line for line in text.splitlines() if line.startswith("| same")}

@@ -16,6 +16,7 @@ from safelight.checkpoints import writer as checkpoint
 from safelight.diffusion.inputs import Inputs
 from safelight.observing.step_view import StepView
 from safelight.training.loop import Trainer
+from safelight.training.pictures import Pictures
 from safelight.training.step import Stepper
 
 
@@ -180,17 +181,17 @@ class Marks:
 def put_up_marks(marks: Marks) -> None:
     """Patches this process, which is a child and does not live long."""
     start.join_group = _within(start.join_group, marks.during_join)
-    start.load_once = _within(start.load_once, marks.during_load)
+    start.load_latest = _within(start.load_latest, marks.during_load)
     start.build = _within(start.build, lambda: marks.during(Phase.BUILDING))
-    Trainer._train = _within(Trainer._train, lambda: marks.during(Phase.TRAINING))
-    Trainer._draw = _within(Trainer._draw, marks.during_drawing)
+    Trainer.run = _within(Trainer.run, lambda: marks.during(Phase.TRAINING))
+    Pictures._draw = _within(Pictures._draw, marks.during_drawing)
     checkpoint.commit = _within(checkpoint.commit, marks.during_save)
     take = Stepper.take
 
-    def marked(self: Stepper, inputs: Sequence[Inputs], step: int, signal: int = 0) -> StepView:
+    def marked(self: Stepper, inputs: Sequence[Inputs], step: int, *more: Any, **named: Any) -> StepView:
         marks.begin_step(step)
         marks.stand(step)
-        return take(self, inputs, step, signal)
+        return take(self, inputs, step, *more, **named)
 
     Stepper.take = marked
 

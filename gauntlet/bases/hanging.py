@@ -13,6 +13,7 @@ import safelight.training.step as stepping
 from safelight.data.batches import Rows
 from safelight.diffusion.inputs import Inputs
 from safelight.diffusion.objective import Noised
+from safelight.healing.step_settings import StepSettings
 from safelight.training.build import Parts
 
 if TYPE_CHECKING:
@@ -24,8 +25,8 @@ Hang = Callable[["Own", Parts, dict[str, Any]], None]
 def _batches(own: Own, parts: Parts, _: dict[str, Any]) -> None:
     rows = parts.feed.batches.rows
 
-    def drawn(step: int, start: int, stop: int) -> Rows:
-        own.step, own._rows = step, rows(step, start, stop)
+    def drawn(step: int, start: int, stop: int, quarantined: frozenset[int] = frozenset()) -> Rows:
+        own.step, own._rows = step, rows(step, start, stop, quarantined)
         images, labels = own.draw_batch()
         return Rows(images, labels, own._rows.ids)
 
@@ -47,9 +48,9 @@ def _draws(own: Own, parts: Parts, original: dict[str, Any]) -> None:
         return
     inner = original["draws"] = parts.feed.prepare
 
-    def prepared(step: int) -> list[Inputs]:
+    def prepared(step: int, how: StepSettings | None = None) -> list[Inputs]:
         found: list[Inputs] = []
-        for micro in inner(step):
+        for micro in inner(step, how):
             own.step, own._micro = step, micro
             found.append(replace(micro, t=own.draw_t(micro.x0), noise=own.draw_noise(micro.x0)))
         return found

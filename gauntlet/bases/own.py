@@ -21,6 +21,7 @@ from safelight.diffusion.objective import Noised
 from safelight.training.build import Parts, build, fit_to_data
 from safelight.training.ema import MAIN
 from safelight.training.optimizer import learning_rate
+from safelight.training.step import Onlookers
 
 TINY: dict[str, Any] = {
     "model.widths": (16, 32),
@@ -166,11 +167,11 @@ class Own:
         """Calls `on_step(step)` before the inputs of each step are taken, which also keeps the count."""
         take = self.parts.feed.take
 
-        def counted(step: int) -> Any:
+        def counted(step: int, how: Any = None) -> Any:
             self.step = step
             on_step(step)
             self.begin()
-            return take(step)
+            return take(step, how)
 
         self.parts.feed.take = counted
 
@@ -178,7 +179,7 @@ class Own:
         """All steps without trainer, record and watch: what a fault does when nobody looks."""
         for step in range(self.options.steps):
             inputs = [micro.moved(self.parts.engine.send) for micro in self.parts.feed.take(step)]
-            self.parts.stepper.take(inputs, step)
+            self.parts.stepper.take(inputs, step, onlookers=Onlookers(self.parts.state.monitors))
             self.parts.state.counters.step += 1
 
 

@@ -10,8 +10,7 @@ from pathlib import Path
 from safelight.checkpoints import manifest
 from safelight.checkpoints.manifest import Entry
 from safelight.checkpoints.snapshot import Prepared, Snapshot, prepare
-from safelight.checkpoints.stand_ins import SilentWriter
-from safelight.checkpoints.writer import Kept, Writer, commit, write_own
+from safelight.checkpoints.writer import Kept, SilentWriter, Writer, commit, write_own
 from safelight.errors import CheckpointError, ProcessLost
 from safelight.files import DISK, Disk
 from safelight.processes.group import ProcessGroup

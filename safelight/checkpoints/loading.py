@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from safelight.checkpoints.folder import candidates
+from safelight.checkpoints.folder import candidates, place
 from safelight.checkpoints.manifest import NAME
-from safelight.checkpoints.reader import load_newest, patiently
+from safelight.checkpoints.reader import load, load_newest, patiently
 from safelight.checkpoints.row_reader import load_rows
 from safelight.checkpoints.snapshot import Loaded
 from safelight.errors import CheckpointError, UsageError
@@ -61,6 +61,13 @@ def _spread(group: ProcessGroup, mine: Loaded | None, stem: str, name: str, kind
     return group.broadcast_tensor(value)
 
 
+def load_latest(group: ProcessGroup, folder: Path, shard: Shard | None, say: Callable[[str], None]) -> Loaded | None:
+    """The newest checkpoint that is whole, or what this process holds of it."""
+    if shard is None:
+        return load_once(group, lambda: load_newest(folder, say))
+    return load_rows_newest(group, folder, shard, say)
+
+
 def load_rows_newest(group: ProcessGroup, folder: Path, shard: Shard, say: Callable[[str], None]) -> Loaded | None:
     """As `load_newest`, where every process holds some rows and reads no more than those. A checkpoint in which one of
     them finds damage is refused by all; the first one sets it aside."""
@@ -83,6 +90,20 @@ def load_rows_newest(group: ProcessGroup, folder: Path, shard: Shard, say: Calla
 
     disk = DISK if group.is_main else Onlooker()
     return load_newest(folder, say, read=read, paths=paths, disk=disk)
+
+
+def load_ema(group: ProcessGroup, folder: Path, step: int, shard: Shard | None) -> dict[str, Tensor]:
+    """The EMA of a checkpoint, or the rows of it that this process holds: then all refuse what one cannot read."""
+    tensors, failed = dict[str, Tensor](), None
+    try:
+        path = place(folder, step)
+        tensors = (load(path) if shard is None else load_rows(path, shard, stems={"ema"})).tensors["ema"]
+    except CheckpointError as error:
+        failed = str(error)
+    reasons = [failed] if shard is None else group.all_gather_object(failed)
+    if (reason := next((each for each in reasons if each is not None), None)) is not None:
+        raise CheckpointError(reason)
+    return tensors
 
 
 class Onlooker(Disk):

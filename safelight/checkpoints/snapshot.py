@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import platform
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from safelight import __version__
 from safelight.checkpoints import manifest, tensorfile
 from safelight.checkpoints.tensorfile import Layout
 from safelight.errors import CheckpointError
@@ -54,6 +56,20 @@ class Prepared:
     @property
     def size(self) -> int:
         return sum(len(file) if isinstance(file, bytes) else file.size for file in self.files.values())
+
+
+def environment() -> dict[str, Any]:
+    """What the bits depend on: a resume is exact where none of this changes."""
+    return {
+        "safelight": __version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "cpu": torch.backends.cpu.get_cpu_capability(),
+        "threads": torch.get_num_threads(),
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        "processes": torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1,
+    }
 
 
 def prepare(snapshot: Snapshot) -> Prepared:

@@ -239,3 +239,20 @@ class Writer:
             return
         if future := [old for old in removed if old > step]:
             self._news.append(f"Removed checkpoints {future}: training went back to before step {step}.")
+
+
+class SilentWriter(Writer):
+    """Of a process that is not the first: writes nothing."""
+
+    def __init__(self) -> None:
+        self.failures, self.last_saved = 0, None
+
+    @property
+    def busy(self) -> bool:
+        return False
+
+    def submit(self, snapshot: Snapshot, best: int | None, safe: int | None = None) -> bool:
+        return True
+
+    def poll(self) -> None: ...
+    def wait(self) -> None: ...

@@ -64,20 +64,19 @@ class Batches:
         # Of each pile the current pass, the next, and as many more as one batch of a tiny set runs through.
         self._kept = sum(2 + batch_size // len(pile if pile is not None else images) for pile in self._piles)
         self._lock = threading.Lock()
-        self.quarantined: frozenset[int] = frozenset()
-        """Dataset indices that are not drawn: in their place comes another row of the same pile."""
 
     def drawn_from(self) -> np.ndarray:
         """Dataset indices that may be drawn."""
         return np.concatenate([np.arange(len(self._images)) if pile is None else pile for pile in self._piles])
 
-    def ids(self, step: int) -> np.ndarray:
+    def ids(self, step: int, quarantined: frozenset[int] = frozenset()) -> np.ndarray:
         """Dataset index of each of the `batch_size` rows of this step; steps count from 0."""
-        return self._draw(step, 0, self._batch_size)
+        return self._draw(step, 0, self._batch_size, quarantined)
 
-    def rows(self, step: int, start: int, stop: int) -> Rows:
-        """Rows `start` to `stop` of this step's batch, whichever process or micro-batch asks for them."""
-        ids = self._draw(step, start, stop)
+    def rows(self, step: int, start: int, stop: int, quarantined: frozenset[int] = frozenset()) -> Rows:
+        """Rows `start` to `stop` of this step's batch, whichever process or micro-batch asks for them. `quarantined`:
+        dataset indices that are not drawn; another row of the same pile takes their place."""
+        ids = self._draw(step, start, stop, quarantined)
         pixels = self._images.take(ids)
         if self._views.side is not None and self._views.side < pixels.shape[1]:
             pixels = windows(pixels, self._views.side, self._numbers("crop", step, start, stop)[:, :2])
@@ -94,7 +93,7 @@ class Batches:
         """Passes over the data completed before this step."""
         return step * self._batch_size / self.count
 
-    def _draw(self, step: int, start: int, stop: int) -> np.ndarray:
+    def _draw(self, step: int, start: int, stop: int, quarantined: frozenset[int]) -> np.ndarray:
         assert step >= 0, f"step {step}"
         assert 0 <= start <= stop <= self._batch_size, f"rows {start} to {stop} of {self._batch_size}"
         positions = np.arange(step * self._batch_size + start, step * self._batch_size + stop)
@@ -108,18 +107,18 @@ class Batches:
                 now = passes == turn
                 picked = self._order(int(number), int(turn))[offsets[now]]
                 ids[chosen[now]] = picked if rows is None else rows[picked]
-        if self.quarantined:
-            self._replace(ids, positions, piles)
+        if quarantined:
+            self._replace(ids, positions, piles, list(quarantined))
         return ids
 
-    def _replace(self, ids: np.ndarray, positions: np.ndarray, piles: np.ndarray) -> None:
+    def _replace(self, ids: np.ndarray, positions: np.ndarray, piles: np.ndarray, quarantined: list[int]) -> None:
         """In place. Of each row the same whoever asks: a function of its place among all samples of the run."""
-        for place in np.flatnonzero(np.isin(ids, list(self.quarantined))):
+        for place in np.flatnonzero(np.isin(ids, quarantined)):
             rows = self._piles[piles[place]]
-            sound = np.setdiff1d(np.arange(len(self._images)) if rows is None else rows, list(self.quarantined))
-            assert len(sound), "every image of a pile is in quarantine"
+            healthy = np.setdiff1d(np.arange(len(self._images)) if rows is None else rows, quarantined)
+            assert len(healthy), "every image of a pile is in quarantine"
             word = _words(key(self._seed, "replacement"), int(positions[place]), 1)[0]
-            ids[place] = sound[int(word % np.uint64(len(sound)))]
+            ids[place] = healthy[int(word % np.uint64(len(healthy)))]
 
     def _piles_of(self, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(pile, place in the endless row of passes over that pile) of each position."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,3 +23,10 @@ class Inputs:
     def moved(self, send: Callable[[Tensor], Tensor]) -> Inputs:
         labels = None if self.labels is None else send(self.labels)
         return Inputs(self.start, self.ids, send(self.x0), send(self.noise), send(self.t), labels)
+
+    def rows(self) -> Iterator[Inputs]:
+        """Each sample as a micro-batch of its own."""
+        for i in range(len(self.ids)):
+            row = slice(i, i + 1)
+            labels = None if self.labels is None else self.labels[row]
+            yield Inputs(self.start + i, self.ids[row], self.x0[row], self.noise[row], self.t[row], labels)

@@ -1,76 +1,121 @@
-"""The only hand on a running run: it makes the steps as the journal says, and writes into it what it does."""
+"""The only hand on a running run: it makes the steps as the journal says, and records there what it does."""
 
 from __future__ import annotations
 
 import gc
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from safelight.checkpoints.snapshot import Loaded
+from safelight.config import Config
+from safelight.config.tree import Optimizer
 from safelight.diffusion.inputs import Inputs
-from safelight.healing.alarms import is_lost
+from safelight.errors import Stopped
+from safelight.healing.alarms import DivergenceWatch, is_lost
 from safelight.healing.bad_samples import find_bad_samples
-from safelight.healing.journal import Act, Kind
-from safelight.healing.orders import BudgetSpent, Rollback
-from safelight.healing.rates import try_rates
+from safelight.healing.journal import Act, Journal, Kind
+from safelight.healing.orders import Rollback
+from safelight.healing.rates import choose_cut, longer_warmup, try_rates
 from safelight.healing.replays import Replays
-from safelight.healing.treatment import Treatment, choose_cut, longer_warmup, next_micro_batches, prescribe
+from safelight.healing.step_settings import StepSettings, next_micro_batches, settings_at
 from safelight.model.memory import is_out_of_memory
-from safelight.training.build import Parts
-from safelight.training.optimizer import warmup_steps
-from safelight.training.scaling import LOWEST, LossScale
+from safelight.processes.group import ProcessGroup
+
+
+class Counters(Protocol):
+    """The numbers of a run that acts depend on."""
+
+    step: int
+    refused_in_row: int
+    lowest_probe: float
+
+
+class State(Protocol):
+    """What changes while training, as far as healing needs it."""
+
+    model: nn.Module
+    journal: Journal
+    watch: DivergenceWatch
+
+    @property
+    def counters(self) -> Counters: ...
+
+
+class Training(Protocol):
+    """What healing may ask of the training."""
+
+    device: torch.device
+    group: ProcessGroup
+
+    def zero_level(self) -> float:
+        """The loss of a model that always predicts zero, on the fixed set."""
+        ...
+
+    def probe_loss(self) -> float:
+        """The loss of the fixed set under the raw weights."""
+        ...
+
+    def inputs(self, step: int, how: StepSettings) -> Sequence[Inputs]: ...
+
+    def is_finite(self, row: Inputs, step: int, how: StepSettings) -> bool:
+        """Whether loss and gradient of one sample alone are."""
+        ...
+
+    def is_overflow(self, loss: Tensor) -> bool:
+        """Whether a refused update only means that the loss scale is too large."""
+        ...
+
+    def discard_pass(self) -> None:
+        """Drops the gradients of a pass and puts back the buffers that it moved."""
+        ...
+
+    def restore(self, loaded: Loaded) -> None:
+        """The state of a checkpoint; the journal stays."""
+        ...
+
+    def loss_after(self, loaded: Loaded, how: StepSettings, updates: int) -> float:
+        """The loss of the fixed set after some updates; the checkpoint is restored afterwards."""
+        ...
+
+    def warmup_steps(self, settings: Optimizer) -> int: ...
 
 
 class Healer:
-    """Without `heal.enabled` it does nothing new, but what the journal of the run says goes on."""
+    """Without `heal.enabled` it does nothing new, but what the journal of the run says still holds."""
 
-    def __init__(self, parts: Parts, tell: Callable[[Act], None]) -> None:
-        self._parts, self._config, self._state, self._tell = parts, parts.config, parts.state, tell
-        self.enabled = parts.config.heal.enabled
-        # A look before the update is free where nothing has to be waited for. All processes see the same.
-        self._looks = self.enabled and parts.engine.device.type == "cpu"
-        self._in_train_mode = [module for module in parts.state.model.modules() if module.training]
-        self._zero = parts.fixed_set.zero_level() if self.enabled else math.nan
+    def __init__(self, config: Config, state: State, training: Training, report: Callable[[Act], None]) -> None:
+        self._config, self._state, self._training, self._report = config, state, training, report
+        self.enabled = config.heal.enabled
+        # A check before the update is free where nothing has to be waited for. All processes see the same.
+        self._checks_before = self.enabled and training.device.type == "cpu"
+        self._in_train_mode = [module for module in state.model.modules() if module.training]
+        self._zero = training.zero_level() if self.enabled else math.nan
         self._replays = Replays()
-        self._treatment: Treatment | None = None
-        self._buffers: list[tuple[Tensor, Tensor]] = []
+        self._how = self._settings(state.counters.step)
         self._touched = False  # whether the update of this step may have begun
-        self._moded = False  # whether the step was made again in train mode
-        parts.stepper.judge = self.judge if self.enabled else None
+        self._repeated = False  # whether the step was repeated in train mode
 
-    def prepare(self, step: int) -> None:
-        """Before a step: everything as the journal says."""
-        treatment = self._prescribed(step)
-        if treatment != self._treatment:
-            self._apply(treatment)
-        if self.enabled or treatment.keeps_mode:
-            self._keep_mode(step)
-        if self.enabled:  # a pass moves the buffers of spectral and batch norm
-            self._buffers = [(buffer, buffer.clone()) for buffer in self._state.model.buffers()]
+    def prepare(self, step: int) -> StepSettings:
+        """How the next step is made: as the journal says."""
+        self._how = how = self._settings(step)
+        if self.enabled or how.keeps_train_mode:
+            self._keep_train_mode(step)
         self._replays.begin()
-        self._touched = self._moded = False
+        self._touched = self._repeated = False
+        return how
 
-    def _prescribed(self, step: int) -> Treatment:
-        return prescribe(self._config, self._state.journal.acts, step)
+    def _settings(self, step: int) -> StepSettings:
+        return settings_at(self._config, self._state.journal.acts, step)
 
-    def _apply(self, treatment: Treatment) -> None:
-        parts, self._treatment = self._parts, treatment
-        parts.stepper.optimizer_settings = treatment.optimizer
-        parts.engine.precision = treatment.precision
-        if treatment.precision != "fp16" or not self._state.scale.active:
-            self._state.scale = LossScale(treatment.precision, parts.engine.device)
-        parts.batches.quarantined = treatment.quarantined
-        parts.feed.split(treatment.micro_batches)
-        parts.feed.forget()
-
-    def _keep_mode(self, step: int) -> bool:
-        """Whether a module had to be put back into train mode; the first time is an act, which holds from then on."""
+    def _keep_train_mode(self, step: int) -> bool:
+        """Whether a module had to be returned to train mode; the first time is an act, which holds from then on."""
         off = [module for module in self._in_train_mode if not module.training]
-        if off and not self._prescribed(step).keeps_mode:
+        if off and not self._settings(step).keeps_train_mode:
             reason = f"{len(off)} modules of the model were in evaluation mode; they are kept in train mode from here"
             self._act("restore-mode", step, reason, {"modules": len(off)})
         for module in off:
@@ -80,44 +125,36 @@ class Healer:
     def judge(
         self, step: int, inputs: Sequence[Inputs], loss: Tensor, norm: Tensor, refused: Tensor
     ) -> Sequence[Inputs] | None:
-        """Inside a step, before anything is touched: None to go on, or the inputs to make the step again with."""
+        """Inside a step, before anything is touched: None to continue, or the inputs to repeat the step with."""
         again = self._again(step, inputs, loss, norm, refused)
-        if again is not None:
-            self._put_back()
-        else:
-            self._touched = True
+        self._touched = again is None
         return again
 
     def _again(
         self, step: int, inputs: Sequence[Inputs], loss: Tensor, norm: Tensor, refused: Tensor
     ) -> Sequence[Inputs] | None:
-        if self._keep_mode(step) and not self._moded:
-            self._moded = True  # once: who leaves train mode in every pass would be waited for without end
+        if self._keep_train_mode(step) and not self._repeated:
+            self._repeated = True  # once: a model that leaves train mode in every pass would repeat without end
             return inputs
-        if not self._looks:
+        if not self._checks_before:
             return None
         mean, size, finite = float(loss.mean()), float(norm), not bool(refused)
-        if not finite and self._is_overflow(loss):
+        if not finite and self._training.is_overflow(loss):
             return None
         verdict = self._replays.judge(mean, size, finite=finite)
         if verdict == "again":
             return inputs
         if verdict == "isolate" and self._quarantine(step, inputs, since=step):
             self._replays.begin()
-            self._apply(self._prescribed(step))
-            return [micro.moved(self._parts.engine.send) for micro in self._parts.feed.prepare(step)]
+            self._how = self._settings(step)
+            return self._training.inputs(step, self._how)
         if verdict == "redone":
-            self._tell_redone(step)
+            self._report_redone(step)
         self._replays.remember(mean, size)
-        self._look_for_divergence(step, mean)
+        self._check_divergence(step, mean)
         return None
 
-    def _is_overflow(self, loss: Tensor) -> bool:
-        """fp16 looking for its scale: see the guard."""
-        scale = self._state.scale
-        return scale.active and float(scale.scale) > LOWEST and bool(loss.isfinite().all())
-
-    def _tell_redone(self, step: int) -> None:
+    def _report_redone(self, step: int) -> None:
         facts = self._replays.facts()
         reason = (
             f"loss {facts['loss']:.4g} and gradient norm {facts['norm']:.4g} did not come out again (now "
@@ -126,9 +163,11 @@ class Healer:
         self._act("redo", step, reason, facts)
 
     def _quarantine(self, step: int, inputs: Sequence[Inputs], *, since: int) -> bool:
-        """Whether some samples are to blame. If not, it is the weights: a divergence, if it goes on."""
-        self._put_back()
-        samples = find_bad_samples(self._parts.stepper, inputs, step)
+        """Whether some samples are the cause. If not, it is the weights: a divergence, if it continues."""
+        self._training.discard_pass()
+        samples = find_bad_samples(
+            inputs, lambda row: self._training.is_finite(row, step, self._how), self._training.group
+        )
         if not samples:
             return False
         names = ", ".join(map(str, samples[:8])) + (" …" if len(samples) > 8 else "")
@@ -138,113 +177,98 @@ class Healer:
         self._act("quarantine", step, reason, {"samples": samples}, since=since)
         return True
 
-    def _look_for_divergence(self, step: int, loss: float) -> None:
+    def _check_divergence(self, step: int, loss: float) -> None:
         if not self._state.watch.see(loss, self._zero):
             return
-        group, lowest = self._parts.engine.group, self._state.counters.lowest_probe
-        probe = group.broadcast(lambda: self._parts.fixed_set.losses(self._state)[0])
+        probe, lowest = self._training.probe_loss(), self._state.counters.lowest_probe
         if is_lost(probe, lowest, self._zero):
             facts = {"probe": probe, "lowest_probe": lowest, "zero_level": self._zero}
             raise Rollback("lower-rate", step, f"diverged: the probe loss is {probe:.4g}, it was {lowest:.4g}", facts)
 
-    def _put_back(self) -> None:
-        with torch.no_grad():
-            for buffer, value in self._buffers:
-                buffer.copy_(value)
-
     def read(self, step: int, inputs: Sequence[Inputs], loss: float, *, refused: bool, overflow: bool) -> None:
-        """After a step was brought to the host; where its update was not looked at before, it is now."""
+        """After a step was brought to the host; an update that was not checked before is checked now."""
         if not self.enabled:
             return
         if overflow and self._state.watch.see_overflow(step):
             to = "bf16" if self._has_bf16() else "fp32"
             reason = f"{len(self._state.watch.overflows)} of the last steps overflowed in fp16; {to} from here"
             raise Rollback("change-precision", step, reason, {"to": to})
-        if self._looks or overflow:
+        if self._checks_before or overflow:
             return
         if refused:
             self._quarantine(step, inputs, since=self._state.counters.step)
         else:
-            self._look_for_divergence(step, loss)
+            self._check_divergence(step, loss)
 
     def _has_bf16(self) -> bool:
-        return self._parts.engine.device.type != "cuda" or torch.cuda.is_bf16_supported(including_emulation=False)
+        return self._training.device.type != "cuda" or torch.cuda.is_bf16_supported(including_emulation=False)
 
-    def despair(self, step: int, where: str) -> None:
-        """Too many refused updates in a row, and no sample is to blame: the weights have diverged."""
+    def give_up_weights(self, step: int, where: str) -> None:
+        """Too many refused updates in a row, and no sample is the cause: the weights have diverged."""
         if self.enabled:
             row = self._state.counters.refused_in_row
             reason = f"diverged: {row} updates in a row were not finite, beginning in {where}"
             raise Rollback("lower-rate", step, reason, {"first_nonfinite": where})
 
     def go_back(self, order: Rollback, loaded: Loaded) -> Act:
-        """Restores the state of a good checkpoint and keeps the journal; the act is told by whoever cuts the record."""
-        state = self._state
-        journal, spent = state.journal, state.counters.evaluation_seconds
-        self._refuse_beyond_budget(order.step, order.reason)
-        state.optimizer.zero_grad(set_to_none=True)
-        state.restore(loaded)
-        self._apply(prescribe(self._config, journal.acts, loaded.step))
-        facts, words = order.facts, order.reason
+        """Restores a good checkpoint and keeps the journal; the act is reported once the record is cut."""
+        self._check_budget(order.step, order.reason)
+        self._training.restore(loaded)
+        facts, reason = order.facts, order.reason
         if order.kind == "lower-rate":
             facts = facts | self._lower_rate(order.step, loaded)
-            words += f"; the learning rate is multiplied by {facts['factor']:g}"
-            words += f" and the warmup takes {facts['warmup']:,} steps" if facts["warmup"] is not None else ""
-        words += f", and the run goes back to step {loaded.step:,}"
-        state.journal, state.counters.evaluation_seconds = journal, spent
-        self._replays, self._treatment = Replays(), None
-        return journal.write(order.kind, step=order.step, since=loaded.step, reason=words, facts=facts)
+            reason += f"; the learning rate is multiplied by {facts['factor']:g}"
+            reason += f" and the warmup takes {facts['warmup']:,} steps" if facts["warmup"] is not None else ""
+        reason += f", and the run goes back to step {loaded.step:,}"
+        self._replays = Replays()
+        return self._state.journal.write(order.kind, step=order.step, since=loaded.step, reason=reason, facts=facts)
 
     def _lower_rate(self, step: int, loaded: Loaded) -> dict[str, Any]:
-        settings, steps = self._parts.stepper.optimizer_settings, self._config.train.steps
-        tried = try_rates(self._parts, loaded, settings)
+        how, steps = self._settings(loaded.step), self._config.train.steps
+
+        def loss_after(optimizer: Optimizer, updates: int) -> float:
+            return self._training.loss_after(loaded, replace(how, optimizer=optimizer), updates)
+
+        tried = try_rates(how.optimizer, loss_after)
         return {
             "factor": choose_cut(tried),
-            "warmup": longer_warmup(warmup_steps(settings, steps), step, steps),
+            "warmup": longer_warmup(self._training.warmup_steps(how.optimizer), step, steps),
             "tried": {f"{factor:g}": loss for factor, loss in tried.items()},
         }
 
     def may_split(self, error: BaseException) -> bool:
         """Whether smaller micro-batches could help: a step that ran out of memory before its update began."""
-        treatment = self._treatment
-        if self._parts.engine.processes > 1 or self._config.train.shards is not None:
+        if self._training.group.size > 1 or self._config.train.shards is not None:
             return False  # the other processes are in the middle of the step; a shard cannot be cut
-        if not self.enabled or self._touched or treatment is None or not is_out_of_memory(error):
+        if not self.enabled or self._touched or not is_out_of_memory(error):
             return False
-        return next_micro_batches(self._share, treatment.micro_batches) is not None
-
-    @property
-    def _share(self) -> int:
-        return self._config.train.batch_size // self._parts.engine.processes
+        return next_micro_batches(self._config.train.batch_size, self._how.micro_batches) is not None
 
     def split(self, step: int) -> None:
         """After running out of memory: the same batch in smaller pieces."""
-        assert self._treatment is not None, "may_split comes first"
-        self._state.optimizer.zero_grad(set_to_none=True)
-        self._put_back()
+        self._training.discard_pass()
         gc.collect()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
-        before = self._treatment.micro_batches
-        more = next_micro_batches(self._share, before)
+        batch, before = self._config.train.batch_size, self._how.micro_batches
+        more = next_micro_batches(batch, before)
         assert more is not None, "may_split comes first"
-        reason = f"out of memory with micro-batches of {self._share // before}; "
-        reason += f"the same batch is made of {more} micro-batches of {self._share // more} from here"
+        reason = f"out of memory with micro-batches of {batch // before}; "
+        reason += f"the same batch is made of {more} micro-batches of {batch // more} from here"
         self._act("halve-batch", step, reason, {"micro_batches": more})
 
     def _act(self, kind: Kind, step: int, reason: str, facts: dict[str, Any], *, since: int | None = None) -> None:
-        self._refuse_beyond_budget(step, reason)
+        self._check_budget(step, reason)
         since = step if since is None else since
-        self._tell(self._state.journal.write(kind, step=step, since=since, reason=reason, facts=facts))
+        self._report(self._state.journal.write(kind, step=step, since=since, reason=reason, facts=facts))
 
-    def _refuse_beyond_budget(self, step: int, reason: str) -> None:
-        if len(self._state.journal.acts) >= self._config.heal.budget:
-            raise BudgetSpent(step, reason)
-
-
-def undo(parts: Parts, number: int) -> Act:
-    """Drops the effect of an act from the next step on."""
-    act = parts.state.journal.undo(number, parts.state.counters.step)
-    if act.kind == "change-precision":  # the search for a scale begins anew
-        parts.state.scale = LossScale(parts.config.train.precision, parts.engine.device)
-    return act
+    def _check_budget(self, step: int, reason: str) -> None:
+        acts, budget = self._state.journal.acts, self._config.heal.budget
+        if len(acts) >= budget:
+            done = "; ".join(f"{act.number}: {act.kind} at step {act.step:,}" for act in acts)
+            raise Stopped(
+                f"Stopped at step {step}: {reason}. That would be act {len(acts) + 1}, and heal.budget is {budget} "
+                f"({done}). The weights are saved. Look for the cause with `safelight doctor`, or allow more: "
+                f"--set heal.budget={2 * budget}",
+                finding=reason,
+            )

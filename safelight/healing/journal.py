@@ -30,7 +30,7 @@ class Act:
     def holds(self, step: int) -> bool:
         return self.since <= step and (self.undone is None or step < self.undone)
 
-    def told(self) -> str:
+    def describe(self) -> str:
         """One line for the screen."""
         undone = f" Undone from step {self.undone:,} on." if self.undone is not None else ""
         return f"Step {self.step:,}: {self.reason} (act {self.number}, {self.kind}).{undone}"

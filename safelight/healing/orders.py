@@ -1,13 +1,12 @@
-"""What healing tells the loop: to go back, or to stop because nothing more may be done."""
+"""What healing asks of the loop: to go back to a good checkpoint."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from safelight.errors import Stopped
-from safelight.healing.journal import Act, Kind
+from safelight.healing.journal import Kind
 
 
 @dataclass(eq=False)
@@ -22,21 +21,6 @@ class Rollback(Exception):
     def without_checkpoint(self, lr: float) -> Stopped:
         return Stopped(
             f"Stopped at step {self.step}: {self.reason}, and there is no good checkpoint to go back to. The usual "
-            f"cures: a lower --lr (now {lr:g}), a longer optimizer.warmup."
-        )
-
-
-@dataclass(eq=False)
-class BudgetSpent(Exception):
-    """Something should be done, and the budget is used up."""
-
-    step: int
-    reason: str
-
-    def stopped(self, budget: int, acts: Sequence[Act]) -> Stopped:
-        done = "; ".join(f"{act.number}: {act.kind} at step {act.step:,}" for act in acts)
-        return Stopped(
-            f"Stopped at step {self.step}: {self.reason}. That would be act {len(acts) + 1}, and heal.budget is "
-            f"{budget} ({done}). The weights are saved. Look for the cause with `safelight doctor`, or allow more: "
-            f"--set heal.budget={2 * budget}"
+            f"fixes: a lower --lr (now {lr:g}), a longer optimizer.warmup.",
+            finding=self.reason,
         )

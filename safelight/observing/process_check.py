@@ -37,8 +37,9 @@ class ProcessCheck:
         self._is_sharded = weights.shard is not None  # then no two have the same weights to compare
         self._before = (0, 0.0, 0.0)  # step, seconds of all steps, seconds of waiting
 
-    def look(self, view: StepView) -> dict[str, float]:
-        """Readings of the first process and all others; none where there is one only, or it is not time yet."""
+    def look(self, view: StepView, *, replaced: bool) -> dict[str, float]:
+        """Readings of all processes; none where there is only one, or it is not time yet. `replaced`: whether some
+        samples are in quarantine."""
         if self._group.size == 1 or view.step % EVERY:
             return {}
         steps, seconds, waited = (
@@ -53,13 +54,13 @@ class ProcessCheck:
         weights = 0 if self._is_sharded else checksum(self._model)
         head = [weights, checksum_of(view.inputs[0].noise[:1]), *own]
         rows = self._group.all_gather(torch.tensor([*head, *ids], device=view.loss.device)).cpu().numpy()
-        return self._tell(view.step, rows)
+        return self._readings(view.step, rows, replaced)
 
-    def _tell(self, step: int, rows: np.ndarray) -> dict[str, float]:
+    def _readings(self, step: int, rows: np.ndarray, replaced: bool) -> dict[str, float]:
         weights, noise, own, waited = rows[:, :4].T
         told = {} if self._is_sharded else {DRIFT.name: float((weights != weights[0]).sum())}
         told[SAME_NOISE.name] = float(len(noise) - len(np.unique(noise)))
-        if self._each_once(step):
+        if not replaced and self._each_once(step):
             told[OVERLAP.name] = shared_by_processes(rows[:, 4:])
         if step:  # the first step also pays for what is loaded and tuned once
             told[SLOWEST.name] = float(own.max() / max(1.0, float(np.median(own))))
@@ -72,7 +73,7 @@ class ProcessCheck:
         """Whether no image may come twice in this step: it lies within one pass over all of them."""
         size, batches = self._config.train.batch_size, self._batches
         within = step * size // batches.count == ((step + 1) * size - 1) // batches.count
-        return within and not batches.quarantined and not self._config.data.balance
+        return within and not self._config.data.balance
 
 
 def shared_by_processes(ids: np.ndarray) -> float:

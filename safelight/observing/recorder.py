@@ -1,23 +1,40 @@
-"""Where a run tells what happened: the record, and the loggers that are given the same."""
+"""Where a run records what happens: the record, and the loggers, which get the same."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from PIL import Image
 
+from safelight.config import Config
+from safelight.config.resolve import to_dict
 from safelight.diagnosis.finding import Finding
 from safelight.record.backlog import gather
+from safelight.record.sinks import open_sinks
 from safelight.record.sinks.batch import Batch, Event, Histogram, LoggedPicture, ReadingTable
 from safelight.record.sinks.pump import Pump
-from safelight.record.store import Record
+from safelight.record.store import Record, SilentRecord
+from safelight.run import RunFolder
 
 BATCH_STEPS, BATCH_SECONDS = 64, 1.0
 END_SECONDS, INTERRUPTED_SECONDS = 20.0, 5.0  # that loggers have to finish: W&B has its last uploads to make
+
+
+def open_record(
+    folder: RunFolder, config: Config, step: int, say: Callable[[str], None], *, silent: bool
+) -> tuple[Record, Pump | None]:
+    """The record and the loggers of a run from this step on. `silent`: of a process that is not the first."""
+    if silent:
+        return SilentRecord(), None
+    names, path = dict.fromkeys(config.log.to), folder.path
+    pump = (
+        open_sinks(names, path, config=to_dict(config), run_name=path.name, from_step=step, say=say) if names else None
+    )
+    return Record(folder.record, from_step=step, say=say), pump
 
 
 class Recorder:
@@ -29,7 +46,7 @@ class Recorder:
         self._sent = time.monotonic()
 
     def replace(self, record: Record, pump: Pump | None) -> None:
-        """Goes on with others, opened from an earlier step; the old ones were closed."""
+        """Continues with others, opened from an earlier step; the old ones were closed."""
         self._record, self._pump, self._readings = record, pump, []
 
     def add(self, step: int, numbers: Mapping[str, float]) -> None:

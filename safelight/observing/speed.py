@@ -1,4 +1,4 @@
-"""How fast a run is: seconds per step over the recent past, waiting for data told apart."""
+"""How fast a run is: seconds per step over the recent past, with waiting for data counted separately."""
 
 from __future__ import annotations
 
@@ -12,9 +12,16 @@ MEMORY = 0.95  # per step
 class Speedometer:
     """Times only what it is wrapped around, so pictures and checkpoints are left out."""
 
-    def __init__(self) -> None:
+    def __init__(self, before: float = 0.0) -> None:
+        """`before`: seconds that were trained before a resume."""
         self._waited = self._worked = self._weight = 0.0
-        self.seconds = 0.0  # in all
+        self.seconds = 0.0  # since the start or resume
+        self._before = before
+
+    @property
+    def trained(self) -> float:
+        """Seconds of training in all."""
+        return self._before + self.seconds
 
     @contextmanager
     def waiting(self) -> Iterator[None]:

@@ -1,18 +1,24 @@
-"""Averages of the weights: fp32 shadows of the parameters, and any average length rebuilt after training."""
+"""EMA of the weights: fp32 shadows of the parameters, and any other length rebuilt after training from snapshots."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from safelight.checkpoints.folder import place, steps
+from safelight.checkpoints.reader import load
 from safelight.config.tree import Ema
+from safelight.errors import UsageError
 from safelight.monitors.modules import trained
 
-MAIN = "main"  # the average that samples are drawn from
+MAIN = "main"  # the EMA that samples are drawn from
+PREFIX = "profile_"  # of the files of a snapshot
+FEWEST = 2  # snapshots, of two profiles each
 
 
 @functools.cache
@@ -114,3 +120,20 @@ def blend(snapshots: Sequence[dict[str, Tensor]], weights: np.ndarray) -> dict[s
         for name, value in snapshot.items():
             total[name].add_(value.double(), alpha=float(weight))
     return {name: value.float() for name, value in total.items()}
+
+
+def rebuild(folder: Path, *, step: int, width: float) -> dict[str, Tensor]:
+    """The power-function EMA of any relative width at a step: least squares over all snapshots up to it."""
+    moments = [moment for moment in steps(folder) if moment <= step]
+    if len(moments) < FEWEST:
+        raise UsageError(
+            f"{folder} has {len(moments)} EMA snapshots up to step {step}, but to rebuild an EMA takes at least "
+            f"{FEWEST}. Train with a larger ema.snapshots, or use the EMA of the run (leave --ema out)."
+        )
+    available: list[tuple[int, float]] = []
+    tensors: list[dict[str, Tensor]] = []
+    for moment in moments:
+        for stem, group in sorted(load(place(folder, moment)).tensors.items()):
+            available.append((moment, float(stem.removeprefix(PREFIX))))
+            tensors.append(group)
+    return blend(tensors, rebuild_weights(available, step, width))

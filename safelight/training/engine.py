@@ -17,10 +17,9 @@ DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class Engine:
-    """A device, a place among the processes, and the arithmetic of the forward pass."""
+    """A device and a rank among the processes."""
 
-    def __init__(self, device: str, precision: Precision, group: ProcessGroup | None = None) -> None:
-        self.precision: Precision = precision
+    def __init__(self, device: str, group: ProcessGroup | None = None) -> None:
         self.group = group or ProcessGroup()
         self.device: torch.device = choose_device(device)
         if self.device.type == "cuda" and self.processes > 1:
@@ -38,11 +37,11 @@ class Engine:
     def is_main(self) -> bool:
         return self.group.is_main
 
-    def autocast(self) -> AbstractContextManager[object]:
+    def autocast(self, precision: Precision) -> AbstractContextManager[object]:
         """The precision of the forward pass; weights stay fp32."""
-        if self.precision == "fp32":
+        if precision == "fp32":
             return nullcontext()
-        return torch.autocast(self.device.type, dtype=DTYPES[self.precision])
+        return torch.autocast(self.device.type, dtype=DTYPES[precision])
 
     def send(self, tensor: Tensor) -> Tensor:
         """To the device, without waiting for it."""

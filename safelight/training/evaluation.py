@@ -5,15 +5,17 @@ from __future__ import annotations
 import importlib
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 
 import numpy as np
 from PIL import Image
 from torch import Tensor
 
+from safelight.checkpoints.loading import load_ema
 from safelight.config import Config
-from safelight.data.images import Images, hold_out
+from safelight.data.cache import cache_root
+from safelight.data.images import hold_out
+from safelight.errors import CheckpointError
 from safelight.evaluate.closest import draw_closest
 from safelight.evaluate.examination import Examination, Real, examine
 from safelight.evaluate.features import Extractor, extract, load_extractor
@@ -21,6 +23,13 @@ from safelight.evaluate.networks.pixels import quantise
 from safelight.evaluate.real import choose, real_features
 from safelight.evaluate.significance import Verdict, compare, compare_kernel
 from safelight.evaluate.thumbnails import shrink, thumbnails_of
+from safelight.generate import generate
+from safelight.keys import key
+from safelight.observing.recorder import Recorder
+from safelight.pictures.grid import save_png
+from safelight.run import RunFolder
+from safelight.training.build import Parts
+from safelight.training.stages import Drawn, draw_together, planned_steps, preview_request
 from safelight.vocabulary import (
     APARTNESS,
     COPIES,
@@ -30,6 +39,7 @@ from safelight.vocabulary import (
     DIFFERENT_MODES,
     DISTANCE,
     DISTANCE_ERROR,
+    EVALUATION,
     KERNEL,
     KERNEL_ERROR,
     LARGEST_MODE,
@@ -43,6 +53,7 @@ from safelight.vocabulary import (
 USUAL = 4  # evaluations of a run that does not say how many
 FIRST_GUESS = 2.0  # seconds that an evaluation takes beyond drawing its samples, before there was one
 MOST_SEARCHED = 20_000  # training images that copies are looked for among
+FORWARD = 1 / 3  # of the time of a training step
 SIGNALS = {
     "precision": PRECISION,
     "recall": RECALL,
@@ -60,12 +71,7 @@ SIGNALS = {
 def evaluation_steps(config: Config) -> set[int]:
     """The steps after which samples are evaluated, if the budget allows; unset: closer together at the start, as
     pictures are."""
-    steps, every = config.train.steps, config.evaluate.every
-    if every == 0:
-        return set()
-    if every is not None:
-        return {*range(every, steps + 1, every), steps}
-    return {max(1, round(steps * ((i + 1) / USUAL) ** 2)) for i in range(USUAL)}
+    return set() if config.evaluate.every == 0 else planned_steps(config.train.steps, config.evaluate.every, USUAL)
 
 
 class Budget:
@@ -89,6 +95,10 @@ class Budget:
         self.spent += seconds
         self._cost = seconds - once
 
+    def share_of(self, trained: float) -> float:
+        """What evaluations took of all the time, with so many seconds of training."""
+        return self.spent / (self.spent + trained)
+
 
 @dataclass(frozen=True, slots=True)
 class Judged:
@@ -104,40 +114,109 @@ class Judged:
         return self.verdict is None or self.verdict.better
 
     def readings(self) -> dict[str, float]:
-        found, told = self.examination, dict[str, float]()
-        told[DISTANCE.name], told[DISTANCE_ERROR.name] = found.distance.corrected, found.distance.error
-        told[KERNEL.name], told[KERNEL_ERROR.name] = found.kernel.value, found.kernel.error
-        told |= {SIGNALS[figure.name].name: figure.value for figure in found.figures}
+        found = self.examination
+        numbers = {DISTANCE: found.distance.corrected, DISTANCE_ERROR: found.distance.error}
+        numbers |= {KERNEL: found.kernel.value, KERNEL_ERROR: found.kernel.error}
+        numbers |= {SIGNALS[figure.name]: figure.value for figure in found.figures}
         if found.copies is not None:
-            told |= {COPIES.name: found.copies.copied.value, COPIES_CHANCE.name: found.copies.copied_chance}
-        return told
+            numbers |= {COPIES: found.copies.copied.value, COPIES_CHANCE: found.copies.copied_chance}
+        return {signal.name: number for signal, number in numbers.items()}
+
+    def against(self, step: int | None) -> dict[str, object]:
+        """For the record: the comparison with the best so far, of this step."""
+        if self.verdict is None:
+            return {}
+        names = ("better", "p", "difference", "error", "paired_gain")
+        return {"against": {"step": step} | {name: getattr(self.verdict, name) for name in names}}
+
+    def describe(self, step: int, best_step: int | None, share: float) -> str:
+        """One line for the screen."""
+        line, copies = f"Step {step:,}: {self.examination.summary}", self.examination.copies
+        if self.verdict is not None and best_step is not None:
+            outcome = "better than" if self.verdict.better else "no better than"
+            line += f", {outcome} step {best_step:,} (p = {self.verdict.p:.2g})"
+        if copies is not None and copies.alarm:
+            line += f". {copies.sentence.rstrip('.')}"
+        return f"{line}. Evaluations took {share:.1%} of the time."
 
 
 class Evaluator:
-    """Holds the real side of the comparison and the features of the best samples so far."""
+    """Evaluates samples at the planned steps; whatever it does, the weights stay the same bytes. Holds the real side of
+    the comparison and the features of the best samples so far."""
 
-    def __init__(self, config: Config, images: Images, *, cache: Path | None, device: object) -> None:
-        self._config, self._images, self._cache, self._device = config, images, cache, device
-        self._best: np.ndarray | None = None
-        self._opened = False
+    def __init__(
+        self,
+        parts: Parts,
+        record: Recorder,
+        folder: RunFolder,
+        seconds: Callable[[], tuple[float, float]],
+        say: Callable[[str], None],
+    ) -> None:
+        """`seconds`: trained so far, and of the whole training."""
+        self._config, self._state, self._record, self._say = parts.config, parts.state, record, say
+        self._images, self._device, self._folder, self._seconds = parts.images, parts.engine.device, folder, seconds
+        self._group, self._sharded = parts.engine.group, parts.state.weights.shard is not None
+        self._budget = Budget(parts.config, parts.state.counters.evaluation_seconds)
+        self._skip_reported = self._opened = False
+        self._best: np.ndarray | None = None  # features
+        self._recalled: Tensor | None = None  # samples
 
-    @property
-    def knows_the_best(self) -> bool:
-        return self._best is not None
+    def may_evaluate(self) -> bool:
+        """Whether the budget allows it. That a run is too short for it is reported once."""
+        return self._group.broadcast(self._is_allowed)
 
-    def open(self, say: Callable[[str], None]) -> float:
+    def _is_allowed(self) -> bool:
+        config, step, (trained, total) = self._config, self._state.counters.step, self._seconds()
+        allowed = self._budget.allows(step, guess=self._guess(trained), total=total)
+        if not allowed and not self._skip_reported:
+            self._skip_reported = True
+            self._record.event(step, "evaluation_skipped", budget=config.evaluate.budget, spent=self._budget.spent)
+            self._say(
+                f"Step {step:,}: samples are not evaluated, it would take more than {config.evaluate.budget:.0%} of "
+                "the training time (evaluate.budget). To evaluate anyway: --evaluate-every N"
+            )
+        return allowed
+
+    def _guess(self, trained: float) -> float:
+        """Seconds of an evaluation, before there was one."""
+        config, step = self._config, max(1, self._state.counters.step)
+        image = trained / step / config.train.batch_size * FORWARD
+        return config.evaluate.samples * config.sample.steps * image + FIRST_GUESS
+
+    def evaluate(self, drawn: Drawn) -> None:
+        begun, counters, trained = time.perf_counter(), self._state.counters, self._seconds()[0]
+        opened = self._open() + self._recall_best()
+        judged = self.judge(drawn.samples[: self._config.evaluate.samples])
+        before = counters.best_step if counters.best_evaluated else None
+        self._budget.book(drawn.seconds_beyond + time.perf_counter() - begun, once=opened)
+        counters.evaluation_seconds = self._budget.spent
+        share = self._budget.share_of(trained)
+        self._record.add(counters.step - 1, judged.readings() | {EVALUATION.name: share})
+        facts = judged.examination.to_json() | {"extractor": self.extractor.identity()} | judged.against(before)
+        # Under the number of the update, as readings are: a resume from the checkpoint of this very step keeps it.
+        self._record.event(counters.step - 1, "evaluated", after=counters.step, **facts)
+        if judged.closest is not None:
+            path = self._folder.samples / f"closest_{counters.step:08d}.png"
+            save_png(judged.closest, path)
+            self._record.picture(counters.step, "closest", path)
+        self._say(judged.describe(counters.step, before, share))
+        if judged.better:  # last, after all that could fail: what is called the best must be saved next
+            counters.best_step, counters.best_evaluated = counters.step, True
+            self.keep(judged.features)
+
+    def _open(self) -> float:
         """Loads the network and looks at the real images, once; afterwards their features are on disk. Seconds."""
         if self._opened:
             return 0.0
         begun, config = time.perf_counter(), self._config
         training, held = hold_out(self._images, config.data.held_out)
         training = np.arange(len(self._images)) if training is None else training
-        side = config.data.image_size
+        side, cache = config.data.image_size, cache_root(config.data, lambda _: None)
         self.extractor: Extractor = load_extractor(
-            config.evaluate.features, image_size=side, device=str(self._device), say=say
+            config.evaluate.features, image_size=side, device=str(self._device), say=self._say
         )
         chosen = choose(training, config.evaluate.references)
-        features = real_features(self._images, chosen, self.extractor, side=side, cache=self._cache)
+        features = real_features(self._images, chosen, self.extractor, side=side, cache=cache)
         self.real = Real(features, self.extractor.label, components=config.evaluate.components)
         self.thumbnails = thumbnails_of(self._images, training, held, side, most=MOST_SEARCHED)
         importlib.import_module("sklearn.cluster")  # takes a second the first time, which is no cost of an evaluation
@@ -164,13 +243,89 @@ class Evaluator:
         """These are the best so far."""
         self._best = features
 
+    def _recall_best(self) -> float:
+        """After a resume the best samples are drawn again: from the same noise, so they are the same. Seconds."""
+        begun, step = time.perf_counter(), self._forgotten_best()
+        if step is not None:
+            samples = self._recalled if self._sharded else self._draw_best(step)
+            if samples is None:
+                return 0.0
+            self.keep(self.features(samples))
+        return time.perf_counter() - begun
 
-def in_words(step: int, judged: Judged, best_step: int | None, share: float) -> str:
-    """One line for the screen."""
-    words = f"Step {step:,}: {judged.examination.summary}"
-    if judged.verdict is not None and best_step is not None:
-        outcome = "better than" if judged.verdict.better else "no better than"
-        words += f", {outcome} step {best_step:,} (p = {judged.verdict.p:.2g})"
-    if judged.examination.copies is not None and judged.examination.copies.alarm:
-        words += f". {judged.examination.copies.sentence.rstrip('.')}"
-    return f"{words}. Evaluations took {share:.1%} of the time."
+    def _forgotten_best(self) -> int | None:
+        counters = self._state.counters
+        return counters.best_step if counters.best_evaluated and self._best is None else None
+
+    def recall(self) -> None:
+        """Before an evaluation, by all processes: where weights are divided, it takes all of them to draw the best."""
+        if self._sharded:
+            step = self._group.broadcast(self._forgotten_best)
+            self._recalled = None if step is None else self._draw_best(step)
+
+    def _draw_best(self, step: int) -> Tensor | None:
+        try:
+            return self._draw(step, self._config.train.seed)
+        except CheckpointError as error:
+            self._say(f"The best checkpoint, step {step:,}, cannot be read: the next one is the best. {error}")
+            return None
+
+    def _draw(self, step: int, seed: int) -> Tensor:
+        """Samples of another checkpoint, or of the weights as they are now."""
+        now = step == self._state.counters.step
+        state, folder = self._state, self._folder.checkpoints
+        weights = state.averages.tensors() if now else load_ema(self._group, folder, step, state.weights.shard)
+        request = replace(preview_request(self._config, self._config.evaluate.samples), seed=seed)
+        with state.weights.lend({name: tensor.to(self._device) for name, tensor in weights.items()}) as lent:
+
+            def draw(start: int, stop: int) -> Tensor:
+                return generate(state.model, self._config, request, weights=lent, rows=(start, stop))
+
+            if not self._sharded:
+                return draw(0, request.count)
+            return draw_together(self._group, request.count, draw, in_step=True)
+
+    def prepare_rescore(self) -> Callable[[], None]:
+        """By all processes: what the first one then has to do for the score of the best checkpoint. Where weights are
+        divided, all of them draw the samples here."""
+        if not self._sharded or (step := self._group.broadcast(self._rescored_step)) is None:
+            return lambda: self._rescore(None)
+        try:
+            samples = self._draw_fresh(step)
+        except CheckpointError as error:  # which all processes know
+            failed = error
+
+            def fail() -> None:
+                raise failed
+
+            return fail
+        return lambda: self._rescore(samples)
+
+    def _rescored_step(self) -> int | None:
+        """The best checkpoint, if it is to be measured once more and there is time for it."""
+        counters, total = self._state.counters, self._seconds()[1]
+        if not counters.best_evaluated or counters.best_step is None or not self._config.checkpoint.keep_best:
+            return None
+        if self._folder.status().get("evaluation", {}).get("step") == counters.best_step:
+            return None  # a finished run that was resumed: done before
+        return counters.best_step if self._budget.allows(self._config.train.steps, guess=0.0, total=total) else None
+
+    def _draw_fresh(self, step: int) -> Tensor:
+        """From noise that the best checkpoint was not chosen by: the choice flatters the number it was made with."""
+        return self._draw(step, key(self._config.train.seed, "rescore"))
+
+    def _rescore(self, samples: Tensor | None) -> None:
+        """The best checkpoint on fresh noise, into the record and run.json."""
+        if (step := self._rescored_step()) is None:
+            return
+        begun = time.perf_counter()
+        self._open()
+        found = examine(self.features(self._draw_fresh(step) if samples is None else samples), self.real)
+        self._budget.book(time.perf_counter() - begun)
+        share = self._budget.share_of(self._seconds()[0])
+        facts = {"best_step": step, "share_of_time": share} | found.to_json()
+        self._record.event(self._state.counters.step - 1, "rescored", **facts)
+        self._say(f"Best: step {step:,}, {found.summary} on fresh noise. Evaluations took {share:.1%} of the time.")
+        distance = found.distance
+        facts = {"label": found.label, "distance": distance.corrected, "error": distance.error}
+        self._folder.report(evaluation={"step": step, **facts, "samples": distance.count})

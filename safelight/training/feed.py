@@ -10,41 +10,45 @@ from safelight.config import Config
 from safelight.data.batches import Batches
 from safelight.diffusion.draws import draw_label_drop, draw_noise, draw_timesteps
 from safelight.diffusion.inputs import Inputs
+from safelight.healing.step_settings import StepSettings, settings_at
 
 
 class Feed:
-    """Hands out the micro-batches of one process, prepared ahead by threads if there are any."""
+    """Returns the micro-batches of one process, prepared ahead by threads if there are any. `how`: as the config says,
+    where it is not given."""
 
-    def __init__(self, config: Config, batches: Batches, *, micro_batches: int, rank: int = 0, processes: int = 1):
+    def __init__(self, config: Config, batches: Batches, *, rank: int = 0, processes: int = 1) -> None:
         self.config, self.batches = config, batches
-        self._rank, self._processes, self._share = rank, processes, config.train.batch_size // processes
-        self.split(micro_batches)
+        self._rank, self._processes = rank, processes
+        self._how = self._default = settings_at(config, (), 0)
         self._workers = workers = config.data.workers or 0
         self._pool = ThreadPoolExecutor(workers, "safelight-feed") if workers else None
         self._ahead: dict[int, Future[list[Inputs]]] = {}
 
-    def split(self, micro_batches: int) -> None:
-        """Cuts every batch into so many pieces; in exact mode always into its shards."""
-        if self.config.train.shards is not None:
-            micro_batches = self.config.train.shards // self._processes
-        size, start = self._share // micro_batches, self._rank * self._share
-        self.spans = [(start + i * size, start + (i + 1) * size) for i in range(micro_batches)]
+    def spans(self, how: StepSettings | None = None) -> list[tuple[int, int]]:
+        """Rows of the batch in each micro-batch; in exact mode these are always the shards."""
+        train, count = self.config.train, (how or self._default).micro_batches
+        if train.shards is not None:
+            count = train.shards // self._processes
+        share = train.batch_size // self._processes
+        size, start = share // count, self._rank * share
+        return [(start + i * size, start + (i + 1) * size) for i in range(count)]
 
-    def forget(self) -> None:
-        """Drops what was prepared ahead: it is to be cut or drawn otherwise."""
-        self._ahead = {}
-
-    def take(self, step: int) -> list[Inputs]:
-        """The micro-batches of a step; any step may be asked for at any time."""
+    def take(self, step: int, how: StepSettings | None = None) -> list[Inputs]:
+        """The micro-batches of a step; any step may be taken at any time."""
+        how = how or self._default
         if self._pool is None:
-            return self.prepare(step)
+            return self.prepare(step, how)
+        if how != self._how:  # what was prepared ahead is cut or drawn differently
+            self._how, self._ahead = how, {}
         for near in range(step, step + 1 + self._workers):
             if near not in self._ahead:
-                self._ahead[near] = self._pool.submit(self.prepare, near)
+                self._ahead[near] = self._pool.submit(self.prepare, near, how)
         self._ahead = {near: future for near, future in self._ahead.items() if near >= step}
         return self._ahead.pop(step).result()
 
-    def prepare(self, step: int) -> list[Inputs]:
+    def prepare(self, step: int, how: StepSettings | None = None) -> list[Inputs]:
+        how = how or self._default
         train, diffusion = self.config.train, self.config.diffusion
         t = draw_timesteps(
             diffusion.timestep_sampling,
@@ -53,10 +57,10 @@ class Feed:
             batch_size=train.batch_size,
             timesteps=diffusion.timesteps,
         )
-        return [self._micro_batch(step, start, stop, t[start:stop]) for start, stop in self.spans]
+        return [self._micro_batch(step, *span, t[slice(*span)], how.quarantined) for span in self.spans(how)]
 
-    def _micro_batch(self, step: int, start: int, stop: int, t: Tensor) -> Inputs:
-        rows = self.batches.rows(step, start, stop)
+    def _micro_batch(self, step: int, start: int, stop: int, t: Tensor, quarantined: frozenset[int]) -> Inputs:
+        rows = self.batches.rows(step, start, stop, quarantined)
         noise = draw_noise(self.config.train.seed, step, start, stop, tuple(rows.images.shape[1:]))
         labels = self._labels(rows.labels, step, start, stop) if self.config.model.conditional else None
         return Inputs(start, rows.ids, rows.images, noise, t, labels)

@@ -1,8 +1,9 @@
-"""Before the first step: a few real steps with every probe looking, and everything put back as it was."""
+"""Before the first step: a few real steps with every probe, and everything put back as it was."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -26,10 +27,9 @@ from safelight.observing.row_check import RowCheck
 from safelight.probes.inspection import Inspection, Subject, checked
 from safelight.probes.micro_batch import Declared
 from safelight.probes.sampler import look_at_guidance
-from safelight.processes.group import ProcessGroup
-from safelight.processes.reduction import Alone
-from safelight.training.build import Parts, environment
+from safelight.training.build import Parts
 from safelight.training.ema import MAIN
+from safelight.training.step import Onlookers, Stepper
 from safelight.vocabulary import CHECK, LEARNING_RATE
 
 STEPS = 3
@@ -38,11 +38,11 @@ TRIED_STEPS = 20  # of the sampler
 
 @dataclass(frozen=True, slots=True)
 class Preflight:
-    """What was found, and the readings that say so."""
+    """What was found, and the readings that it was found by."""
 
     findings: list[Finding]
     static: Mapping[str, float]
-    """Of what does not change with the steps: for the record of the run."""
+    """What does not change with the steps: for the record of the run."""
     readings: Mapping[int, Mapping[str, float]]
     """Of the steps that were rehearsed."""
     parameters: Mapping[str, list[str]]
@@ -54,7 +54,7 @@ class Preflight:
 
 
 class Gathered:
-    """A record of what was measured, in memory."""
+    """A record in memory."""
 
     def __init__(self) -> None:
         self.steps: dict[int, dict[str, float]] = {}
@@ -100,42 +100,24 @@ def _images(parts: Parts) -> Tensor:
 
 
 def preflight(parts: Parts, say: Callable[[str], None]) -> Preflight:
-    """State, gradients and randomness are those of before afterwards, to the last bit. Among several processes it is
-    made by one alone, on its share of the batch."""
-    if parts.state.weights.shard is not None:
-        return _without_steps(parts, say)
-    stepper = parts.stepper
-    together = stepper.group, stepper.reduction
-    if stepper.group.size > 1:
-        stepper.group, stepper.reduction = ProcessGroup(), Alone()
-    try:
-        return _preflight(parts, say)
-    finally:
-        stepper.group, stepper.reduction = together
-
-
-def _preflight(parts: Parts, say: Callable[[str], None]) -> Preflight:
-    kept = _Kept(parts)
-    gathered = Gathered()
-    step = parts.state.counters.step
+    """State, gradients and randomness are the same as before afterwards, to the last bit. Among several processes one
+    alone rehearses, on its share of the batch; of divided weights none does: every pass would take all of them."""
+    step, gathered, rehearsed = parts.state.counters.step, Gathered(), parts.state.weights.shard is None
+    kept = _Kept(parts) if rehearsed else None
     inspection = inspect(parts, say)
-    static = _static(parts, inspection)
-    gathered.add(step, static)
-    inspection.attach()
-    parts.stepper.inspection = inspection
     try:
-        first = _rehearse(parts, gathered, step)
-        kept.put_back()
-        gathered.add(step, checked(_round_trip(parts, first, step)))
+        static = fixed = _static(parts, inspection)
+        gathered.add(step, static)
+        if kept is not None:
+            _rehearse(parts, inspection, gathered, step, kept)
+            fixed = static | {name: n for name, n in gathered.steps[step].items() if name.startswith(STATIC)}
     finally:
         inspection.close()
-        parts.stepper.inspection = None
-        kept.put_back()
-    names = {kind: list(found)[:NAMED] for kind, found in inspection.names().items() if found}
-    case = Case(Remembered(gathered.series(), [(step, "parameters", names)]), parts.config)
-    found = [finding for finding in examine(case) if finding.over is None]
-    fixed = {name: value for name, value in gathered.steps[step].items() if name.startswith(STATIC)}
-    return Preflight(found, static | fixed, gathered.steps, names)
+        if kept is not None:
+            kept.put_back()
+    names = {kind: list(found)[:NAMED] for kind, found in inspection.names().items() if found} if rehearsed else {}
+    case = Case(Remembered(gathered.series(), [(step, "parameters", names)] if rehearsed else []), parts.config)
+    return Preflight([each for each in examine(case) if each.over is None], fixed, gathered.steps, names)
 
 
 def _static(parts: Parts, inspection: Inspection) -> dict[str, float]:
@@ -146,42 +128,28 @@ def _static(parts: Parts, inspection: Inspection) -> dict[str, float]:
     return static
 
 
-def _without_steps(parts: Parts, say: Callable[[str], None]) -> Preflight:
-    """Of divided weights, for one process: every pass of the network would take all of them."""
-    inspection, step = inspect(parts, say), parts.state.counters.step
-    try:
-        static = _static(parts, inspection)
-    finally:
-        inspection.close()
-    series = {name: ([step], [value]) for name, value in static.items()}
-    found = [finding for finding in examine(Case(Remembered(series, []), parts.config)) if finding.over is None]
-    return Preflight(found, static, {step: static}, {})
-
-
 STATIC = tuple(f"{CHECK.name}/{name}/" for name in ("network", "sampler", "checkpoint", "batch/dim", "batch/integer"))
 
 
-def _rehearse(parts: Parts, gathered: Gathered, step: int) -> list[Tensor]:
-    """The weights after each of a few real steps."""
-    pool, ledger = Pool(gathered), RowCheck(parts.config, parts.images, parts.engine.send)
+def _rehearse(parts: Parts, inspection: Inspection, gathered: Gathered, step: int, kept: _Kept) -> None:
+    """A few real steps, and the same with a save and a load among them."""
+    stepper, onlookers = parts.stepper.alone(), Onlookers(parts.state.monitors, inspection)
+    pool, row_check = Pool(gathered), RowCheck(parts.config, parts.images, parts.engine.send)
+    inspection.attach()
     for number in range(step, step + STEPS):
-        inputs = [micro.moved(parts.engine.send) for micro in parts.feed.prepare(number)]
-        view = parts.stepper.take(inputs, number)
-        pool.add(number, [*view.readings, *ledger.look(view)], {LEARNING_RATE.name: view.lr})
+        view = stepper.take(parts.inputs(number), number, onlookers=onlookers)
+        pool.add(number, [*view.readings, *row_check.look(view)], {LEARNING_RATE.name: view.lr})
     pool.flush()
-    return [value.detach().clone() for value in parts.state.model.state_dict().values()]
+    trained = _copies(parts.state.model.state_dict().values())
+    kept.put_back()
+    gathered.add(step, checked(_round_trip(parts, stepper, trained, step)))
 
 
-def _round_trip(parts: Parts, first: list[Tensor], step: int) -> dict[str, float]:
+def _round_trip(parts: Parts, stepper: Stepper, trained: list[Tensor], step: int) -> dict[str, float]:
     """Saved after one step, loaded, and trained on: the weights must be those of the steps without that."""
-    state, stepper = parts.state, parts.stepper
-    stepper.inspection = None
-
-    def take(number: int) -> None:
-        stepper.take([micro.moved(parts.engine.send) for micro in parts.feed.prepare(number)], number)
-
-    take(step)
-    snapshot = state.snapshot(environment())
+    state = parts.state
+    stepper.take(parts.inputs(step), step, onlookers=(watched := Onlookers(state.monitors)))
+    snapshot = state.snapshot()
     live = _everything(parts)
     loaded = Loaded(snapshot.step, Path("memory"), snapshot.tensors, dict(snapshot.state), {})
     state.optimizer.state.clear()
@@ -190,20 +158,23 @@ def _round_trip(parts: Parts, first: list[Tensor], step: int) -> dict[str, float
             for tensor in tensors:
                 tensor.add_(1)  # what a snapshot does not hold must not be right by having been there before
     state.restore(loaded)
-    told = {str(checks.CHECKPOINT[name]): _apart(own, live[name]) for name, own in _everything(parts).items()}
+    found = {str(checks.CHECKPOINT[name]): _apart(own, live[name]) for name, own in _everything(parts).items()}
     for number in range(step + 1, step + STEPS):
-        take(number)
-    told[checks.CHECKPOINT_STEP] = _apart([v.detach() for v in state.model.state_dict().values()], first)
-    return told
+        stepper.take(parts.inputs(number), number, onlookers=watched)
+    return found | {str(checks.CHECKPOINT_STEP): _apart(list(state.model.state_dict().values()), trained)}
+
+
+def _copies(tensors: Iterable[Tensor]) -> list[Tensor]:
+    return [tensor.detach().clone() for tensor in tensors]
 
 
 def _everything(parts: Parts) -> dict[str, list[Tensor]]:
     state = parts.state
     moments = [v for p in state.model.parameters() for v in state.optimizer.state.get(p, {}).values()]
     return {
-        "model": [value.detach().clone() for value in state.model.state_dict().values()],
-        "average": [value.clone() for track in state.averages.shadows.values() for value in track],
-        "optimizer": [value.clone() for value in moments if isinstance(value, Tensor)],
+        "model": _copies(state.model.state_dict().values()),
+        "average": _copies(value for track in state.averages.shadows.values() for value in track),
+        "optimizer": _copies(value for value in moments if isinstance(value, Tensor)),
     }
 
 
@@ -235,41 +206,31 @@ def _overlap(parts: Parts) -> dict[str, float]:
 
 
 class _Kept:
-    """A copy of everything that a step changes, and the way back."""
+    """A copy of everything that a step changes, and the way back. Not a snapshot: that is what is being tested."""
 
     def __init__(self, parts: Parts) -> None:
-        state = parts.state
-        self._state, self._counters = state, state.counters
-        self._weights = [(v, v.detach().clone()) for v in (*state.model.parameters(), *state.model.buffers())]
-        self._averages = {track: [v.clone() for v in values] for track, values in state.averages.shadows.items()}
-        self._moments = {
-            p: {k: v.clone() if isinstance(v, Tensor) else v for k, v in kept.items()}
-            for p, kept in state.optimizer.state.items()
-        }
+        self._state = state = parts.state
+        shadows = (value for track in state.averages.shadows.values() for value in track)
+        self._tensors = [(v, v.detach().clone()) for v in (*state.model.parameters(), *state.model.buffers(), *shadows)]
         self._groups = [{k: v for k, v in group.items() if k != "params"} for group in state.optimizer.param_groups]
-        self._running = state.clipper.running.clone()
-        self._scale = (state.scale.scale.clone(), state.scale.good_steps.clone())
-        self._monitors = {name: value.clone() for name, value in state.monitors.state().items()}
-        self._random = torch.get_rng_state()
+        scale, moments = state.scale, state.optimizer.state.items()
+        self._copied = deepcopy((state.clipper.running, scale.scale, scale.good_steps, state.monitors.state()))
+        self._moments = {parameter: deepcopy(kept) for parameter, kept in moments}
+        self._counters, self._random = state.counters, torch.get_rng_state()
         self._modes = {module: module.training for module in state.model.modules()}
 
     @torch.no_grad()
     def put_back(self) -> None:
         state = self._state
-        for value, before in self._weights:
+        for value, before in self._tensors:
             value.copy_(before)
-        for track, values in self._averages.items():
-            for value, before in zip(state.averages.shadows[track], values, strict=True):
-                value.copy_(before)
         state.optimizer.zero_grad(set_to_none=True)
         state.optimizer.state.clear()
-        for parameter, kept in self._moments.items():
-            state.optimizer.state[parameter] = {k: v.clone() if isinstance(v, Tensor) else v for k, v in kept.items()}
+        state.optimizer.state.update({parameter: deepcopy(kept) for parameter, kept in self._moments.items()})
         for group, before in zip(state.optimizer.param_groups, self._groups, strict=True):
             group.update(before)
-        state.clipper.running = self._running.clone()
-        state.scale.scale, state.scale.good_steps = (value.clone() for value in self._scale)
-        state.monitors.restore({name: value.clone() for name, value in self._monitors.items()})
+        state.clipper.running, state.scale.scale, state.scale.good_steps, monitors = deepcopy(self._copied)
+        state.monitors.restore(monitors)
         state.counters = self._counters
         torch.set_rng_state(self._random)
         for module, training in self._modes.items():

@@ -14,13 +14,26 @@ class LossScale:
     """Multiplies the loss before backward, and divides the gradients after. Constantly 1 unless fp16."""
 
     def __init__(self, precision: Precision, device: torch.device) -> None:
-        self.active = precision == "fp16"
-        self.scale = torch.full((), FIRST if self.active else 1.0, device=device)
+        self._reset(precision == "fp16", device)
+
+    def _reset(self, active: bool, device: torch.device) -> None:
+        self.active = active
+        self.scale = torch.full((), FIRST if active else 1.0, device=device)
         self.good_steps = torch.zeros((), device=device)
+
+    def use(self, precision: Precision) -> None:
+        """A run that changes to or from fp16 searches for its scale anew."""
+        if self.active != (precision == "fp16"):
+            self._reset(not self.active, self.scale.device)
 
     def unscale(self, gradients: list[Tensor]) -> None:
         if self.active:
             torch._foreach_mul_(gradients, 1 / self.scale)
+
+    def is_overflow(self, loss: Tensor, scale: Tensor | None = None) -> bool:
+        """Whether a refused update only means that the scale was too large: it is halved, and nothing is wrong.
+        `scale`: that of the step, where it was adjusted since."""
+        return self.active and bool(loss.isfinite().all()) and float(self.scale if scale is None else scale) > LOWEST
 
     def adjust(self, refused: Tensor) -> None:
         """Halve after an overflow, double after 2,000 steps without one."""

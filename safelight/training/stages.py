@@ -30,12 +30,16 @@ BESIDE = ("denoising", "raw_and_averaged")  # pictures of a stage besides its sa
 COMPARED, STRIP_IMAGES, STRIP_COLUMNS = 16, 6, 9
 
 
-def stage_steps(config: Config) -> set[int]:
-    """The steps after which a picture is drawn; unset: 20, closer together at the start, where most happens."""
-    steps, every = config.train.steps, config.sample.every
+def planned_steps(steps: int, every: int | None, count: int) -> set[int]:
+    """Every so many steps and the last one; unset: so many, closer together at the start, where most happens."""
     if every is not None:
         return {*range(every, steps + 1, every), steps}
-    return {max(1, round(steps * ((i + 1) / STAGES) ** 2)) for i in range(STAGES)}
+    return {max(1, round(steps * ((i + 1) / count) ** 2)) for i in range(count)}
+
+
+def stage_steps(config: Config) -> set[int]:
+    """The steps after which a picture is drawn."""
+    return planned_steps(config.train.steps, config.sample.every, STAGES)
 
 
 def preview_request(config: Config, count: int) -> Request:

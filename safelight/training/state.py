@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from safelight.checkpoints.compatibility import check_moments, check_numbers, check_scalars, check_tensors
 from safelight.checkpoints.host_copy import HostCopy
-from safelight.checkpoints.snapshot import Loaded, Snapshot
+from safelight.checkpoints.snapshot import Loaded, Snapshot, environment
+from safelight.config import Config
 from safelight.healing.alarms import DivergenceWatch
 from safelight.healing.journal import Journal, read_journal
 from safelight.monitors.suite import Monitors
 from safelight.processes.local_weights import LocalWeights
 from safelight.training.clipping import Clipper
-from safelight.training.ema import MAIN, Averages
-from safelight.training.optimizer import load_optimizer, optimizer_tensors
+from safelight.training.ema import MAIN, PREFIX, Averages, profile_name
+from safelight.training.optimizer import load_optimizer, make_optimizer, optimizer_tensors
 from safelight.training.scaling import LossScale
 
 
@@ -28,13 +29,13 @@ class Counters:
     step: int = 0  # completed optimizer steps
     refused: int = 0  # updates that were refused because something was not finite
     refused_in_row: int = 0
-    best_step: int | None = None  # by evaluation; before there was one, by the loss of the fixed probe set
-    best_loss: float = float("inf")  # of the probe set, under the averaged weights
+    best_step: int | None = None  # by evaluation; before there was one, by the loss of the fixed set
+    best_loss: float = float("inf")  # of the fixed set, under the EMA
     best_evaluated: bool = False
-    seconds: float = 0.0  # spent training, over all sittings
+    seconds: float = 0.0  # spent training, before and after all resumes
     evaluation_seconds: float = 0.0
     lowest_probe: float = float("inf")  # loss of the fixed training images under the raw weights
-    good_step: int | None = None  # the newest checkpoint that is fit to go back to
+    good_step: int | None = None  # the newest checkpoint that is good enough to go back to
 
 
 @dataclass(slots=True)
@@ -53,9 +54,9 @@ class State:
     watch: DivergenceWatch = field(default_factory=DivergenceWatch)
     host_copy: HostCopy = field(default_factory=HostCopy)
 
-    def snapshot(self, environment: dict[str, Any], *, again: bool = False) -> Snapshot:
-        """A copy of everything in host memory: the one pause that a checkpoint costs the training. `again`: nobody
-        needs the last one any more, and its memory is used for this one."""
+    def snapshot(self, *, again: bool = False) -> Snapshot:
+        """A copy of everything in host memory: the one pause that a checkpoint costs the training. `again`: the last
+        copy is no longer needed, and its memory is used for this one."""
         tensors = {
             "model": self.weights.tensors(),
             "ema": self.averages.tensors(),
@@ -74,9 +75,19 @@ class State:
             step=self.counters.step,
             tensors=self.host_copy.copy_from(tensors, again=again),
             state=counters | scalars | {"journal": self.journal.to_json(), "watch": self.watch.to_json()},
-            environment=environment,
+            environment=environment(),
             shard=self.weights.shard,
         )
+
+    def snapshot_profiles(self) -> Snapshot:
+        """Both EMA profiles at this step, cloned; written like a checkpoint, so that they are whole or absent."""
+        tensors = {
+            PREFIX + profile_name(width): {
+                name: value.detach().to("cpu", copy=True) for name, value in self.averages.profile(width).items()
+            }
+            for width in self.averages.settings.profiles
+        }
+        return Snapshot(self.counters.step, tensors, {}, environment(), self.weights.shard)
 
     def _profiles(self) -> dict[str, Tensor]:
         return {
@@ -117,15 +128,23 @@ class State:
         if self.scale.active:  # a run that left fp16 may go back to where it had a scale
             self.scale.scale.fill_(loaded.state["loss_scale"])
             self.scale.good_steps.fill_(loaded.state["good_steps"])
-        known = {name: loaded.state[name] for name in Counters.__slots__ if name in loaded.state}
-        self.counters = Counters(**known)  # runs of before there were evaluations know nothing of them
-        self.journal, self.watch = (
-            read_journal(loaded.state.get("journal")),
-            DivergenceWatch(
-                **{
-                    name: value
-                    for name, value in loaded.state.get("watch", {}).items()
-                    if name in DivergenceWatch.__slots__
-                }
-            ),
-        )
+        # Of what an older version did not save the default holds; what a newer one added is left out.
+        watch = loaded.state.get("watch", {})
+        self.counters = Counters(**{name: loaded.state[name] for name in Counters.__slots__ if name in loaded.state})
+        self.watch = DivergenceWatch(**{name: watch[name] for name in DivergenceWatch.__slots__ if name in watch})
+        self.journal = read_journal(loaded.state.get("journal"))
+
+
+def make_state(
+    config: Config, model: nn.Module, weights: LocalWeights, levels: np.ndarray, device: torch.device
+) -> State:
+    """Of step 0. `levels`: the log-SNR of each timestep."""
+    return State(
+        model=model,
+        weights=weights,
+        optimizer=make_optimizer(config.optimizer, model, weights.named),
+        averages=Averages(config.ema, model, weights.named),
+        clipper=Clipper(config.clipping, device),
+        scale=LossScale(config.train.precision, device),
+        monitors=Monitors(model, levels, weights.named, weights.total),
+    )

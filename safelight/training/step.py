@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -11,11 +13,12 @@ from torch import Tensor, nn
 from safelight.config import Config
 from safelight.diffusion.inputs import Inputs
 from safelight.diffusion.objective import Noised, Objective
+from safelight.healing.step_settings import StepSettings, settings_at
 from safelight.keys import key
 from safelight.model.unet import predict
 from safelight.monitors.modules import join_norms
 from safelight.monitors.pool import Piece
-from safelight.monitors.suite import PartialGradient
+from safelight.monitors.suite import Monitors, PartialGradient
 from safelight.observing.step_view import StepView
 from safelight.probes.inspection import Inspection
 from safelight.probes.micro_batch import MicroBatch
@@ -29,15 +32,27 @@ from safelight.training.state import State
 
 
 class Judge(Protocol):
-    """Asked once all is known and nothing is touched yet: may have the step made again, with these inputs."""
+    """Called when gradients are known and nothing is touched yet: may have the step repeated, with these inputs."""
 
     def __call__(
         self, step: int, inputs: Sequence[Inputs], loss: Tensor, norm: Tensor, refused: Tensor
     ) -> Sequence[Inputs] | None: ...
 
 
+@dataclass(frozen=True, slots=True)
+class Onlookers:
+    """What looks on at a step. Only a judge can change what comes out of it."""
+
+    monitors: Monitors | None = None
+    inspection: Inspection | None = None
+    judge: Judge | None = None
+
+
+NOBODY = Onlookers()
+
+
 class Stepper:
-    """Binds the parts that a step needs; owns none of them."""
+    """Takes steps, each a function of its arguments and the state. Owns none of its parts."""
 
     def __init__(
         self,
@@ -46,57 +61,79 @@ class Stepper:
         objective: Objective,
         state: State,
         network: nn.Module,
-        *,
-        watched: bool = False,
         reduction: Reduction | None = None,
     ) -> None:
+        """`network`: the model, or the model compiled. Without a `reduction` its steps are those of one process."""
         self.config, self.engine, self.objective = config, engine, objective
-        self.monitors = state.monitors if watched else None
-        self.state, self.network = state, network  # network: the model, or the model compiled or wrapped
+        self.state, self.network = state, network
         self._parameters = [parameter for _, parameter in state.weights.named]
-        self.optimizer_settings = config.optimizer  # healing may lower the learning rate
-        self.judge: Judge | None = None
-        self.inspection: Inspection | None = None
-        self._micro_batches: list[MicroBatch] | None = None  # of the step that is being taken
-        self._buffers: list[tuple[Tensor, Tensor]] = []  # and before it
-        # Without a reduction it is a step of this process alone.
+        self._default = settings_at(config, (), 0)
+        self._buffers: list[tuple[Tensor, Tensor]] = []  # of the model, before the step
         self.reduction, self.group = (Alone(), ProcessGroup()) if reduction is None else (reduction, engine.group)
 
-    def take(self, inputs: Sequence[Inputs], step: int, signal: int = 0) -> StepView:
-        """`signal`: the number of one that this process received, which all are told of."""
-        self._micro_batches = None if self.inspection is None else []
-        if self.group.size > 1 or self.config.train.shards is not None:
-            self._buffers = [(buffer, buffer.clone()) for buffer in self.state.model.buffers()]
-        loss, t, stop_signal, small = self._pass(inputs, step, signal)
+    def alone(self) -> Stepper:
+        """The same steps by this process alone, on its share of the batch."""
+        if self.group.size == 1:
+            return self
+        return Stepper(self.config, self.engine, self.objective, self.state, self.network)
+
+    def take(
+        self,
+        inputs: Sequence[Inputs],
+        step: int,
+        how: StepSettings | None = None,
+        onlookers: Onlookers = NOBODY,
+        *,
+        signal: int = 0,
+    ) -> StepView:
+        """`how`: as the config says, where it is not given. `signal`: the number of one that this process received,
+        which all are told."""
+        how, state, shards = how or self._default, self.state, self.config.train.shards
+        monitors, inspection, judge = onlookers.monitors, onlookers.inspection, onlookers.judge
+        state.scale.use(how.precision)
+        if judge is not None or self.group.size > 1 or shards is not None:
+            self._keep_buffers()
+        losses, small = list[Tensor](), None
+        seen: list[MicroBatch] | None = None if inspection is None else []
+        self.reduction.begin()
+        for place, micro in enumerate(inputs):
+            if place and shards is not None:
+                self._put_back()  # spectral norm moves with every pass, and the number of passes must not matter
+            self.reduction.before(last=place == len(inputs) - 1)
+            losses.append(self.accumulate(micro, step, how, inspection, seen))
+            if place == 0 and monitors is not None:
+                small = self._partial_gradient(micro)
+            self.reduction.after()
+            self.group.beat()
+        loss, t, stop_signal = self._gather(losses, inputs, signal)
         gradients = [p.grad if p.grad is not None else torch.zeros_like(p) for p in self._parameters]
-        state = self.state
         state.scale.unscale(gradients)
         norms = join_norms(torch.stack(torch._foreach_norm(gradients)), state.weights.total)
         norm = torch.linalg.vector_norm(norms)
 
-        # Refused on all processes together, before anything is touched: weights, moments, counters stay clean. All of
-        # them have the same gradients and losses here, so they agree without a word.
+        # Refused on all processes together, before anything is touched: weights, moments and counters stay clean. All
+        # have the same gradients and losses here, so they agree without communicating.
         refused = 1 - (norm.isfinite() & loss.isfinite().all()).float()
-        if self.judge is not None and (again := self.judge(step, inputs, loss, norm, refused)) is not None:
-            state.optimizer.zero_grad(set_to_none=True)
-            if self.inspection is not None:
-                self.inspection.begin_again()
-            return self.take(again, step, signal)
+        if judge is not None and (again := judge(step, inputs, loss, norm, refused)) is not None:
+            self.discard_pass()
+            if inspection is not None:
+                inspection.begin_again()
+            return self.take(again, step, how, onlookers, signal=signal)
         limit = state.clipper.clip(gradients, norm)
-        lr = learning_rate(self.optimizer_settings, step, self.config.train.steps)
-        if self.monitors is not None:
-            self.monitors.before_update(step, gradients)
+        lr = learning_rate(how.optimizer, step, self.config.train.steps)
+        if monitors is not None:
+            monitors.before_update(step, gradients)
         prepare_update(state.optimizer, lr, refused)
-        if self.inspection is not None:
-            self.inspection.before_update()
+        if inspection is not None:
+            inspection.before_update()
         state.optimizer.step()
         state.optimizer.zero_grad(set_to_none=True)
         scale = state.scale.scale
         state.scale.adjust(refused)
         state.averages.update(step + 1)
         readings: Sequence[Piece] = ()
-        if self.monitors is not None:
-            readings = self.monitors.after_update(
+        if monitors is not None:
+            readings = monitors.after_update(
                 step,
                 loss=loss,
                 t=t,
@@ -108,66 +145,97 @@ class Stepper:
                 small=small,
                 average=state.averages.shadows[MAIN],
             )
-        micro_batches_seen, self._micro_batches = self._micro_batches, None
-        if self.inspection is not None and micro_batches_seen is not None:
-            readings = [*readings, *self.inspection.after_update(micro_batches_seen)]
+        if inspection is not None and seen is not None:
+            readings = [*readings, *inspection.after_update(seen)]
         return StepView(step, inputs, loss, norms, norm, scale, refused, lr, readings, stop_signal)
 
+    def rehearse(self, inputs: Sequence[Inputs]) -> None:
+        """Forward and backward of some micro-batches, without a trace: gradients are dropped, buffers put back."""
+        self._keep_buffers()
+        try:
+            for micro in inputs:
+                self.accumulate(micro.moved(self.engine.send), 0)
+        finally:
+            self.discard_pass()
+            self._buffers = []
+
+    def is_finite(self, row: Inputs, step: int, how: StepSettings | None = None) -> bool:
+        """Whether loss and gradient of one sample alone are. Leaves no gradient behind."""
+        optimizer = self.state.optimizer
+        optimizer.zero_grad(set_to_none=True)
+        try:
+            if not self.accumulate(row, step, how).isfinite().all():
+                return False
+            gradients = [p.grad for p in self.state.model.parameters() if p.grad is not None]
+            return all(bool(gradient.isfinite().all()) for gradient in gradients)
+        finally:
+            optimizer.zero_grad(set_to_none=True)
+
+    def discard_pass(self) -> None:
+        """Drops the gradients of a pass that does not become an update, and puts back the buffers that it moved."""
+        self.state.optimizer.zero_grad(set_to_none=True)
+        self._put_back()
+
+    def _keep_buffers(self) -> None:
+        self._buffers = [(buffer, buffer.clone()) for buffer in self.state.model.buffers()]
+
     @torch.no_grad()
-    def put_back(self) -> None:
-        """The buffers of the model, as they were before the step: a pass that did not become an update moved them."""
+    def _put_back(self) -> None:
         for buffer, value in self._buffers:
             buffer.copy_(value)
 
-    def _pass(
-        self, inputs: Sequence[Inputs], step: int, signal: int
-    ) -> tuple[Tensor, Tensor, Tensor, PartialGradient | None]:
-        """Leaves the gradient of the whole batch; returns its losses and timesteps, whoever leaves, and one part."""
-        losses: list[Tensor] = []
-        small: PartialGradient | None = None
-        self.reduction.begin()
-        for place, micro in enumerate(inputs):
-            if place and self.config.train.shards is not None:
-                self.put_back()  # spectral norm moves with every pass, and nobody may see how many a process made
-            self.reduction.before(last=place == len(inputs) - 1)
-            losses.append(self.accumulate(micro, step))
-            if place == 0 and self.monitors is not None:
-                small = self._small(micro)
-            self.reduction.after()
-            self.group.beat()
+    def _gather(self, losses: list[Tensor], inputs: Sequence[Inputs], signal: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Losses, timesteps and the stop signal of all processes, once their gradients are added."""
         loss, t = torch.cat(losses), torch.cat([micro.t for micro in inputs])
         stop_signal = torch.full((1,), float(signal), device=loss.device)
         if self.group.size == 1:
             self.reduction.finish()
-            return loss, t, stop_signal, small
-        told = self.group.start_all_gather(torch.cat([loss.float(), t.float(), stop_signal]))
+            return loss, t, stop_signal
+        gathered = self.group.start_all_gather(torch.cat([loss.float(), t.float(), stop_signal]))
         self.reduction.finish()
-        rows, share = self.group.wait(told), len(loss)
-        return rows[:, :share].flatten(), rows[:, share:-1].flatten().to(t.dtype), rows[:, -1].max(), small
+        rows, share = self.group.wait(gathered), len(loss)
+        return rows[:, :share].flatten(), rows[:, share:-1].flatten().to(t.dtype), rows[:, -1].max()
 
     @torch.no_grad()
-    def _small(self, micro: Inputs) -> PartialGradient | None:
+    def _partial_gradient(self, micro: Inputs) -> PartialGradient | None:
         """The gradient after the first of several micro-batches, on the scale of a mean over it."""
         batch, whole = len(micro.x0), self.config.train.batch_size
-        if batch == whole or self.state.weights.shard is not None:  # divided, it was added over the processes already
+        if batch == whole or self.state.weights.shard is not None:  # sharded, it was added over the processes already
             return None
         gradients = [p.grad for p in self._parameters if p.grad is not None]
         return PartialGradient(global_norm(gradients) * (whole / batch) / self.state.scale.scale, batch, whole)
 
-    def accumulate(self, micro: Inputs, step: int) -> Tensor:
-        """Forward and backward of one micro-batch; returns its unweighted losses."""
-        noised, answer = self.forward(micro, step)
+    def accumulate(
+        self,
+        micro: Inputs,
+        step: int,
+        how: StepSettings | None = None,
+        inspection: Inspection | None = None,
+        seen: list[MicroBatch] | None = None,
+    ) -> Tensor:
+        """Forward and backward of one micro-batch; returns its unweighted losses. `seen`: filled for the inspection."""
+        noised, answer = self.forward(micro, step, how)
         plain, weighted = self.objective.loss(answer, noised)
-        if self.inspection is not None and self._micro_batches is not None:
-            call = self.inspection.take_call()
-            told = weighted.detach(), micro.t, micro.x0, micro.noise, noised.x_t, noised.target, answer.detach()
-            self._micro_batches.append(MicroBatch(*told, micro.labels, call))
+        if inspection is not None and seen is not None:
+            call = inspection.take_call()
+            tensors = weighted.detach(), micro.t, micro.x0, micro.noise, noised.x_t, noised.target, answer.detach()
+            seen.append(MicroBatch(*tensors, micro.labels, call))
         # The sum over a micro-batch divided by the whole batch: any number of micro-batches adds up the same.
         (weighted.sum() * (self.state.scale.scale / self.config.train.batch_size)).backward()
         return plain.detach()
 
-    def forward(self, micro: Inputs, step: int) -> tuple[Noised, Tensor]:
+    def forward(self, micro: Inputs, step: int, how: StepSettings | None = None) -> tuple[Noised, Tensor]:
         noised = self.objective.corrupt(micro.x0, micro.noise, micro.t)
         self.engine.seed(key(self.config.train.seed, "dropout", step, micro.start))
-        with self.engine.autocast():
+        with self.engine.autocast((how or self._default).precision):
             return noised, predict(self.network, noised.x_t, noised.t, micro.labels)
+
+
+def seconds_per_step(stepper: Stepper, inputs: Sequence[Inputs]) -> float:
+    """Without a trace. Of the second pass: the first one also pays for what is loaded and tuned once."""
+    stepper.rehearse(inputs)
+    start = time.perf_counter()
+    stepper.rehearse(inputs)
+    if stepper.engine.device.type == "cuda":
+        torch.cuda.synchronize(stepper.engine.device)
+    return time.perf_counter() - start

@@ -30,7 +30,7 @@ def parts() -> Iterator[Parts]:
 
 
 def loaded(parts: Parts) -> Loaded:
-    snapshot = parts.state.snapshot({})
+    snapshot = parts.state.snapshot()
     return Loaded(1, Path("step_00000001"), snapshot.tensors, dict(snapshot.state), {})
 
 

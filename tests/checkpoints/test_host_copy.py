@@ -17,7 +17,7 @@ from safelight.checkpoints.snapshot import Groups, Snapshot
 from safelight.checkpoints.writer import Writer
 from safelight.errors import CheckpointError
 from safelight.processes.local_weights import WholeWeights
-from safelight.training import loop as trainer
+from safelight.training import saving as trainer
 
 
 def tensors(value: float, shape: tuple[int, ...] = (3, 2), name: str = "weight", stem: str = "model") -> Groups:
@@ -79,13 +79,13 @@ def test_what_is_held_is_what_a_state_dict_has() -> None:
 
 def test_snapshot_into_used_memory_is_the_moment_itself() -> None:
     parts = parts_of()
-    first = parts.state.snapshot({})
+    first = parts.state.snapshot()
     weights = {name: value.clone() for name, value in first.tensors["model"].items()}
     parts.stepper.take(parts.feed.take(0), 0)
-    second = parts.state.snapshot({}, again=True)  # moments have come since, and memory of the weights fits no more
+    second = parts.state.snapshot(again=True)  # moments have come since, and memory of the weights fits no more
     parts.stepper.take(parts.feed.take(1), 1)
-    third = parts.state.snapshot({}, again=True)
-    fresh = parts.state.snapshot({})
+    third = parts.state.snapshot(again=True)
+    fresh = parts.state.snapshot()
     assert third.tensors["optimizer"]["conv_in.weight/exp_avg"] is second.tensors["optimizer"]["conv_in.weight/exp_avg"]
     for stem, group in fresh.tensors.items():
         assert all(same(third.tensors[stem][name], value) for name, value in group.items())

@@ -272,14 +272,16 @@ def test_threads_that_prepare_ahead_do_not_show(pile: tuple[Path, set[str], set[
     from safelight.training.feed import Feed
 
     settings = {"data.flip": True, "data.random_crop": 0.25, "data.jitter": 0.2, "data.balance": True}
-    config = resolve(preset="digits", settings=settings | {"train.batch_size": 8, "data.max_bad": 0.2})
+    config = resolve(
+        preset="digits", settings=settings | {"train.batch_size": 8, "data.max_bad": 0.2, "train.accumulate": 2}
+    )
     data = replace(config.data, source=str(pile[0]), image_size=16, cache=str(tmp_path))
     images = open_images(data)
     config = fit_to_data(replace(config, data=data), images)
     seen = {}
     for workers in (0, 1, 4):
         given = replace(config, data=replace(config.data, workers=workers))
-        feed = Feed(given, make_batches(given, images), micro_batches=2)
+        feed = Feed(given, make_batches(given, images))
         micros = [micro for step in range(20) for micro in feed.take(step)]
         feed.close()
         seen[workers] = b"".join(t.numpy().tobytes() for m in micros for t in (m.x0, m.noise, m.t))

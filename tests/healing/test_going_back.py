@@ -20,6 +20,7 @@ from safelight.cli import main
 from safelight.errors import OutOfMemory, UsageError
 from safelight.healing.journal import Journal
 from safelight.record.reading import read_events, read_signal
+from safelight.training.loop import Trainer
 
 SETTINGS: dict[str, Any] = {
     "heal__enabled": True,
@@ -144,14 +145,14 @@ def test_nothing_of_the_steps_that_were_given_up_is_left(tmp_path: Path, monkeyp
     injections.raise_rate(monkeypatch, 1e4)
     seen: list[tuple[int, list[int], list[int]]] = []
     run = tmp_path / "run"
-    back = start.Trainer._go_back
+    back = Trainer._go_back
 
-    def watched(self: start.Trainer, order: Any) -> None:
+    def watched(self: Trainer, order: Any) -> None:
         back(self, order)
         step = self.state.counters.step
         seen.append((step, steps(run / "checkpoints"), steps(run / "ema")))
 
-    monkeypatch.setattr(start.Trainer, "_go_back", watched)
+    monkeypatch.setattr(Trainer, "_go_back", watched)
     train(run, train__steps=48, ema__snapshots=24, checkpoint__every=4)
     assert seen
     for step, checkpoints, snapshots in seen:

@@ -12,8 +12,9 @@ from safelight.config.resolve import resolve
 from safelight.errors import CheckpointError, UsageError
 from safelight.healing.alarms import ENOUGH, STORM, SUSTAINED, DivergenceWatch, Usual, is_good, is_lost
 from safelight.healing.journal import Act, Journal, read_journal
+from safelight.healing.rates import choose_cut, longer_warmup
 from safelight.healing.replays import Replays
-from safelight.healing.treatment import choose_cut, longer_warmup, next_micro_batches, prescribe
+from safelight.healing.step_settings import next_micro_batches, settings_at
 
 
 def act(kind: str, since: int = 10, undone: int | None = None, **facts: object) -> Act:
@@ -25,9 +26,9 @@ def config(**settings: object) -> Config:
 
 
 def test_without_acts_a_step_is_made_as_the_config_says() -> None:
-    found = prescribe(config(train__accumulate=4, train__precision="fp16"), (), 0)
+    found = settings_at(config(train__accumulate=4, train__precision="fp16"), (), 0)
     assert found.optimizer is not None
-    assert (found.precision, found.micro_batches, found.quarantined, found.keeps_mode) == (
+    assert (found.precision, found.micro_batches, found.quarantined, found.keeps_train_mode) == (
         "fp16",
         4,
         frozenset(),
@@ -41,28 +42,28 @@ EFFECTS = {
     "quarantine": (act("quarantine", samples=[3, 5]), lambda t: t.quarantined, frozenset(), frozenset({3, 5})),
     "precision": (act("change-precision", to="bf16"), lambda t: t.precision, "fp32", "bf16"),
     "micro-batches": (act("halve-batch", micro_batches=2), lambda t: t.micro_batches, 1, 2),
-    "mode": (act("restore-mode"), lambda t: t.keeps_mode, False, True),
+    "mode": (act("restore-mode"), lambda t: t.keeps_train_mode, False, True),
 }
 
 
 @pytest.mark.parametrize(("done", "look", "before", "after"), EFFECTS.values(), ids=EFFECTS.keys())
 def test_an_act_holds_from_its_step_until_it_is_undone(done: Act, look, before: object, after: object) -> None:
     journal = Journal([done])
-    seen = {step: look(prescribe(config(), journal.acts, step)) for step in (0, 9, 10, 50)}
+    seen = {step: look(settings_at(config(), journal.acts, step)) for step in (0, 9, 10, 50)}
     assert seen == {0: before, 9: before, 10: after, 50: after}
     journal.undo(1, 30)
-    seen = {step: look(prescribe(config(), journal.acts, step)) for step in (9, 10, 29, 30)}
+    seen = {step: look(settings_at(config(), journal.acts, step)) for step in (9, 10, 29, 30)}
     assert seen == {9: before, 10: after, 29: after, 30: before}
 
 
 def test_a_redone_step_changes_nothing_that_comes_after() -> None:
-    assert prescribe(config(), [act("redo")], 10) == prescribe(config(), (), 10)
+    assert settings_at(config(), [act("redo")], 10) == settings_at(config(), (), 10)
 
 
 def test_cuts_multiply_and_micro_batches_do_not() -> None:
     acts = [act("lower-rate", factor=0.5, warmup=None), act("lower-rate", factor=0.25, warmup=None)]
     acts += [act("halve-batch", micro_batches=2), act("halve-batch", micro_batches=4)]
-    found = prescribe(config(optimizer__lr=1.0), acts, 10)
+    found = settings_at(config(optimizer__lr=1.0), acts, 10)
     assert (found.optimizer.lr, found.micro_batches) == (0.125, 4)
 
 
@@ -101,7 +102,7 @@ def test_undoing_what_was_not_done_ends_in_words(acts: int, number: int, words: 
 
 def test_an_act_is_undone_once() -> None:
     journal = Journal([act("redo")])
-    assert "Undone from step 50" in journal.undo(1, 50).told()
+    assert "Undone from step 50" in journal.undo(1, 50).describe()
     with pytest.raises(UsageError, match="already"):
         journal.undo(1, 60)
 

@@ -39,11 +39,11 @@ from safelight.processes.reduction import Alone
 from safelight.processes.restarts import is_restart, note_failure, refuse_hopeless
 from safelight.record.reading import read_signal
 from safelight.run import RunFolder
-from safelight.training import loop as trainer_module
+from safelight.training import pictures as trainer_module
 from safelight.training.build import Parts, check_shares
 from safelight.training.feed import Feed
 from safelight.training.stages import draw_together
-from safelight.training.step import Stepper
+from safelight.training.step import Onlookers, Stepper
 from safelight.vocabulary import DRIFT, OVERLAP, SAME_NOISE
 
 EXACT = SIZE | {"train__shards": 12}
@@ -130,8 +130,17 @@ def test_restarted_ddp_adds_otherwise_and_we_do_not(tmp_path: Path) -> None:
 
     def ours(parts: Parts) -> str:
         parts.state.optimizer.zero_grad(set_to_none=True)
-        parts.stepper._pass(parts.feed.prepare(0), 0, 0)
-        return digest([p.grad for p in parts.state.model.parameters() if p.grad is not None])
+        found: list[str] = []
+
+        def judge(*_: Any) -> None:
+            found.append(digest([p.grad for p in parts.state.model.parameters() if p.grad is not None]))
+
+        weights = [(p, p.detach().clone()) for p in parts.state.model.parameters()]
+        parts.stepper.take(parts.feed.prepare(0), 0, onlookers=Onlookers(judge=judge))
+        with torch.no_grad():
+            for parameter, before in weights:
+                parameter.copy_(before)
+        return found[0]
 
     def act(rank: int) -> None:
         with join_group(tiny().train) as group:
@@ -182,10 +191,9 @@ def test_non_finite_value_of_one_process_is_refused_on_all(tmp_path: Path) -> No
                 told[name] = [float(view.refused), digest(after) == before]
             parts = build_with(group)  # the negative control: nobody asks the others
             taken(parts)
-            parts.stepper.reduction, parts.stepper.group = Alone(), ProcessGroup()
             if rank == 1:
                 parts.state.model.conv_in.weight.register_hook(lambda g: g * torch.nan)
-            told["alone"] = float(parts.stepper.take(parts.feed.take(2), 2).refused)
+            told["alone"] = float(parts.stepper.alone().take(parts.feed.take(2), 2).refused)
             keep(tmp_path, rank, **told)
 
     launch(3, tmp_path, act)
@@ -213,9 +221,9 @@ def test_roll_call_tells_processes_that_are_no_longer_one_run(tmp_path: Path) ->
                 )
                 if name == "drifted" and rank == 1:
                     parts.state.model.conv_in.weight.data.view(-1)[7].mul_(1 + 1e-6)
-                feed = Feed(parts.config, parts.batches, micro_batches=1, rank=place, processes=3)
+                feed = Feed(parts.config, parts.batches, rank=place, processes=3)
                 view = parts.stepper.take(feed.take(0), 0)
-                told[name] = roll.look(view)
+                told[name] = roll.look(view, replaced=False)
             keep(tmp_path, rank, **told)
 
     launch(3, tmp_path, act)
@@ -289,10 +297,10 @@ def test_processes_that_are_no_longer_one_run_are_named(cause: str, tmp_path: Pa
     def happening(rank: int) -> None:
         take, feed = Stepper.take, Feed.__init__
 
-        def taking(self: Stepper, inputs: Any, number: int, signal: int = 0) -> Any:
+        def taking(self: Stepper, inputs: Any, number: int, *more: Any, **named: Any) -> Any:
             if rank == 2:
                 do(self, number)
-            return take(self, inputs, number, signal)
+            return take(self, inputs, number, *more, **named)
 
         def seated(self: Feed, *given: Any, **named: Any) -> None:
             feed(self, *given, **named | ({"rank": 0} if rank == 2 and doubled else {}))

@@ -22,7 +22,7 @@ from safelight.checkpoints.folder import steps
 from safelight.checkpoints.joint_writer import FirstWriter, PartWriter, Relay
 from safelight.checkpoints.loading import load_rows_newest
 from safelight.checkpoints.reader import load
-from safelight.checkpoints.writer import Writer
+from safelight.checkpoints.writer import Writer, write
 from safelight.cli import main
 from safelight.config.check import check
 from safelight.errors import UsageError
@@ -60,7 +60,7 @@ def warm() -> Iterator[None]:
 
 def gathered(parts: Parts) -> dict[str, dict[str, Tensor]]:
     """All that a checkpoint holds, whole, on every process; in one exchange of rows and one of all else."""
-    snapshot, group = parts.state.snapshot({}), parts.engine.group
+    snapshot, group = parts.state.snapshot(), parts.engine.group
     names = group.broadcast(
         lambda: {stem: {n: list(v.shape) for n, v in g.items()} for stem, g in snapshot.tensors.items()}
     )
@@ -230,7 +230,7 @@ def save(parts: Parts, folder: Path) -> None:
     writer = PartWriter(folder, relay)
     if group.is_main:
         writer = FirstWriter(folder, relay, last=2, every=0, say=print)
-    writer.submit(parts.state.snapshot({}), None)
+    writer.submit(parts.state.snapshot(), None)
     writer.wait()
     assert writer.last_saved == parts.state.counters.step
 
@@ -271,7 +271,7 @@ def test_checkpoint_is_loaded_by_any_number_of_processes(tmp_path: Path) -> None
 
     parts = parts_of(**DIVIDED | {"train__weights": "whole"})
     parts.state.restore(load(path))
-    start_module.write(folders["whole"], parts.state.snapshot({}))
+    write(folders["whole"], parts.state.snapshot())
     assert (folders["whole"] / "step_00000002" / "model.safetensors").is_file()
     launch(2, folders["back"], lambda rank: read(rank, "whole", "back"))
     assert kept(folders["back"], 2)[0]["loaded"] == saved

@@ -58,10 +58,10 @@ def at(step: int, who: int, do: Callable[[], object]) -> Callable[[int], None]:
     def prepare(rank: int) -> None:
         take = Stepper.take
 
-        def taking(self: Stepper, inputs: Any, number: int, signal: int = 0) -> Any:
+        def taking(self: Stepper, inputs: Any, number: int, *more: Any, **named: Any) -> Any:
             if number == step and rank == who:
                 do()
-            return take(self, inputs, number, signal)
+            return take(self, inputs, number, *more, **named)
 
         Stepper.take = taking  # only in the fork
 

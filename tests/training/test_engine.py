@@ -36,5 +36,5 @@ def test_auto_takes_the_best_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_engine_of_one_process() -> None:
-    engine = Engine("cpu", "fp32")
+    engine = Engine("cpu")
     assert (engine.rank, engine.processes, engine.is_main) == (0, 1, True)

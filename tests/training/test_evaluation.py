@@ -24,7 +24,7 @@ from safelight.evaluate.examination import Real
 from safelight.evaluate.features import Extractor, load_extractor, own_extractor
 from safelight.record.history import open_history
 from safelight.record.reading import read_events, read_signal
-from safelight.training import evaluation, examiner
+from safelight.training import evaluation
 from safelight.training.evaluation import SIGNALS, USUAL, Budget, Evaluator, evaluation_steps
 from safelight.training.state import Counters
 from safelight.vocabulary import COPIES, COPIES_CHANCE, DISTANCE, DISTANCE_ERROR, EVALUATION, KERNEL, KERNEL_ERROR
@@ -189,7 +189,7 @@ def test_all_together_never_take_more_and_the_last_is_there_if_one_is(cost: floa
 
 
 def test_a_run_too_short_is_told_once_and_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("safelight.training.loop.Trainer._seconds", lambda self: (0.1, 1.2))
+    monkeypatch.setattr("safelight.training.pictures.Pictures._seconds", lambda self: (0.1, 1.2))
     terminal = train(tmp_path / "run", evaluate__every=None)
     told = [text for text in terminal.said if "samples are not evaluated" in text]
     assert len(told) == 1
@@ -207,7 +207,7 @@ def test_a_run_with_time_enough_is_evaluated_without_being_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The near miss: the same run, if a step took a day."""
-    monkeypatch.setattr("safelight.training.loop.Trainer._seconds", lambda self: (1.0, 1e6))
+    monkeypatch.setattr("safelight.training.pictures.Pictures._seconds", lambda self: (1.0, 1e6))
     terminal = train(tmp_path / "run", evaluate__every=None)
     assert [step for step, _ in events(tmp_path / "run", "evaluated")] == [1, 3, 7, 12]
     assert not any("not evaluated" in text for text in terminal.said)
@@ -355,13 +355,13 @@ def test_an_evaluation_that_touches_a_weight_would_be_noticed(
         return judge(self, samples)
 
     models: list[torch.nn.Module] = []
-    build = examiner.Examiner.__init__
+    build = Evaluator.__init__
 
     def watch(self: Any, parts: Any, *rest: Any) -> None:
         models.append(parts.state.model)
         build(self, parts, *rest)
 
-    monkeypatch.setattr(examiner.Examiner, "__init__", watch)
+    monkeypatch.setattr(Evaluator, "__init__", watch)
     monkeypatch.setattr(Evaluator, "judge", clumsy)
     train(tmp_path / "run")
     assert fingerprints(tmp_path / "run")["model.safetensors"] != fingerprints(whole[0])["model.safetensors"]
@@ -412,7 +412,7 @@ def test_the_best_exists_also_where_the_picture_of_pairs_fails(tmp_path: Path, m
         raise OSError(28, "No space left on device")
 
     same(monkeypatch)
-    monkeypatch.setattr(examiner, "save_png", full)
+    monkeypatch.setattr(evaluation, "save_png", full)
     train(tmp_path / "run", checkpoint__every=5, checkpoint__keep_last=1)
     assert counters(tmp_path / "run")["best_step"] in steps(tmp_path / "run" / "checkpoints")
 
@@ -471,8 +471,8 @@ def test_a_best_drawn_from_other_noise_would_be_noticed(
 ) -> None:
     """The negative control of the test above."""
     train(tmp_path / "run", crash_after=6, **FULL)
-    draw = examiner.Examiner._draw
-    monkeypatch.setattr(examiner.Examiner, "_draw", lambda self, step, seed: draw(self, step, seed + 1))
+    draw = Evaluator._draw
+    monkeypatch.setattr(Evaluator, "_draw", lambda self, step, seed: draw(self, step, seed + 1))
     resume(tmp_path / "run")
     ours, theirs = (dict(events(folder, "evaluated"))[8]["against"] for folder in (tmp_path / "run", whole[0]))
     assert ours["step"] == theirs["step"] == 4
@@ -489,7 +489,7 @@ def test_the_first_tie_is_kept_over_a_crash(tmp_path: Path, monkeypatch: pytest.
 
 def test_what_was_spent_before_counts_after_a_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seconds = (1.0, 1e6)  # 50,000 s may be spent
-    monkeypatch.setattr("safelight.training.loop.Trainer._seconds", lambda self: seconds)
+    monkeypatch.setattr("safelight.training.pictures.Pictures._seconds", lambda self: seconds)
     train(tmp_path / "run", crash_after=7, evaluate__every=None)
     assert 0 < counters(tmp_path / "run")["evaluation_seconds"] < 50_000
     wasted(tmp_path / "run", 49_999.9)
@@ -500,7 +500,7 @@ def test_what_was_spent_before_counts_after_a_resume(tmp_path: Path, monkeypatch
 
 def test_a_budget_that_is_not_spent_is_left_after_a_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The near miss: the same crash, and nothing wasted."""
-    monkeypatch.setattr("safelight.training.loop.Trainer._seconds", lambda self: (1.0, 1e6))
+    monkeypatch.setattr("safelight.training.pictures.Pictures._seconds", lambda self: (1.0, 1e6))
     train(tmp_path / "run", crash_after=7, evaluate__every=None)
     resume(tmp_path / "run")
     assert [step for step, _ in distances(tmp_path / "run")] == [0, 2, 6, 11]
@@ -605,7 +605,8 @@ def test_one_that_fails_once_is_no_matter_for_the_next(tmp_path: Path, monkeypat
 def test_a_last_score_that_fails_is_told_and_the_run_is_finished(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(examiner, "examine", lambda *_: 1 / 0)
+    examine = evaluation.examine
+    monkeypatch.setattr(evaluation, "examine", lambda *given, **named: examine(*given, **named) if named else 1 / 0)
     terminal = train(tmp_path / "run")
     assert sum("The final evaluation could not be made (ZeroDivisionError" in text for text in terminal.said) == 1
     assert status(tmp_path / "run")["status"] == "finished"

@@ -24,7 +24,7 @@ from safelight.record.history import open_history
 from safelight.run import RunFolder
 from safelight.start import resume, train
 from safelight.training import preflight as module
-from safelight.training.build import Parts, environment
+from safelight.training.build import Parts
 from safelight.training.ema import Averages
 from safelight.training.preflight import ask_guidance, preflight
 from safelight.training.state import State
@@ -38,7 +38,7 @@ def enough(**settings: Any) -> Parts:
 
 def take(parts: Parts, steps: range) -> None:
     for step in steps:
-        parts.stepper.take([micro.moved(parts.engine.send) for micro in parts.feed.prepare(step)], step)
+        parts.stepper.take(parts.inputs(step), step)
         parts.state.counters.step = step + 1
 
 
@@ -46,7 +46,7 @@ def everything(parts: Parts) -> dict[str, Any]:
     """All that a step changes, as bytes."""
     state = parts.state
     moments = {name: dict(state.optimizer.state.get(p, {})) for name, p in state.model.named_parameters()}
-    snapshot = state.snapshot(environment())
+    snapshot = state.snapshot()
     return {
         "weights": [v.detach().numpy().tobytes() for v in state.model.state_dict().values()],
         "averages": [v.numpy().tobytes() for track in state.averages.shadows.values() for v in track],
@@ -61,7 +61,6 @@ def everything(parts: Parts) -> dict[str, Any]:
         "scale": (float(state.scale.scale), float(state.scale.good_steps)),
         "monitors": {k: v.numpy().tobytes() for k, v in state.monitors.state().items()},
         "snapshot": repr(sorted(snapshot.state.items(), key=str)),
-        "stepper": (parts.stepper.inspection, parts.stepper.judge),
     }
 
 
@@ -127,9 +126,9 @@ def test_nothing_is_left_behind_in_the_middle_of_a_run() -> None:
 
 FORGETFUL: dict[str, Callable[[Any], None]] = {
     "moments": lambda kept: kept._moments.clear(),
-    "averages": lambda kept: kept._averages.clear(),
-    "weights": lambda kept: kept._weights.clear(),
-    "monitors": lambda kept: kept._monitors.clear(),
+    "averages": lambda kept: kept._tensors.pop(),
+    "weights": lambda kept: kept._tensors.pop(0),
+    "monitors": lambda kept: kept._copied[-1].clear(),
     "random": lambda kept: setattr(kept, "_random", torch.Generator().get_state()),
 }
 

@@ -82,7 +82,7 @@ POISONS: dict[str, Callable[[Parts], object]] = {
 
 
 def everything(parts: Parts) -> dict[str, torch.Tensor]:
-    snapshot = parts.state.snapshot({})
+    snapshot = parts.state.snapshot()
     return {f"{stem}/{name}": value for stem, group in snapshot.tensors.items() for name, value in group.items()}
 
 

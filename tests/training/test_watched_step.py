@@ -18,7 +18,7 @@ from safelight.record.reading import read_signal
 from safelight.start import train
 from safelight.terminal import Terminal
 from safelight.training.build import Parts
-from safelight.training.step import Stepper
+from safelight.training.step import Onlookers
 
 
 def weights(parts: Parts) -> list[bytes]:
@@ -31,11 +31,9 @@ def weights(parts: Parts) -> list[bytes]:
 @pytest.mark.parametrize("settings", [{}, {"train.accumulate": 2}, {"train.precision": "bf16"}])
 def test_a_watched_run_has_the_bytes_of_an_unwatched_one(settings: dict[str, Any]) -> None:
     watched, alone = parts_of(**settings), parts_of(**settings)
-    stepper = alone.stepper
-    unwatched = Stepper(stepper.config, stepper.engine, stepper.objective, stepper.state, stepper.network)
     for step in range(DEEP_EVERY + 2):
-        seen = watched.stepper.take(watched.feed.take(step), step)
-        unseen = unwatched.take(alone.feed.take(step), step)
+        seen = watched.stepper.take(watched.feed.take(step), step, onlookers=Onlookers(watched.state.monitors))
+        unseen = alone.stepper.take(alone.feed.take(step), step)
         assert seen.readings
         assert not unseen.readings
     assert weights(watched) == weights(alone)
@@ -49,7 +47,7 @@ class Readings(dict[str, float]):
 def readings_of(parts: Parts, step: int = 0) -> Readings:
     record = Readings()
     pool = Pool(record)
-    view = parts.stepper.take(parts.feed.take(step), step)
+    view = parts.stepper.take(parts.feed.take(step), step, onlookers=Onlookers(parts.state.monitors))
     pool.add(step, view.readings, {})
     pool.flush()
     return record
@@ -98,11 +96,12 @@ def waits() -> Iterator[list[str]]:
 @pytest.mark.parametrize("step", [0, 1, DEEP_EVERY - 1])
 def test_no_monitor_waits_for_the_device(step: int) -> None:
     parts = parts_of(**{"train.accumulate": 2})
-    parts.stepper.take(parts.feed.take(0), 0)
+    onlookers = Onlookers(parts.state.monitors)
+    parts.stepper.take(parts.feed.take(0), 0, onlookers=onlookers)
     pool = Pool(Readings())
     inputs = parts.feed.take(step)
     with waits() as seen:
-        view = parts.stepper.take(inputs, step)
+        view = parts.stepper.take(inputs, step, onlookers=onlookers)
         pool.add(step, view.readings, {})
     assert seen == []
     with waits() as seen:  # the control: a tutorial's loop is found out

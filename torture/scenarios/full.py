@@ -22,7 +22,7 @@ from safelight.config import Config
 from safelight.errors import CheckpointError
 from safelight.files import DISK, Disk
 from safelight.record.history import open_history
-from safelight.training import loop as trainer
+from safelight.training import saving as trainer
 from torture.child_run import ended, finish, halted, start
 from torture.marks import Marks
 from torture.scenario import Outcome, Scenario, Trial

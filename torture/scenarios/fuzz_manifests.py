@@ -126,7 +126,7 @@ def open_checkpoints(trial: Trial, run: Path) -> Reader:
         (path / manifest.NAME).write_bytes(manifest.seal(kept | {"files": entries}))
         loaded = load(path)
         parts.state.restore(loaded)
-        parts.state.snapshot({})
+        parts.state.snapshot()
 
     read(sound)
     return Reader(functools.partial(make_checkpoint, sound=sound), read)

@@ -16,7 +16,7 @@ from safelight.checkpoints.folder import clean, retain
 from safelight.checkpoints.reader import load_newest
 from safelight.checkpoints.snapshot import Snapshot
 from safelight.checkpoints.writer import Writer, write
-from safelight.training import loop as trainer
+from safelight.training import saving as trainer
 from torture.child_run import FewLayers, sit
 from torture.moments import QUICK, Saved, difference, moment, newest, refuse
 from torture.operations import (

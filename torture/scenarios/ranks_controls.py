@@ -9,7 +9,7 @@ from typing import Any
 
 from torch.nn.parallel import DistributedDataParallel
 
-from safelight import start
+from safelight import runner
 from safelight.checkpoints import folder as retention
 from safelight.checkpoints import writer as checkpoint
 from safelight.checkpoints.snapshot import Prepared
@@ -65,7 +65,7 @@ def add_by_ddp() -> None:
 
     build.make_reduction = lambda *_: Alone()
     Stepper.__init__ = wrapped
-    start._seconds_per_step = lambda parts: 0.01
+    runner._seconds_per_step = lambda parts: 0.01
 
 
 def keep_no_watch() -> None:

@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import torch
 
@@ -49,16 +50,16 @@ def spoil(weather: dict[int, str]) -> Callable[[], None]:
     def change() -> None:
         prepare, accumulate = feed.Feed.prepare, Stepper.accumulate
 
-        def spoilt_inputs(self: feed.Feed, step: int) -> list[Inputs]:
-            inputs, kind = prepare(self, step), weather.get(step)
+        def spoilt_inputs(self: feed.Feed, step: int, *more: Any) -> list[Inputs]:
+            inputs, kind = prepare(self, step, *more), weather.get(step)
             if kind == KINDS[0]:
                 inputs[0].noise[0, 0, 0, 0] = float("nan")
             elif kind == KINDS[1]:
                 inputs[-1] = replace(inputs[-1], x0=inputs[-1].x0.clone().fill_(float("inf")))
             return inputs
 
-        def spoilt_gradients(self: Stepper, micro: Inputs, step: int) -> torch.Tensor:
-            loss, kind = accumulate(self, micro, step), weather.get(step)
+        def spoilt_gradients(self: Stepper, micro: Inputs, step: int, *more: Any) -> torch.Tensor:
+            loss, kind = accumulate(self, micro, step, *more), weather.get(step)
             if kind in KINDS[2:]:
                 gradient = next(p.grad for p in self.state.model.parameters() if p.grad is not None)
                 gradient.view(-1)[0] = float("inf" if kind == KINDS[2] else "nan")

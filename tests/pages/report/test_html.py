@@ -164,7 +164,7 @@ def test_a_report_that_fails_costs_one_line(
     def fail(*_: object) -> None:
         raise MemoryError("no room")
 
-    monkeypatch.setattr("safelight.start.write_report", fail)
+    monkeypatch.setattr("safelight.runner.write_report", fail)
     run = train_tiny("without-report")
     assert json.loads((run / "run.json").read_text())["status"] == "finished"
     assert capsys.readouterr().err.count("The report could not be made (MemoryError: no room)") == 1

@@ -16,10 +16,10 @@ from safelight.checkpoints.folder import steps
 from safelight.cli import main
 from safelight.errors import CheckpointError
 from safelight.files import Disk
+from safelight.processes.interrupts import Interrupts
 from safelight.run import RunFolder
 from safelight.terminal import Terminal
-from safelight.training.interrupts import Interrupts
-from safelight.training.loop import Progress
+from safelight.training.readout import Progress
 
 HELD = 3  # the step after which a run is held
 pytestmark = pytest.mark.usefixtures("every_save")

@@ -1,10 +1,11 @@
-"""What a model that is fine-tuned brings with it: channels, labels, strides, and the process it was trained for."""
+"""The model of a run: built or loaded, checked against the config, and placed on the device or among processes."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 import torch
 from torch import nn
@@ -13,8 +14,65 @@ from safelight.config import Config
 from safelight.config.tree import Diffusion, Schedule
 from safelight.diffusion.schedule import make_schedule
 from safelight.errors import UsageError
+from safelight.model.unet import (
+    add_spectral_norm,
+    build_unet,
+    checkpoint_blocks,
+    load_pipeline_unet,
+    unet_from_description,
+    units_of,
+)
+from safelight.processes.local_weights import LocalWeights, WholeWeights
+from safelight.training.engine import Engine
 
 LARGEST_DIFFERENCE = 1e-3  # of ᾱ between two schedules that are the same but for rounding
+
+
+def build_model(config: Config, architecture: dict[str, Any] | None = None) -> nn.Module:
+    """The U-Net of a config, on the CPU, with what is wrapped around its blocks. A run that was fine-tuned from a
+    pipeline is rebuilt from the `architecture` in its folder: the pipeline may be gone."""
+    channels, classes = config.data.channels, config.data.classes
+    assert channels is not None, "fit_to_data comes first"
+    assert classes is not None, "fit_to_data comes first"
+    if config.model.init is not None and architecture is not None:
+        model = unet_from_description(architecture)
+    elif config.model.init is not None:
+        model = load_pipeline_unet(Path(config.model.init))
+        check_inheritance(model, config)
+    else:
+        size = config.data.image_size
+        model = build_unet(config.model, image_size=size, channels=channels, classes=classes, seed=config.train.seed)
+    if config.model.spectral_norm:
+        add_spectral_norm(model)
+    if config.model.gradient_checkpointing:
+        checkpoint_blocks(model)
+    return model
+
+
+def place_model(
+    model: nn.Module, config: Config, engine: Engine, say: Callable[[str], None]
+) -> tuple[nn.Module, LocalWeights]:
+    """On the device, the same on all processes; divided among them, if the config says so."""
+    sharded = is_sharded(config, engine.processes)  # then moved block by block
+    if not sharded and any(p.device != engine.device for p in model.parameters()):  # what is traced cannot be moved
+        model = cast(nn.Module, model.to(engine.device))
+    if config.model.channels_last:
+        model = cast(nn.Module, model.to(memory_format=torch.channels_last))  # pyright: ignore[reportCallIssue]
+    with torch.no_grad():  # a custom model may have been initialised differently by every process
+        for tensor in (*model.parameters(), *model.buffers()):
+            engine.group.broadcast_tensor(tensor)
+    if not sharded:
+        return model, WholeWeights(model)
+    from safelight.processes.sharding import shard_weights  # FSDP takes a second to import
+
+    if not units_of(model):
+        say("The model has no lists of modules that could be gathered one by one: every pass gathers all of it.")
+    return model, shard_weights(model, engine.group, engine.device)
+
+
+def is_sharded(config: Config, processes: int) -> bool:
+    """Whether each process holds a part of the weights; one alone holds all of them, whatever the settings say."""
+    return config.train.weights == "divided" and processes > 1
 
 
 def check_inheritance(model: nn.Module, config: Config) -> None:
@@ -88,8 +146,8 @@ def _wanted_schedule(file: Path, theirs: dict[str, Any], timesteps: int, ours: D
             terminal = [f"diffusion.zero_terminal_snr={str(zero).lower()}"] if zero != ours.zero_terminal_snr else []
             return schedule + terminal
     raise UsageError(
-        f"{file} has a noise schedule that is none of {', '.join(get_args(Schedule))}. To train it for another one all "
-        "the same, remove the scheduler folder from a copy of the pipeline."
+        f"{file} has a noise schedule that is none of {', '.join(get_args(Schedule))}. To train it for another one "
+        "anyway, remove the scheduler folder from a copy of the pipeline."
     )
 
 

@@ -1,0 +1,161 @@
+"""A run from its first screen to its last: preflight, training, report."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from safelight.checkpoints.loading import refuse_scattered
+from safelight.diagnosis import diagnose
+from safelight.diagnosis.finding import Finding
+from safelight.diagnosis.rules import RULES
+from safelight.errors import PreflightError, SafelightError, Stopped
+from safelight.model.memory import is_out_of_memory
+from safelight.opened import Run
+from safelight.pages.report.html import write_report
+from safelight.probes.inspection import Inspection
+from safelight.processes.restarts import note_failure
+from safelight.record.store import Record
+from safelight.run import RunFolder
+from safelight.terminal import Terminal
+from safelight.training.build import Parts, out_of_memory
+from safelight.training.engine import busy_machine
+from safelight.training.loop import Trainer
+from safelight.training.preflight import Preflight, inspect, preflight
+from safelight.training.step import seconds_per_step
+
+OnStart = Callable[[Path, Callable[[str], None]], object]
+LEFT_OUT = (
+    "Weights are divided among the processes, and a pass takes all of them. Left out are what one process finds out by "
+    "itself: the steps of the preflight, the probes and their rules, the comparison of weights (DST001), histograms "
+    "of weights, and the search for where a refused update began."
+)
+
+
+def run_training(parts: Parts, folder: RunFolder, terminal: Terminal, on_start: OnStart | None = None) -> Run:
+    """The preflight, and the training from the step of the state to the last one. `on_start` is called once the run is
+    on the screen, and must return at once: it starts what shows the run elsewhere."""
+    if parts.state.counters.step >= parts.config.train.steps:
+        terminal.say("The run has reached its last step: nothing is left to train. For more: --steps N --force")
+        Trainer(parts, folder, terminal).run()  # no step, but a snapshot or timelapse that a kill prevented
+        return Run(folder.path, parts.config, parts.state.counters.step)
+    started, config, group = time.time(), parts.config, parts.engine.group
+    load = os.getloadavg()[0]  # before our own threads add to it
+    terminal.first_screen(parts, folder, _seconds_per_step(parts))
+    if on_start is not None and group.is_main:
+        on_start(folder.path, terminal.say)
+    if parts.engine.device.type == "cpu" and (hint := busy_machine(load, os.cpu_count() or 1, torch.get_num_threads())):
+        terminal.say(hint)
+    if parts.batches.count < config.train.batch_size:
+        terminal.say(
+            f"Only {parts.batches.count} images for batches of {config.train.batch_size}: each image comes more than "
+            "once in every batch."
+        )
+    sharded = parts.state.weights.shard is not None
+    if sharded:
+        refuse_scattered(group, folder.path)
+        terminal.say(LEFT_OUT)
+    found = _preflight(parts, folder, terminal) if group.is_main else None
+    group.broadcast(lambda: None)  # the others begin once it has passed
+    inspection = _inspect(parts, terminal) if group.is_main and not sharded else None
+    trainer = Trainer(parts, folder, terminal, inspection)
+    if found is not None:
+        trainer.record.add(parts.state.counters.step, found.static)
+        if found.parameters:
+            trainer.record.event(parts.state.counters.step, "parameters", **found.parameters)
+    try:
+        with terminal.live():
+            trainer.run()
+    except SafelightError as error:
+        if isinstance(error, Stopped) and group.is_main:
+            _write_report(folder, terminal)  # the one that is asked about most
+        raise
+    except BaseException as error:
+        text = f"{type(error).__name__}: {error}"
+        folder.report(status="crashed", step=parts.state.counters.step, error=text)
+        note_failure(folder, parts.state.counters.step, text)
+        raise
+    if group.is_main:
+        _write_report(folder, terminal)
+        terminal.last_screen(parts, folder, time.time() - started, _findings(folder))
+    return Run(folder.path, config, parts.state.counters.step)
+
+
+def _inspect(parts: Parts, terminal: Terminal) -> Inspection:
+    inspection = inspect(parts, terminal.say, looked_before=True)
+    if not parts.config.model.compile:  # a hook would be compiled with it, and might change its arithmetic
+        inspection.attach()
+    return inspection
+
+
+def _findings(folder: RunFolder) -> list[Finding]:
+    """What is wrong at the end. A diagnosis that fails was reported while training."""
+    try:
+        return [each for each in diagnose(folder.path) if each.severity != "info" and each.over is None]
+    except Exception:
+        return []
+
+
+def _write_report(folder: RunFolder, terminal: Terminal) -> None:
+    """One file that shows the run. It takes a second or two; a failure costs one line, never the run."""
+    try:
+        write_report(folder, folder.report_page)
+    except Exception as error:  # whatever it is: the training is done and saved
+        terminal.say(
+            f"The report could not be made ({type(error).__name__}: {error}). Try again: safelight report {folder.path}"
+        )
+
+
+def _preflight(parts: Parts, folder: RunFolder, terminal: Terminal) -> Preflight | None:
+    """Reports what it finds; an error ends the run before its first step, unless the config says to continue."""
+    wanted = parts.config.train.preflight
+    if wanted == "off":
+        return None
+    started = time.monotonic()
+    try:
+        found = preflight(parts, terminal.say)
+    except RuntimeError as error:
+        if is_out_of_memory(error):
+            return None  # the first step will report it, or fix it
+        raise
+    for finding in found.findings:
+        if finding.severity != "info":
+            terminal.say(f"{finding.severity.capitalize()} {finding.code} {finding.cause}: {finding.summary}")
+            terminal.say(f"  To do: {finding.fix.text}")
+    if not found.findings:
+        tried = "" if parts.state.weights.shard is None else " without a step"
+        seconds = time.monotonic() - started
+        terminal.say(f"Preflight: nothing is wrong, as far as {len(RULES)} rules see{tried} ({seconds:.1f} s).")
+    if not found.errors or wanted == "tell":
+        return found
+    step = parts.state.counters.step
+    record = Record(folder.record, from_step=step, say=terminal.say)
+    for number, readings in sorted(found.readings.items()):
+        record.add(number, readings)
+    if found.parameters:
+        record.event(step, "parameters", **found.parameters)
+    for finding in found.errors:
+        record.finding(step, finding.code, **finding.to_json())
+    record.close()
+    first = found.errors[0]
+    folder.report(status="refused", step=step, last_finding=first.cause)
+    raise PreflightError(
+        f"The preflight found {first.code} {first.cause}: {first.summary} {first.fix.text} Nothing was trained. "
+        f"`safelight doctor {folder.path}` has the evidence; --set train.preflight=tell trains anyway."
+    )
+
+
+def _seconds_per_step(parts: Parts) -> float:
+    try:
+        return seconds_per_step(parts.stepper, parts.feed.prepare(parts.state.counters.step))
+    except RuntimeError as error:
+        if is_out_of_memory(error):
+            if parts.config.heal.enabled:
+                return math.nan  # the first step will find what fits
+            raise out_of_memory(parts.config) from error
+        raise

@@ -1,0 +1,101 @@
+"""Healing in the loop: what the healer may ask of the training, and where its acts are reported."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from torch import Tensor
+
+from safelight.checkpoints.snapshot import Loaded
+from safelight.checkpoints.writer import write
+from safelight.config.tree import Optimizer
+from safelight.errors import UsageError
+from safelight.healing.healer import Healer
+from safelight.healing.journal import Act
+from safelight.healing.orders import Rollback
+from safelight.healing.step_settings import StepSettings
+from safelight.observing.recorder import Recorder
+from safelight.run import RunFolder
+from safelight.training.build import Parts
+from safelight.training.optimizer import warmup_steps
+from safelight.training.scaling import LossScale
+
+
+class Recovery:
+    """See `healing.healer.Training`. The journal itself is in the checkpoints."""
+
+    def __init__(self, parts: Parts, record: Recorder, folder: RunFolder, say: Callable[[str], None]) -> None:
+        self._parts, self._state, self._record, self._folder, self._say = parts, parts.state, record, folder, say
+        self.device, self.group = parts.engine.device, parts.engine.group
+        self.zero_level, self.inputs = parts.fixed_set.zero_level, parts.inputs
+        self.is_finite, self.discard_pass = parts.stepper.is_finite, parts.stepper.discard_pass
+        self.is_trying = False  # whether the state is that of a trial, and not of a whole number of steps
+        self.healer = Healer(parts.config, parts.state, self, self._report)
+        self.restart(parts.state.counters.step)
+
+    def go_back(self, order: Rollback, loaded: Loaded) -> Act:
+        self.is_trying = True
+        act = self.healer.go_back(order, loaded)
+        self.is_trying = False
+        return act
+
+    def restart(self, step: int) -> None:
+        """The record was cut at a step that is trained again; the acts after it still hold."""
+        acts = self._state.journal.acts
+        for act in acts:
+            if act.step >= step:
+                self._record_act(act)
+        if acts or "journal" in self._folder.status():
+            self._folder.report(journal=self._state.journal.to_json())
+
+    def _report(self, act: Act) -> None:
+        self._record_act(act)
+        self._say(act.describe())
+        self._folder.report(journal=self._state.journal.to_json())
+
+    def _record_act(self, act: Act) -> None:
+        facts = {"number": act.number, "act": act.kind, "since": act.since, "undone": act.undone}
+        self._record.event(act.step, "healed", **facts, reason=act.reason, **act.facts)
+
+    # --- what the healer asks for -----------------------------------------------------------------------------------
+
+    def warmup_steps(self, settings: Optimizer) -> int:
+        return warmup_steps(settings, self._parts.config.train.steps)
+
+    def probe_loss(self) -> float:
+        return self.group.broadcast(lambda: self._parts.fixed_set.losses(self._state)[0])
+
+    def is_overflow(self, loss: Tensor) -> bool:
+        return self._state.scale.is_overflow(loss)
+
+    def restore(self, loaded: Loaded) -> None:
+        journal, spent = self._state.journal, self._state.counters.evaluation_seconds
+        self._state.optimizer.zero_grad(set_to_none=True)
+        self._state.restore(loaded)
+        self._state.journal, self._state.counters.evaluation_seconds = journal, spent
+
+    def loss_after(self, loaded: Loaded, how: StepSettings, updates: int) -> float:
+        loss = self._train_briefly(loaded.step, how, updates)
+        self.restore(loaded)
+        return loss
+
+    def _train_briefly(self, first: int, how: StepSettings, updates: int) -> float:
+        for step in range(first, min(first + updates, self._parts.config.train.steps)):
+            view = self._parts.stepper.take(self.inputs(step, how), step, how)
+            if bool(view.refused) and not self._state.scale.active:
+                return math.inf
+        return self.probe_loss()
+
+
+def undo(parts: Parts, folder: RunFolder, number: int) -> Act:
+    """Drops the effect of an act from the next step on, at once on disk: a kill must not bring it back."""
+    state = parts.state
+    if state.weights.shard is not None:
+        raise UsageError("--undo rewrites a checkpoint, which no process has whole. Add --set train.weights=whole.")
+    act = state.journal.undo(number, state.counters.step)
+    if act.kind == "change-precision":  # the search for a scale begins anew
+        state.scale = LossScale(parts.config.train.precision, parts.engine.device)
+    if parts.engine.is_main:
+        write(folder.checkpoints, state.snapshot())
+    return act

@@ -1,0 +1,215 @@
+"""Checkpoints and EMA snapshots of a run: when they are due, how good the weights are, and the way back to one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from safelight.checkpoints.folder import KEEP_ALL, steps
+from safelight.checkpoints.joint_writer import FirstWriter, PartWriter, Relay
+from safelight.checkpoints.loading import load_once
+from safelight.checkpoints.rollback import find_good, give_up_future
+from safelight.checkpoints.snapshot import Loaded
+from safelight.checkpoints.writer import SilentWriter, Writer, write
+from safelight.config import Config
+from safelight.errors import CheckpointError, ProcessLost
+from safelight.healing.alarms import is_good
+from safelight.observing.recorder import Recorder
+from safelight.observing.speed import Speedometer
+from safelight.processes.restarts import note_failure
+from safelight.run import RunFolder
+from safelight.training.build import Parts
+from safelight.training.ema import snapshot_steps
+from safelight.training.fixed_set import gap
+from safelight.training.readout import Readout
+from safelight.training.recovery import Recovery
+from safelight.training.stages import attempt
+from safelight.vocabulary import HELD_EMA, HELD_GAP, HELD_RAW, PROBE_EMA, PROBE_RAW
+
+
+def checkpoint_interval(config: Config) -> int:
+    return config.checkpoint.every or max(1, min(1000, config.train.steps // 20))
+
+
+class Saving:
+    """Called by all processes; the first one writes, or all of them where weights are divided."""
+
+    def __init__(
+        self,
+        parts: Parts,
+        record: Recorder,
+        folder: RunFolder,
+        speed: Speedometer,
+        readout: Readout,
+        recovery: Recovery,
+        say: Callable[[str], None],
+    ) -> None:
+        self._parts, self._config, self._state = parts, parts.config, parts.state
+        self._record, self._folder, self._speed, self._say = record, folder, speed, say
+        self._readout, self._recovery = readout, recovery
+        self._group, self._is_main = parts.engine.group, parts.engine.is_main
+        self._sharded = parts.state.weights.shard is not None
+        keep = self._config.checkpoint
+        self._writer = self._open_writer(folder.checkpoints, last=keep.keep_last, every=keep.keep_every)
+        self._profile_writer = self._open_writer(folder.snapshots, last=KEEP_ALL, every=0)
+        self._snapshots = set(snapshot_steps(self._config.ema.snapshots, self._config.train.steps))
+        self._saved = 0  # the last step that the writer was given
+
+    def _open_writer(self, folder: Path, *, last: int, every: int) -> Writer:
+        # A resume cuts the record at its checkpoint, so all that comes before has to be on disk first.
+        settle, say = self._record.settle, self._say
+        if not self._sharded:
+            return (
+                Writer(folder, last=last, every=every, say=say, before_commit=settle)
+                if self._is_main
+                else SilentWriter()
+            )
+        relay = Relay(self._group, folder.name)
+        if not self._is_main:
+            return PartWriter(folder, relay)
+        return FirstWriter(folder, relay, last=last, every=every, say=say, before_commit=settle)
+
+    @property
+    def _step(self) -> int:
+        return self._state.counters.step
+
+    def begin(self) -> None:
+        self.snapshot_if_due()  # a kill may have come between the checkpoint and the snapshot of one step
+        if self._recovery.healer.enabled and self._step == 0:
+            self._save_start()
+
+    def _save_start(self) -> None:
+        """What a run goes back to that diverges before its first checkpoint."""
+        self._state.counters.lowest_probe = self._recovery.probe_loss()
+        self._state.counters.good_step = 0
+        if self._is_main:
+            attempt("The first checkpoint", self._write_now, self._say)
+
+    def _write_now(self) -> None:
+        write(self._folder.checkpoints, self._state.snapshot())
+
+    def poll(self) -> None:
+        """Reports what happened in the background."""
+        self._writer.poll()
+        self._profile_writer.poll()
+
+    def snapshot_if_due(self) -> None:
+        """The EMA profiles."""
+        if self._step not in self._snapshots or not (self._is_main or self._sharded):
+            return
+
+        def is_saved() -> bool:
+            return self._step in steps(self._folder.snapshots)
+
+        if self._group.broadcast(is_saved) if self._sharded else is_saved():
+            return  # written before a kill, with the same bytes
+        self._profile_writer.wait()
+        self._profile_writer.submit(self._state.snapshot_profiles(), None)
+
+    def save_if_due(self) -> None:
+        due = self._step % checkpoint_interval(self._config) == 0 and self._saved != self._step
+        if due and self._step < self._config.train.steps:
+            self.save()
+
+    def save(self, *, wait: bool = False) -> None:
+        self._readout.drain()
+        self._record.flush()  # the writer waits for it before it commits the checkpoint
+        if wait or self._recovery.healer.enabled:  # what a run goes back to must not depend on the disk's speed
+            self._writer.wait()
+        elif self._group.broadcast(lambda: self._writer.busy):
+            self._record.event(self._step, "checkpoint_skipped", reason="the one before is still being written")
+            return
+        for name, value in self._group.broadcast(self._weigh, all_act=self._sharded).items():
+            setattr(self._state.counters, name, value)
+        if self._is_main or self._sharded:
+            self._submit()
+        self._saved = self._step
+        if wait:
+            self._writer.wait()
+
+    def save_best(self) -> None:
+        """After an evaluation: the best may be this one, and it must be on disk."""
+        if self._step < self._config.train.steps:
+            self._writer.wait()
+            self.save()
+
+    def _submit(self) -> None:
+        counters = self._state.counters
+        best = counters.best_step if self._config.checkpoint.keep_best else None
+        safe = counters.good_step if self._recovery.healer.enabled else None
+        self._writer.wait()  # done already; of divided weights by the first process, and the others follow at once
+        self._writer.submit(self._state.snapshot(again=True), best, safe)
+
+    def _weigh(self) -> dict[str, Any]:
+        """How good the weights are: measured by the first process, and broadcast to all as counters."""
+        parts, counters = self._parts, self._state.counters
+        raw, ema = parts.fixed_set.samples(self._state)
+        self._mark_good(float(raw.mean()))
+        numbers = {PROBE_RAW: float(raw.mean()), PROBE_EMA: float(ema.mean())}
+        if parts.held_out_set is not None:
+            held, ema = parts.held_out_set.samples(self._state)
+            numbers |= {HELD_RAW: float(held.mean()), HELD_EMA: float(ema.mean())}
+            if (apart := gap(raw, held, parts.held_out_set.ids)) is not None:
+                numbers[HELD_GAP] = apart
+        self._record.add(counters.step - 1, {signal.name: number for signal, number in numbers.items()})
+        if (loss := float(ema.mean())) < counters.best_loss:  # of held-out images, where there are some
+            counters.best_loss = loss
+            counters.best_step = counters.best_step if counters.best_evaluated else counters.step
+        counters.seconds = self._speed.trained
+        return asdict(counters)
+
+    def _mark_good(self, probe: float) -> None:
+        """Only at planned steps: where a signal happened to save must not decide what a run goes back to."""
+        counters = self._state.counters
+        counters.lowest_probe = min(counters.lowest_probe, probe) if math.isfinite(probe) else counters.lowest_probe
+        if counters.step % checkpoint_interval(self._config) == 0 and is_good(probe, counters.lowest_probe):
+            counters.good_step = counters.step
+
+    def find_good(self) -> Loaded | None:
+        """The checkpoint to go back to, on all processes."""
+        self._writer.wait()
+        self._profile_writer.wait()
+        return load_once(self._group, lambda: find_good(self._folder.checkpoints, self._state.counters.good_step))
+
+    def restart(self, step: int) -> None:
+        """Removes what was saved after a step that the run went back to."""
+        if self._is_main:
+            give_up_future(self._folder.checkpoints, step)
+            give_up_future(self._folder.snapshots, step)
+            self._write_now()  # the same checkpoint, with the act in its journal
+        self._saved = step
+
+    def save_alone(self, lost: ProcessLost) -> None:
+        """Another process is gone. This one has the state after the last whole step, which all agreed on; of divided
+        weights the part of the lost process is missing, and the last checkpoint has to be enough."""
+        refused = self._readout.has_unread_refusal()
+        self._parts.stepper.discard_pass()
+        if self._is_main:
+            unsaved = self._step not in steps(self._folder.checkpoints)
+            if unsaved and not self._recovery.is_trying and not refused and not self._sharded:
+                self._writer.wait()
+                self._weigh()
+                self._submit()
+                self._writer.wait()
+            self._folder.report(status="interrupted", step=self._step, error=str(lost))
+            note_failure(self._folder, self._step, str(lost))
+
+    def finish(self) -> None:
+        if self._group.broadcast(lambda: self._step not in steps(self._folder.checkpoints)):
+            self.save(wait=True)
+
+    def check_finished(self) -> None:
+        if self._is_main and self._step not in steps(self._folder.checkpoints):
+            self._folder.report(status="unsaved", step=self._step)
+            raise CheckpointError(
+                f"Training reached step {self._step}, but it could not be saved. Free space in "
+                f"{self._folder.checkpoints} and continue from the last checkpoint that was: "
+                f"safelight resume {self._folder.path}"
+            )
+
+    def close(self) -> None:
+        self._writer.close()
+        self._profile_writer.close()
