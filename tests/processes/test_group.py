@@ -24,6 +24,7 @@ from tiny import Quiet, fingerprints, parts_of, tiny
 from torch.nn.parallel import DistributedDataParallel
 
 import safelight
+from safelight import runner
 from safelight import start as start_module
 from safelight.checkpoints.folder import steps
 from safelight.errors import Stopped, UsageError
@@ -66,7 +67,7 @@ def warm() -> None:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(start_module, "_write_report", lambda *_: None)  # two seconds that prove nothing here
+    monkeypatch.setattr(runner, "_write_report", lambda *_: None)  # two seconds that prove nothing here
     be_patient(monkeypatch)
 
 

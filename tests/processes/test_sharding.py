@@ -16,7 +16,7 @@ from ranks import SIZE, at, build_with, digest, keep, kept, launch, taken
 from tiny import Quiet, fingerprints, parts_of, tiny
 from torch import Tensor
 
-from safelight import opened
+from safelight import opened, runner
 from safelight import start as start_module
 from safelight.checkpoints.folder import steps
 from safelight.checkpoints.joint_writer import FirstWriter, PartWriter, Relay
@@ -53,7 +53,7 @@ def warm() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(probe, "SIZE", 16)
         patch.setattr(Writer, "busy", property(lambda self: bool(self.wait())))  # no save is skipped on a slow disk
-        patch.setattr(start_module, "_write_report", lambda *_: None)
+        patch.setattr(runner, "_write_report", lambda *_: None)
         be_patient(patch)
         yield
 
