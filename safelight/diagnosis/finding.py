@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from safelight.record.fact_encoding import spelled
+from safelight.record.fact_encoding import replace_nonfinite
 
 Severity = Literal["error", "warning", "info"]
 Safety = Literal["safe", "unsafe", "manual"]
@@ -56,4 +57,4 @@ class Finding:
     def to_json(self) -> dict[str, Any]:
         found = asdict(self)
         found["subsystem"] = self.subsystem
-        return spelled(found)
+        return replace_nonfinite(found, json.dumps)

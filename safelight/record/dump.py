@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import csv
-import math
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any, TextIO
 
 from safelight.config.resolve import nearest
 from safelight.errors import UsageError
+from safelight.record.fact_encoding import replace_nonfinite
 from safelight.record.history import History
 from safelight.record.schema import CELL
 from safelight.vocabulary import signal_of
@@ -31,16 +31,7 @@ def describe(
     if points is not None:
         spans = history.zoom(name, first, last, pixels=points)
         found["points"] = {column: getattr(spans, column).tolist() for column in COLUMNS}
-    return cleaned(found)
-
-
-def cleaned(value: Any) -> Any:
-    """JSON has no word for what is not finite."""
-    if isinstance(value, dict):
-        return {key: cleaned(each) for key, each in value.items()}
-    if isinstance(value, list):
-        return [cleaned(each) for each in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return replace_nonfinite(found, lambda _: None)
 
 
 def write_csv(file: TextIO, history: History, names: list[str], span: Span, points: int | None) -> None:

@@ -194,7 +194,7 @@ async def _tell_wrong(request: Request, error: Exception) -> Response:
 
 async def _tell_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    words = error.detail if error.status_code == 404 and error.detail != "Not FoundRun" else None
+    words = error.detail if error.status_code == 404 and error.detail != "Not Found" else None
     return refuse(error.status_code, words or "There is nothing at this address.")
 
 
