@@ -1,4 +1,4 @@
-"""How good a trained run is, and how far two piles of images lie apart: what the command line and Python both ask."""
+"""How good a trained run is, and the distance between two sets of images."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def assess_run(
     config = loaded.config
     extractor = how.extractor(config.data.image_size, say)  # before the samples: they take longest
     _check_count(request.count, "-n")
-    # As it was asked for then: what the data decided is not a wish, and would be another cache.
+    # As it was set then: a value that the data decided would name another cache.
     channels = folder.status().get("asked_channels", config.data.channels)
     images = open_images(replace(config.data, channels=channels), say=say)
     check_data(folder, images, force=False)

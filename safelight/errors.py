@@ -9,19 +9,19 @@ SafelightError       1   something broke that the person cannot have caused
   CheckpointError    1   nothing that can be loaded, or nowhere to save
   RecordError        1   a record that cannot be read
   RunBusy            2   another process holds the run folder
-  ProcessLost       75   another process of the run is gone; a resume carries on
-  FollowedError          ended because another process did, which tells why, with its code
-Interrupted   75/130   asked to stop; the state is saved
+  ProcessLost       75   another process of the run is gone; a resume continues
+  FollowedError          ended because another process did, which reports why, with its code
+Interrupted   75/130   stopped by a signal; the state is saved
 """
 
 from __future__ import annotations
 
 
 class SafelightError(Exception):
-    """An error told in words; the command line prints it and exits with `exit_code`."""
+    """An error with a message for the user; the command line prints it and exits with `exit_code`."""
 
     exit_code = 1
-    told: bool | None = None  # by another process already; False where it is known to be this one's to tell
+    told: bool | None = None  # reported by another process already; False where this process must report it
 
 
 class UsageError(SafelightError):
@@ -77,13 +77,13 @@ class ProcessLost(SafelightError):
 
     def __init__(self, what: str) -> None:
         super().__init__(
-            f"{what} A step needs all of them, so this one ends too; nothing that was saved is lost. Carry on with "
+            f"{what} A step needs all of them, so this one ends too; nothing that was saved is lost. Continue with "
             "`safelight resume` and the same launcher: as many processes as before, or any other number."
         )
 
 
 class FollowedError(SafelightError):
-    """Ended because another process did, which tells why."""
+    """Ended because another process did, which reports why."""
 
     told = True
 
@@ -93,7 +93,7 @@ class FollowedError(SafelightError):
 
 
 class Interrupted(SafelightError):
-    """Asked to stop by a signal; the state was saved first."""
+    """Stopped by a signal; the state was saved first."""
 
     def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message)

@@ -21,7 +21,7 @@ from safelight.training.stages import stage_steps
 from safelight.training.step import seconds_per_step
 from safelight.words import in_bytes
 
-BEST = 1  # checkpoint that is kept beside the last ones
+BEST = 1  # checkpoint that is kept in addition to the last ones
 BYTES = 4  # of an fp32 number
 
 
@@ -46,7 +46,7 @@ class Estimate:
             ("parameters", f"{self.parameters / 1e6:,.2f} M"),
             ("memory", f"{in_bytes(memory.peak)} at the peak of a step with {self.micro_batch} images at a time"),
             ("", f"{in_bytes(memory.parameters)} parameters, {in_bytes(memory.gradients)} gradients"),
-            ("", f"{in_bytes(memory.optimizer)} optimizer, {in_bytes(memory.ema)} averages"),
+            ("", f"{in_bytes(memory.optimizer)} optimizer, {in_bytes(memory.ema)} EMA"),
             ("", f"{in_bytes(memory.activations)} activations"),
             ("fits", f"{in_bytes(self.available)} are available: {self._fits()}"),
             ("disk", f"{in_bytes(self.disk)} ({in_bytes(self.checkpoint)} a checkpoint)"),
@@ -73,7 +73,7 @@ def estimate(config: Config, *, timed: bool = True) -> Estimate:
     memory = trace_step(config, micro_batch)
     available = available_memory(choose_device(config.train.device))
     seconds = time_step(config, micro_batches) if timed and memory.peak < available else None
-    checkpoint = memory.parameters * (1 + 2) + memory.ema  # weights, two moments, averages
+    checkpoint = memory.parameters * (1 + 2) + memory.ema  # weights, two moments, EMA
     profiles = config.ema.snapshots * len(config.ema.profiles) * memory.parameters
     return Estimate(
         parameters=memory.parameters // BYTES,

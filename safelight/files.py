@@ -20,7 +20,7 @@ CHUNK = 8 << 20  # bytes per system call: large enough for speed, small enough t
 TEMPORARY = ".tmp-"  # prefix of everything unfinished
 _NO_ALLOCATION = {errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS}  # zfs and some network mounts
 _NO_LOCKS = {errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOLCK}  # cluster mounts without flock
-_MENDABLE = {errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
+_FIXABLE = {errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 
 
 class Unreadable(CheckpointError):
@@ -190,10 +190,10 @@ def read_chunks(descriptor: int, size: int, disk: Disk = DISK) -> Iterator[bytes
 
 
 def _reading_failed(path: Path, error: OSError) -> CheckpointError:
-    if error.errno in _MENDABLE:
+    if error.errno in _FIXABLE:
         return Unreadable(
             f"{path} cannot be read now: {error.strerror}. It may be whole and was left as it is: "
-            "mend the cause (owner, mode, open files, memory) and start again."
+            "fix the cause (owner, mode, open files, memory) and start again."
         )
     if error.errno == errno.ENOENT:
         return CheckpointError(f"{path} is missing.")

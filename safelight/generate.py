@@ -1,4 +1,4 @@
-"""Images from weights: any model, raw or averaged, sampled in fp32 and left exactly as it was."""
+"""Images from weights: raw or EMA, sampled in fp32; the model is left unchanged."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _draw(
 
 
 def counting(request: Request, advance: Callable[[int, int], None]) -> Callable[[int, Tensor], None]:
-    """An `on_step` that tells a progress bar: (image steps done, of so many in all)."""
+    """An `on_step` that updates a progress bar: (image steps done, total)."""
     done = 0
 
     def tick(_: int, x: Tensor) -> None:
@@ -98,7 +98,7 @@ def columns_for(config: Config) -> int | None:
 def make_denoiser(
     model: nn.Module, weights: Mapping[str, Tensor] | None, config: Config, request: Request, index: Tensor
 ) -> Denoiser:
-    """What a sampler asks at every step, for the images of these places in a request."""
+    """The denoiser of a sampler, for the images at these places of a request."""
     network = model if weights is None else WithWeights(model, weights)
 
     def answer(x: Tensor, t: Tensor, labels: Tensor | None = None) -> Tensor:

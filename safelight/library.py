@@ -51,7 +51,7 @@ def resume(
     model: nn.Module | None = None,
     **flags: Any,
 ) -> Run:
-    """Carries a run on. A model of your own has to be given again: a run folder holds weights, never code."""
+    """Continues a run. A model of your own has to be passed again: a run folder holds weights, never code."""
     chosen = settings_of(flags) | dict(settings or {})
     return start.resume(Path(run), settings=chosen, force=force, undo=undo, model=model)
 

@@ -79,7 +79,7 @@ class SilentFolder(RunFolder):
 
 
 def open_run(path: Path) -> RunFolder:
-    """An existing run; a path that is none is told in words."""
+    """An existing run; an error for any other path."""
     folder = RunFolder(path)
     if not os.path.isdir(path):  # unlike Path.is_dir, it does not raise where the name is too long
         raise UsageError(f"{path} is no folder. Name a run folder, such as runs/latest.")
@@ -91,7 +91,7 @@ def open_run(path: Path) -> RunFolder:
 
 
 def open_recorded(path: Path) -> RunFolder:
-    """A folder with a record in it: of a run, or of somebody's own loop under watch."""
+    """A folder with a record in it: of a run, or of a watched loop."""
     folder = RunFolder(path)
     return folder if folder.record.is_file() else open_run(path)
 
@@ -103,10 +103,10 @@ def is_run(path: Path) -> bool:
 
 
 def refuse_used(path: Path) -> None:
-    """A folder that already holds a run, told before anything is read or built."""
+    """Refuses a folder that already holds a run, before anything is read or built."""
     if os.path.lexists(RunFolder(path).config):
         raise UsageError(
-            f"{path} already holds a run. Carry it on with `safelight resume {path}`, or choose another --run."
+            f"{path} already holds a run. Continue it with `safelight resume {path}`, or choose another --run."
         )
 
 
@@ -129,10 +129,10 @@ def free_name(parent: Path, name: str) -> Path:
 
 
 def point_latest(folder: RunFolder) -> None:
-    """`latest` beside the run leads to it."""
+    """Points the link `latest`, next to the run, to it."""
     link, temporary = folder.path.parent / "latest", folder.path.parent / f".latest-{os.getpid()}"
     if link.exists() and not link.is_symlink():
-        return  # somebody's own folder
+        return  # a folder of the user's
     try:
         temporary.unlink(missing_ok=True)
         temporary.symlink_to(folder.path.name)

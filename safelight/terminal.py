@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on: first screen, live block, plain lines, last screen. On stderr."""
+"""What the terminal shows during a run: first screen, live block, plain lines, last screen. On stderr."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ class Terminal:
         self._table(
             f"safelight {__version__}",
             [
-                ("device", f"{parts.engine.describe()}, {config.train.precision}{_crew_in_words(parts)}"),
+                ("device", f"{parts.engine.describe()}, {config.train.precision}{_processes_in_words(parts)}"),
                 ("data", f"{config.data.source}: {_images_in_words(parts)}"),
                 ("model", _model_in_words(parts)),
                 ("batch", _batch_in_words(parts)),
@@ -167,10 +167,10 @@ class Terminal:
 
 
 def _findings_in_words(findings: Sequence[Finding], folder: RunFolder, refused: int) -> list[tuple[str, str]]:
-    told = [f"{each.severity} {each.code} {each.cause}, since step {each.step:,}" for each in findings]
-    told += [f"safelight doctor {folder.path}"] if told else []
-    told += [f"{refused} updates refused because they were not finite"] if refused else []
-    return [("" if place else "findings", words) for place, words in enumerate(told or ["none"])]
+    lines = [f"{each.severity} {each.code} {each.cause}, since step {each.step:,}" for each in findings]
+    lines += [f"safelight doctor {folder.path}"] if lines else []
+    lines += [f"{refused} updates refused because they were not finite"] if refused else []
+    return [("" if place else "findings", words) for place, words in enumerate(lines or ["none"])]
 
 
 def _next_commands(folder: RunFolder) -> list[tuple[str, str]]:
@@ -203,14 +203,14 @@ def _batch_in_words(parts: Parts) -> str:
     return f"{size}" if micro == 1 else f"{size} as {micro} micro-batches of {part}{each}"
 
 
-def _crew_in_words(parts: Parts) -> str:
+def _processes_in_words(parts: Parts) -> str:
     count = parts.engine.processes
     sharded = ", weights divided among them" * (parts.state.weights.shard is not None)
     return f", {count} processes{sharded}" if count > 1 else ""
 
 
 def duration(seconds: float) -> str:
-    """1:02:03 or 2:03, and a dash where nobody knows."""
+    """1:02:03 or 2:03, and a dash where it is not known."""
     if not math.isfinite(seconds):
         return "–"
     minutes, rest = divmod(round(seconds), 60)

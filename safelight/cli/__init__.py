@@ -9,25 +9,25 @@ from collections.abc import Sequence
 from contextlib import ExitStack, redirect_stderr, redirect_stdout
 
 VERBS = {
-    "train": "train a model on a pile of images",
-    "resume": "carry a run on, exactly where it stopped",
+    "train": "train a model on a set of images",
+    "resume": "continue a run exactly where it stopped",
     "sample": "draw images from a run",
     "export": "write a pipeline that diffusers loads",
     "evaluate": "measure how good samples are",
     "metrics": "show what a run measured",
     "compare": "put runs side by side",
-    "doctor": "tell what is wrong with a run, and why",
+    "doctor": "report what is wrong with a run, and why",
     "explain": "explain a finding",
     "dashboard": "show runs in the browser, live",
     "report": "write a run into one HTML file",
-    "data": "look at a pile of images before training on it",
-    "estimate": "tell what a run would need, before it starts",
+    "data": "inspect a set of images before training on it",
+    "estimate": "report what a run would need before it starts",
     "weights": "show or fetch the weights that distances are measured with",
 }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command and returns its exit code; every error that a person can cause ends in words."""
+    """Runs one command and returns its exit code; user errors end in a message, not a traceback."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(usage())
@@ -54,7 +54,7 @@ def usage() -> str:
             "",
             *lines,
             "",
-            "safelight COMMAND --help tells more. The shortest beginning: safelight train",
+            "safelight COMMAND --help shows more. To start: safelight train",
         ]
     )
 
@@ -77,7 +77,7 @@ def _run(verb: str, rest: list[str]) -> int:
     try:
         parsed.run_command()
     except SafelightError as error:
-        # What every process finds wrong with the command line is told once on each machine.
+        # An error that every process finds is printed once on each machine.
         silent = error.told or (error.told is None and not _is_first_here())
         return error.exit_code if silent else _fail(str(error), error.exit_code)
     except KeyboardInterrupt:
@@ -87,7 +87,7 @@ def _run(verb: str, rest: list[str]) -> int:
     except OSError as error:  # a full disk, a name too long: what no command expected
         return _fail(f"{error.filename or 'A file'} cannot be used: {error.strerror or error}.", 1)
     except MemoryError:
-        return _fail("Out of memory. `safelight estimate` tells what fits.", 4)
+        return _fail("Out of memory. `safelight estimate` reports what fits.", 4)
     return 0
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """Tell what is wrong and why: with a run, from its record, while it trains or after its death; or with a data set
+    """Report what is wrong and why: with a run, from its record, while it trains or after it ended; or with a data set
     and settings, before anything is trained."""
 
     subject: Annotated[str, Positional, arg(metavar="RUN|DATA")]

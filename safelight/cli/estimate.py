@@ -10,7 +10,7 @@ from safelight.cli import options
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """Tell what a run would need before it starts: memory by a traced step, time by a timed one, and disk."""
+    """Report what a run would need before it starts: memory by a traced step, time by a timed one, and disk."""
 
     data: options.Source = None
     """digits, shapes, fashion-mnist, a folder of images, a zip of one, or an idx file."""

@@ -27,7 +27,7 @@ class Command:
     what: Annotated[tuple[str, ...], Positional, arg(metavar="RUN | IMAGES IMAGES", help_behavior_hint="")] = ()
     """A run folder, or two folders of images (or zips, or known sets)."""
     count: Annotated[str | None, arg(aliases=["-n"], metavar="N", help_behavior_hint="")] = None
-    """Samples that are drawn (2,000 unless told otherwise), or at most so many images of each pile."""
+    """Samples that are drawn (2,000 by default), or at most so many images of each set."""
     features: options.Word = None
     """lite0 (always there) or inception, whose distance is FID: see `safelight weights`."""
     weights: options.File = None
@@ -47,7 +47,7 @@ class Command:
     raw: options.Raw = False
     device: options.Device = None
     out: Annotated[Path | None, arg(aliases=["-o"], metavar="FILE", help_behavior_hint="")] = None
-    """Also draw the samples that look most like training images, with those beside them (PNG)."""
+    """Also draw the samples that look most like training images, next to those images (PNG)."""
     json: options.Json = False
 
     def run_command(self) -> None:

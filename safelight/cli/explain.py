@@ -13,7 +13,7 @@ from safelight.cli import options
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """Explain a finding: what is it, why is it bad, how is it told from its look-alikes, what is done about it?"""
+    """Explain a finding: what is it, why is it bad, how does it differ from similar findings, what fixes it?"""
 
     code: Annotated[str | None, Positional, arg(metavar="[CODE]", help_behavior_hint="")] = None
     """A code such as LOS001, or a cause such as loss.nonfinite; without one, all are listed."""
@@ -33,6 +33,6 @@ class Command:
         else:
             [rule] = rules
             print(f"{rule.code}  {rule.cause}: {rule.title}\n")
-            told = {"What it is": rule.what, "Why it is bad": rule.why, "Look-alikes": rule.alike}
-            for name, text in (told | {"Not seen": rule.misses, "What to do": rule.fix}).items():
+            sections = {"What it is": rule.what, "Why it is bad": rule.why, "Look-alikes": rule.alike}
+            for name, text in (sections | {"Not seen": rule.misses, "What to do": rule.fix}).items():
                 print(f"{name}. {text}")

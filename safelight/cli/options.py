@@ -117,7 +117,7 @@ def writing(out: Path, flag: str = "-o") -> Iterator[None]:
 
 
 def dashboard_unless(refused: bool) -> Callable[[Path, Callable[[str], None]], object] | None:
-    """What starts the dashboard beside a run, where a person looks on and wants it."""
+    """What starts the dashboard for a run, where somebody watches the terminal and did not refuse it."""
     from safelight.pages.server.launch import start_beside, wanted
 
     return start_beside if wanted() and not refused else None

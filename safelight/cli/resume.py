@@ -10,7 +10,7 @@ from safelight.errors import UsageError
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """Carry a run on from its newest checkpoint that verifies: it ends with the bytes it would have had."""
+    """Continue a run from its newest valid checkpoint: it ends with the bytes it would have had."""
 
     run: options.RunPath
     steps: options.Number = None
@@ -22,7 +22,7 @@ class Command:
     evaluate_every: options.EvaluateEvery = None
     workers: options.Workers = None
     heal: options.Flag = False
-    """Mend what can safely be mended from here on."""
+    """Fix what can safely be fixed from here on."""
     no_heal: options.Flag = False
     """Do nothing more to the run; what its journal says goes on."""
     undo: options.Number = None

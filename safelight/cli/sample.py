@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """Draw images from a run, with its averaged weights, in fp32. The same seed gives the same images."""
+    """Draw images from a run, with its EMA weights, in fp32. The same seed gives the same images."""
 
     run: options.RunPath
     count: Annotated[str, arg(aliases=["-n"], metavar="N")] = "64"

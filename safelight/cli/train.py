@@ -36,7 +36,7 @@ class Command:
     sample_every: options.SampleEvery = None
     evaluate_every: options.EvaluateEvery = None
     heal: options.Flag = False
-    """Mend what can safely be mended: see docs/heal.md."""
+    """Fix what can safely be fixed: see docs/heal.md."""
     workers: options.Workers = None
     loggers: options.Word = None
     """tensorboard, wandb, jsonl, or several with commas between."""
@@ -48,7 +48,7 @@ class Command:
         config = options.config_from(self)
         from safelight.config.check import check
 
-        check(config)  # before torch is imported: a wrong setting is told at once
+        check(config)  # before torch is imported: a wrong setting is reported at once
         from safelight.start import train
 
         options.print_once(train(config, run=self.run, on_start=options.dashboard_unless(self.no_dashboard)).path)

@@ -60,7 +60,7 @@ def in_words(row: dict[str, Any]) -> str:
     head = f"{row['name']}: for {' and '.join(row['distances'])}"
     if not row["found"]:
         return f"{head}\n  not here; get them ({in_bytes(row['get_bytes'])}) with: {row['get']}"
-    state = "known to safelight" if row["known"] else f"not known to safelight; mend it with: {row['get']}"
+    state = "known to safelight" if row["known"] else f"not known to safelight; fix it with: {row['get']}"
     if row["problem"]:
         return f"{head}\n  {row['path']} ({row['origin']})\n  cannot be read: {row['problem']}"
     return f"{head}\n  {row['path']} ({row['origin']}, {in_bytes(row['bytes'])})\n  sha256 {row['sha256']}, {state}"

@@ -1,4 +1,4 @@
-"""Configs that cannot work: refused or warned about before anything starts, in words."""
+"""Configs that cannot work: refused or warned about before anything starts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from safelight.errors import UsageError
 # Relative widths of a power-function average: from the last few steps to nearly the plain mean of the run (0.2887).
 NARROWEST, WIDEST = 0.001, 0.28
 
-# Random initialisation that is left in the averaged weights at the end of a run: told about, and refused.
+# Random initialisation that is left in the EMA at the end of a run: warned about, and refused.
 TOLD_INITIAL_SHARE, REFUSED_INITIAL_SHARE = 0.02, 0.5
 
 RANGES: dict[str, tuple[Callable[[float], bool], str]] = {
@@ -222,7 +222,7 @@ def _few_samples(config: Config) -> Iterator[str]:
 def _warnings(config: Config) -> Iterator[str]:
     yield from _few_samples(config)
     if config.train.shards is not None and config.train.accumulate not in (1, "auto"):
-        yield "train.accumulate has no effect beside train.shards: every shard is a micro-batch of its own."
+        yield "train.accumulate has no effect together with train.shards: every shard is a micro-batch of its own."
     if initial_share(config) > TOLD_INITIAL_SHARE:
         yield _too_long(config)
     if config.model.label_drop == 0 and config.model.conditional and config.sample.guidance != 1:
@@ -232,7 +232,7 @@ def _warnings(config: Config) -> Iterator[str]:
 def _too_long(config: Config) -> str:
     return (
         f"ema.decay {config.ema.decay} without warm-up is too long for {config.train.steps} steps: "
-        f"{initial_share(config):.0%} of the averaged weights would still be random initialisation, and samples would "
+        f"{initial_share(config):.0%} of the EMA weights would still be random initialisation, and samples would "
         "show it. Use ema.kind power, or ema.warmup true."
     )
 

@@ -145,7 +145,7 @@ def _fitted_tuple(value: Any, kinds: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def describe(hint: Any) -> str:
-    """A type in words."""
+    """A type, for messages."""
     origin, args = get_origin(hint), list(get_args(hint))
     if origin in (Union, types.UnionType):
         return " or ".join(describe(a) for a in args)

@@ -59,7 +59,7 @@ class Data:
     whether the model generalises. Unset: 5 % of sets of 400 images and more; 0: train on all."""
     workers: NotNegative[int | None] = None
     """Threads that prepare batches ahead of the step; 0 prepares each one when it is needed. Unset: 0 on a CPU,
-    where they would take its cores, and 2 beside a GPU."""
+    where they would take its cores, and 2 with a GPU."""
     cache: str | None = None
     """Folder of prepared images; unset: $SAFELIGHT_CACHE, or safelight in the user's cache folder."""
     scan_workers: Positive[int | None] = None
@@ -93,7 +93,7 @@ class Model:
     dropout: Share[float] = 0.0
     """Share of activations dropped inside residual blocks."""
     conditional: bool = False
-    """Learn the labels of the data, so that samples of one class can be asked for."""
+    """Learn the labels of the data, so that samples of one class can be drawn."""
     label_drop: Share[float] = 0.1
     """Share of samples whose label is hidden while training, which makes guidance possible."""
     zero_output: bool = True
@@ -121,7 +121,7 @@ class Diffusion:
     zero_terminal_snr: bool = False
     """Make the last timestep pure noise, so that very dark and very bright images can be learnt."""
     prediction: Prediction = "v_prediction"
-    """What the model is asked for: the velocity, the noise, or the clean image."""
+    """What the model predicts: the velocity, the noise, or the clean image."""
     loss: Loss = "l2"
     """Distance between prediction and target, kept per sample."""
     huber_delta: Positive[float] = 0.1
@@ -174,7 +174,7 @@ class Clipping:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ema:
-    """The averaged weights that samples are drawn from."""
+    """The EMA weights that samples are drawn from."""
 
     kind: Average = "power"
     """`power`: a fixed share of the run so far; `exponential`: the textbook average with a fixed decay."""
@@ -204,7 +204,7 @@ class Train:
     """Exact mode: the batch is cut into so many parts, whose gradients are added in a fixed order, so that any number
     of processes that divides it gives the same bytes. Unset: added in the fastest order."""
     weights: Literal["whole", "divided"] = "whole"
-    """`divided`: every process holds only its part of the weights, gradients, moments and averages, and gathers one
+    """`divided`: every process holds only its part of the weights, gradients, moments and EMA, and gathers one
     block at a time. For models that do not fit; takes more traffic between the processes."""
     timeout: Positive[float] = 120.0
     """Seconds after which a process that gives no sign of life, or stays in one step, is given up by the others."""
@@ -220,7 +220,7 @@ class Train:
     """Non-finite updates in a row after which the run stops."""
     preflight: Literal["stop", "tell", "off"] = "stop"
     """Before the first step everything is tried out and put back; an error that is found stops the run with exit code
-    3, or is only told."""
+    3, or is only reported."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -287,7 +287,7 @@ class Heal:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Log:
-    """Who is told what was measured, beside the record of the run."""
+    """Loggers that receive what was measured, in addition to the record of the run."""
 
     to: tuple[Logger, ...] = ()
     """Any of `tensorboard`, `wandb` (Weights & Biases) and `jsonl`. One that fails costs the training nothing."""

@@ -12,7 +12,7 @@ BITS = 10  # of 64 in which two hashes may differ
 NEIGHBOURS = 3  # compared with each image in every sorted order
 TURNS = (0, 9, 18, 27, 36, 45, 54)  # sorted by other bits each time: two near hashes agree in the leading ones of one
 CORRELATION = 0.995  # of the pixels of two pictures that are one; docs/data.md has what this finds and what not
-SIDE = 32  # pixels at which they are compared: finer, the noise of a compression would tell them apart
+SIDE = 32  # pixels at which they are compared: at finer sizes, compression noise would make them differ
 MOST = 100_000  # pairs that are kept
 _CHUNK = 1024
 

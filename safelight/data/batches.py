@@ -143,7 +143,7 @@ class Batches:
             rows = self._piles[pile]
             count = len(self._images) if rows is None else len(rows)
             where = (turn,) if len(self._piles) == 1 else (turn, pile)
-            # NumPy promises the raw stream of Philox for ever, but not what permutation() makes of it.
+            # NumPy guarantees the raw stream of Philox, but not the result of permutation().
             words = _words(key(self._seed, "order", *where), 0, -(-count // 4))[:count]
             drawn = self._orders[pile, turn] = np.argsort(words, kind="stable")
             if len(self._orders) > self._kept:

@@ -190,7 +190,7 @@ def refuse_small_disk(folder: Path, wanted: int) -> None:
 
 
 def forget_old(folder: Path) -> None:
-    """Earlier states of a source that nobody has opened for a week."""
+    """Removes earlier states of a source that were not opened for a week."""
     for path in earlier_caches(folder):
         with contextlib.suppress(OSError):
             if time.time() - (path / MANIFEST).stat().st_mtime > KEPT_SECONDS:

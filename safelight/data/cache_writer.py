@@ -1,4 +1,4 @@
-"""A cache in the making: images, labels and rows appended as they come, then flushed, read back and compared."""
+"""Writes a cache: images, labels and rows are appended, then flushed, read back and compared."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BLOCK = 8 << 20  # bytes read back at a time
 
 
 class CacheWriter:
-    """Appends images, labels and rows to a cache in the making."""
+    """Appends images, labels and rows to a cache that is being built."""
 
     def __init__(self, folder: Path, *, side: int, channels: int | None) -> None:
         self.folder, self.side = folder, side
@@ -36,7 +36,7 @@ class CacheWriter:
     def add(self, rows: np.ndarray, pixels: np.ndarray, labels: np.ndarray | list[int] | None) -> None:
         """`rows` [n], `pixels` [n, side, side, 1 or 3]; one channel spreads over three."""
         if pixels.shape[3] > self.channels:
-            assert not self._fixed, "decoded to another number of channels than was asked for"
+            assert not self._fixed, "decoded to another number of channels than configured"
             self._widen()
         stored = np.ascontiguousarray(np.broadcast_to(pixels, (*pixels.shape[:3], self.channels)))
         rows = rows.copy()

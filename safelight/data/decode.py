@@ -35,7 +35,7 @@ _UPRIGHT = {
 
 
 class UnreadableImage(Exception):
-    """One picture that cannot be used; the message is the reason in words.
+    """An image that cannot be used; the message is the reason.
 
     `hope` says when it may be tried again: never, if the reason lies in the bytes; any time, if they could not be had;
     or once there is more time and memory for it.
@@ -83,9 +83,9 @@ def decode_whole(content: bytes, data: Data) -> np.ndarray:
 
 
 def _guarded(act: Callable[[], T], data: Data) -> T:
-    """Whatever a decoder raises, as a reason in words."""
+    """Turns whatever a decoder raises into an UnreadableImage with a reason."""
     try:
-        # Pillow warns from its limit of pixels on; its other warnings concern metadata that nobody reads here.
+        # Pillow warns from its limit of pixels on; its other warnings concern metadata that is not used here.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             warnings.simplefilter("error", Image.DecompressionBombWarning)

@@ -13,7 +13,7 @@ from safelight.data.decode import FORMATS
 from safelight.data.rows import GREY, TRANSPARENT, TURNED
 
 BLANK_DEVIATION = 2.0  # levels: below this an image is one colour, but for the noise of its compression
-CROPPED_SHARE = 0.25  # of a picture's area: losing more is told
+CROPPED_SHARE = 0.25  # of a picture's area: losing more is reported
 EXTREMES = 12  # rows that are kept of each kind
 COMMON = 5  # sizes that are named
 PART = 4096

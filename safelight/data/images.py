@@ -31,7 +31,7 @@ class Images:
     names: NameOfRow | None = None
     """File of each image, relative to its source; None where there are no files."""
     rejected: Sequence[tuple[str, str]] = ()
-    """(file, reason in words) of every file that was left out."""
+    """(file, reason) of every file that was left out."""
     rows: np.ndarray | None = None
     """Facts about each image (`rows.ROW`), its checksum among them; None for images that only live in memory."""
     near: np.ndarray | None = None

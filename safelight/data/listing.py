@@ -45,7 +45,7 @@ class Listing:
     """Written once while images are prepared; afterwards it knows the name of every row and every rejected file."""
 
     def __init__(self, path: Path) -> None:
-        # In the way of a cache in the making: durability comes from the folder's own commit.
+        # The cache is still being built: durability comes from the commit of its folder.
         self._database = sqlite3.connect(path, isolation_level=None, uri=True)
         self._database.execute("PRAGMA journal_mode = OFF")
         self._database.execute("PRAGMA synchronous = OFF")
@@ -95,7 +95,7 @@ class Listing:
 
 
 class Names:
-    """The name of every row, looked up when asked for."""
+    """The name of every row, looked up on access."""
 
     def __init__(self, path: Path) -> None:
         # Read by any thread; SQLite itself serialises.

@@ -33,7 +33,7 @@ from safelight.words import printable
 
 # What makes pixels of a source. Everything else may change and leaves the cache as it is.
 TRANSFORM = ("image_size", "channels", "fit", "filter", "background", "random_crop", "max_pixels", "max_megabytes")
-LIMITS = ("max_seconds", "max_memory")  # whoever was left out for one of these gets another chance under larger ones
+LIMITS = ("max_seconds", "max_memory")  # a file left out for one of these is tried again under larger ones
 SHOWN = 5  # rejected files named in an error message
 GROUP = 64  # images written at a time
 

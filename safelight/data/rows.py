@@ -1,4 +1,4 @@
-"""What is kept of every image beside its pixels: one row of fixed size, measured when it is prepared."""
+"""What is stored for every image in addition to its pixels: one row of fixed size, measured when it is prepared."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def describe(picture: DecodedImage, size: int) -> np.ndarray:
 
 
 def measure(pixels: np.ndarray) -> np.ndarray:
-    """Rows of uint8 [n, side, side, 1 or 3], with what can be told from the pixels alone."""
+    """Rows of uint8 [n, side, side, 1 or 3], with what follows from the pixels alone."""
     count, height, width, channels = pixels.shape
     rows = np.zeros(count, ROW)
     rows["width"], rows["height"] = width, height
@@ -65,6 +65,6 @@ def check(pixels: np.ndarray) -> int:
 
 
 def look(image: Image.Image) -> int:
-    """64 bits, each telling whether a cell of a coarse grid is brighter than the one to its left."""
+    """64 bits, each for whether a cell of a coarse grid is brighter than the one to its left."""
     cells = np.asarray(image.convert("L").resize(_LOOK, Image.Resampling.BOX))
     return int.from_bytes(np.packbits(cells[:, 1:] > cells[:, :-1]).tobytes(), "little")

@@ -1,4 +1,4 @@
-"""What a person is told about a set of images: the facts in words, and what to think of them."""
+"""The report on a set of images: facts, and remarks on what they mean for training."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def too_bad(rejected: int, kept: int, data: Data) -> bool:
 
 
 def lines(found: Mapping[str, Any]) -> Iterator[Line]:
-    """(what, in words), top to bottom."""
+    """(name, text) of each line, top to bottom."""
     kind = "grey" if found["channels"] == 1 else "colour"
     yield "images", f"{found['images']:,} of {found['side']} x {found['side']} px, {kind}"
     if found["formats"]:

@@ -1,4 +1,4 @@
-"""What the model is asked for: noising, targets, exact conversions, the loss of each sample and its weight."""
+"""What the model predicts: noising, targets, exact conversions, the loss of each sample and its weight."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from safelight.errors import UsageError
-from safelight.evaluate.figures import Figure, span, split, thin, told
+from safelight.evaluate.figures import Figure, range_text, span, split, thin
 from safelight.evaluate.moments import LEAST, check_pair
 from safelight.evaluate.neighbours import squared_distances
 
@@ -47,10 +47,10 @@ def diversity(features: np.ndarray, reference: np.ndarray, *, seed: int = 0) -> 
         value = own / float(pairs.mean())
         null = np.log(pairs[:, 0] / pairs[:, 1])
         null = np.concatenate([null, -null])  # either may stand above: twice as many draws for nothing
-        # One set of samples does not tell its noise: that of real images stands for it. A ratio of two halves has
+        # The noise of one set of samples is not known: that of real images is used. A ratio of two halves has
         # twice the variance of one, and the mean over all draws that of the whole reference.
         half = 1.96 * float(null.std()) * math.sqrt((1 + count / len(real)) / 2) * value
-        return _told(name, value, half, span(np.exp(null)), count, what)
+        return _figure(name, value, half, span(np.exp(null)), count, what)
 
     return Diversity(
         figure("variance", lambda x: float(x.var(0, ddof=1).sum()), "vary {:.2f} times as much as real images"),
@@ -83,9 +83,9 @@ def vendi(features: np.ndarray) -> float:
     return float(math.exp(-(shares * np.log(shares)).sum()))
 
 
-def _told(name: str, value: float, half: float, baseline: tuple[float, float], count: int, what: str) -> Figure:
+def _figure(name: str, value: float, half: float, baseline: tuple[float, float], count: int, what: str) -> Figure:
     low, high = max(0.0, value - half), value + half
-    words = f"Samples {what.format(value)} (real against real: {told(*baseline)}): "
+    words = f"Samples {what.format(value)} (real against real: {range_text(*baseline)}): "
     if high < baseline[0]:
         words += "part of the variety is missing."
     elif low > baseline[1]:

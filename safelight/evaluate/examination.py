@@ -23,7 +23,7 @@ LEAST_REAL = 100  # fewer make neither modes nor halves to compare with each oth
 
 
 class Real:
-    """Real images as features, and all that depends on them alone: made once, asked at every evaluation."""
+    """Real images as features, and all that depends on them alone: computed once, used at every evaluation."""
 
     def __init__(self, features: np.ndarray, label: str, *, components: int = 0) -> None:
         """`label`: what a distance over these features may be called; `components`: main axes that it is taken in, 0

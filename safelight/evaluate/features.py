@@ -66,7 +66,7 @@ def load_extractor(
     device: torch.device | str = "cpu",
     say: Say | None = None,
 ) -> Extractor:
-    """`lite0`, cheap and always there, or `inception`, whose distance is FID. `say` is told of unknown weights."""
+    """`lite0`, cheap and always there, or `inception`, whose distance is FID. `say` gets warnings."""
     if name not in SOURCES:
         raise UsageError(f"There is no extractor {name!r}; the names are {' and '.join(SOURCES)}.")
     usual = "bilinear" if name == "lite0" else "tf1"
@@ -115,7 +115,7 @@ def extract(
     batch_size: int = 64,
     on_batch: Callable[[int], None] | None = None,
 ) -> np.ndarray:
-    """float32 [n, dimension] of bytes [n, c, h, w] or of an iterator over such; `on_batch` is told how many are done.
+    """float32 [n, dimension] of bytes [n, c, h, w] or of an iterator over such; `on_batch` gets the number done.
 
     The batch size changes speed and memory only: features agree to 1e-5.
     """

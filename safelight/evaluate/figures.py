@@ -24,7 +24,7 @@ def span(values: np.ndarray) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def told(low: float, high: float, form: str = ".2f") -> str:
+def range_text(low: float, high: float, form: str = ".2f") -> str:
     return f"{low:{form}} to {high:{form}}"
 
 

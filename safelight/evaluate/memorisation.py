@@ -46,7 +46,7 @@ def memorisation(
 ) -> Memorisation:
     """Features [n, d], or pixels of any shape, of samples, of all training images, and of real ones left out of it.
 
-    The alarm asks only whether there are more copies than among held-out images. `closer` is a second opinion that
+    The alarm checks only whether there are more copies than among held-out images. `closer` is a second opinion that
     sees copying of all images at once; samples with too little variety lie closer too, so it never raises the alarm.
     Without held-out images each training image is compared with the others instead. That is weaker: twins within the
     training set look like copies and hide real ones, and it is blind to a training set unlike the world.

@@ -9,7 +9,7 @@ import numpy as np
 
 from safelight.errors import UsageError
 from safelight.evaluate.chances import holm, normal_tail
-from safelight.evaluate.figures import Figure, split, told
+from safelight.evaluate.figures import Figure, range_text, split
 from safelight.evaluate.moments import check_pair
 
 PER_MODE = 20  # real images that a mode is made of, on average
@@ -27,8 +27,8 @@ class Modes:
 
 
 def modes(features: np.ndarray, reference: np.ndarray, *, count: int | None = None, seed: int = 0) -> Modes:
-    """One half of the real images makes the modes, the other is compared with the samples: both are strangers to them.
-    Modes fitted on samples would all be visited by them, whatever is missing.
+    """One half of the real images makes the modes, the other half is compared with the samples: neither of these two
+    was used to fit them. Modes fitted on samples would all be visited by them, whatever is missing.
     """
     from sklearn.cluster import KMeans
 
@@ -38,7 +38,7 @@ def modes(features: np.ndarray, reference: np.ndarray, *, count: int | None = No
     if not 2 <= number <= half:
         raise UsageError(
             f"Expected at least 2 modes of {PER_MODE} real images each in one half of them, came {len(real)} real "
-            f"images and {number} modes. Add real images, or ask for 2 to {half} modes."
+            f"images and {number} modes. Add real images, or use 2 to {half} modes."
         )
     first, second = split(len(real), half, seed)
     means = KMeans(number, random_state=seed).fit(real[first])
@@ -97,9 +97,8 @@ def _largest(counts: np.ndarray, usual: np.ndarray) -> Figure:
     base = np.sort(usual / usual.sum())[-1]
     noise = 1.96 * math.sqrt(base * (1 - base) / usual.sum())
     baseline = float(max(0, base - noise)), float(base + noise)
-    words = (
-        f"The most frequent kind makes up {value:.1%} of the samples (of real images: {told(*baseline, form='.1%')})"
-    )
+    real = range_text(*baseline, form=".1%")
+    words = f"The most frequent kind makes up {value:.1%} of the samples (of real images: {real})"
     words += ": the samples crowd there." if value - half > baseline[1] else ": no crowding."
     return Figure("largest mode", value, max(0.0, value - half), value + half, baseline, size, words)
 

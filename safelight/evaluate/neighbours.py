@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from safelight.errors import UsageError
-from safelight.evaluate.figures import Figure, span, split, thin, told
+from safelight.evaluate.figures import Figure, range_text, span, split, thin
 from safelight.evaluate.moments import check_pair
 
 NEIGHBOURS = 5
@@ -53,7 +53,7 @@ def precision_recall(
         raise UsageError(
             f"Expected more than {neighbours} images of each kind for {neighbours} neighbours, came {count} "
             f"({len(samples)} samples, {len(real)} real, of which half is the baseline). "
-            "Evaluate more images, or ask for fewer neighbours."
+            "Evaluate more images, or use fewer neighbours."
         )
     scores, bases = [], []
     chosen = thin(samples, count, seed)
@@ -118,5 +118,5 @@ def _figure(name: str, value: float, base: np.ndarray, count: int) -> Figure:
     low, high = max(0.0, value - half), value + half if density else min(1.0, value + half)
     baseline = span(base)
     verdict = lack if high < baseline[0] else excess if excess and low > baseline[1] else "as real images do"
-    sentence = f"{words.format(value)} (other real images: {told(*baseline)}): {verdict}."
+    sentence = f"{words.format(value)} (other real images: {range_text(*baseline)}): {verdict}."
     return Figure(name, value, low, high, baseline, count, sentence)

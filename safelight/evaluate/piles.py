@@ -25,7 +25,7 @@ def pile_features(
     say: Callable[[str], None],
     on_image: Callable[[int], None] | None = None,
 ) -> np.ndarray:
-    """float32 [n, dimension] of a folder, a zip or a known set, in the order of names. What cannot be read is told."""
+    """float32 [n, dimension] of a folder, a zip or a known set, sorted by name. Unreadable files are reported."""
     found: list[np.ndarray] = []
     done = 0
     for batch in _batches(_pictures(source, say), most):

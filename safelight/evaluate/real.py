@@ -1,4 +1,4 @@
-"""Features of real images, computed once: kept beside the prepared images, under all that they depend on."""
+"""Features of real images, computed once: cached with the prepared images, keyed by all that they depend on."""
 
 from __future__ import annotations
 
@@ -82,5 +82,5 @@ def _read(path: Path, shape: tuple[int, int]) -> np.ndarray | None:
         header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])["__metadata__"]
     except Exception:  # safetensors has errors of its own for each way a file can be broken
         return None
-    sound = found.shape == shape and found.dtype == np.float32 and header.get("check") == _check(found)
-    return found if sound else None
+    intact = found.shape == shape and found.dtype == np.float32 and header.get("check") == _check(found)
+    return found if intact else None

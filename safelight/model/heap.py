@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 # glibc maps large blocks one by one and gives them back when they are freed, but only above a threshold that
 # rises with every block freed, up to 32 MiB. Smaller tensors live on the heap and leave holes there. Small
 # objects settle in the holes, and the next tensor of the same size no longer fits: a fifth to two thirds of a
-# small model's memory is lost that way. No formula gives the number, so the allocator itself is asked: a child
+# small model's memory is lost that way. No formula gives the number, so the allocator itself is measured: a child
 # process repeats the calls and never touches what it is given. It inherits MALLOC_ and GLIBC_TUNABLES settings.
 # A low, fixed threshold would leave no holes, but costs half of a step's time again in page faults (measured).
 

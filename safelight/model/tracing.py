@@ -35,9 +35,9 @@ class LiveBytes(TorchDispatchMode):
 
     @property
     def peak(self) -> int:
-        """The most bytes since it was last set, if what happened since then is repeated for ever.
+        """The most bytes since it was last set, if what happened since then is repeated.
 
-        On a CPU this starts a process that asks the heap, which takes about a second.
+        On a CPU this starts a process that measures the heap, which takes about a second.
         """
         settled = None
         if self._on_cpu:

@@ -95,7 +95,7 @@ def _cut(database: sqlite3.Connection, signal: str, step: int) -> None:
 
 
 def _open_rollups(database: sqlite3.Connection, signal: str) -> None:
-    """Spans that the newest reading lies in are complete no more: the writer may add to them."""
+    """Spans that contain the newest reading are no longer complete: the writer may add to them."""
     query = "SELECT max(first) FROM reading WHERE signal = ?"
     newest = database.execute(query, (signal,)).fetchone()[0]
     cell = -1 if newest is None else newest // CELL

@@ -51,7 +51,7 @@ def rows_of(history: History, name: str, span: Span, points: int | None) -> Iter
 
 
 def choose_signals(known: list[str], asked: tuple[str, ...]) -> list[str]:
-    """Those that were asked for, each once, or all; one that is not there is told with the nearest that is."""
+    """The requested ones, each once, or all; an unknown name is an error with the nearest known one."""
     for name in asked:
         if name not in known:
             raise UsageError(f"This run has no signal {name!r}{nearest(name, known)} It has {len(known)}.")

@@ -208,7 +208,7 @@ def _after(rows: list[tuple], step: int, most: int) -> tuple[np.ndarray, np.ndar
 
 
 def open_history(path: Path, *, seconds: float | None = None) -> History:
-    """The record of a run for reading; one that is none is told in words. `seconds`: after which a record that was made
+    """The record of a run for reading; anything else is an error. `seconds`: after which a record that was made
     to be read without end is given up."""
     if not path.is_file():
         raise RecordError(f"There is no record {path} yet: it appears when the training begins.")

@@ -1,4 +1,4 @@
-"""What a record holds beside readings: events, findings and pictures."""
+"""What a record holds in addition to readings: events, findings and pictures."""
 
 from __future__ import annotations
 

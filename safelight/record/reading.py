@@ -42,7 +42,7 @@ def _connect(path: Path, how: str) -> sqlite3.Connection:
     database = sqlite3.connect(f"file:{quote(os.fsencode(path))}?{how}", uri=True, isolation_level=None, timeout=10)
     try:
         database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST)
-        database.execute("PRAGMA trusted_schema = OFF")  # a stranger's record may hold SQL of its own
+        database.execute("PRAGMA trusted_schema = OFF")  # an untrusted record may hold SQL of its own
         database.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall()  # only now is the file looked at
     except BaseException:
         database.close()

@@ -1,4 +1,4 @@
-"""Whether the tables of a record are those that we write: a stranger's may only look like them."""
+"""Whether the tables of a record are ours: those of an untrusted record may only look like them."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def sum_up(spans: Zoom) -> Total | None:
     """None where there are no numbers at all."""
     if not len(spans):
         return None
-    known = ~np.isnan(spans.mean) & (spans.count > spans.nonfinite)  # a stranger's row may have a mean of nothing
+    known = ~np.isnan(spans.mean) & (spans.count > spans.nonfinite)  # an untrusted row may have a mean of no numbers
     low = high = mean = np.nan
     if known.any():
         low, high = np.min(spans.low[known]), np.max(spans.high[known])

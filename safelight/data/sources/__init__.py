@@ -53,7 +53,7 @@ class Files(Protocol):
         ...
 
     def nothing_inside(self) -> str:
-        """What to tell a person when there was no entry at all."""
+        """The error message when there was no entry at all."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""idx files, the format of MNIST and its kin: gzipped or not, labels beside."""
+"""idx files, the format of MNIST: gzipped or not, with labels in a second file."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _arrays(path: Path, class_names: tuple[str, ...] | None) -> Arrays:
     labels = None if on_start is None else read_labels(on_start)
     if labels is not None and len(labels) != header.shape[0]:
         raise DataError(
-            f"{path} has {header.shape[0]:,} images and {len(labels):,} labels beside it, which should be equal. "
+            f"{path} has {header.shape[0]:,} images and its labels file has {len(labels):,} labels. "
             "The two files do not belong together: download both again."
         )
     if labels is not None and class_names is None:
@@ -106,7 +106,7 @@ def _image_header(path: Path) -> Header:
         raise DataError(
             f"The idx file {path} should hold images: bytes of shape n x height x width, or that x 3. "
             f"It holds {header.scalar.name} of shape {' x '.join(map(str, shape))}. "
-            "Give the file whose name has 'images' in it; labels are found beside it."
+            "Give the file whose name has 'images' in it; its labels are found by their name."
         )
     return header
 
@@ -138,7 +138,7 @@ def read_labels(path: Path) -> np.ndarray:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[tuple[BinaryIO, Header]]:
-    """An idx file behind its header; every way it can fail to be read ends in words, also later inside the block."""
+    """An idx file, positioned after its header; read errors become DataError, also inside the block."""
     try:
         with open(path, "rb") as plain:
             packed = plain.read(2) == b"\x1f\x8b"

@@ -11,7 +11,7 @@ from safelight.data.decode import EXTENSIONS, UnreadableImage
 from safelight.data.sources import SourceFile, refuse_large
 from safelight.words import printable
 
-LOOSE = "."  # class of the images that lie beside the folders of the others
+LOOSE = "."  # class of images that are in no subfolder
 
 
 class ImageFolder:
@@ -40,7 +40,7 @@ class ImageFolder:
 
     def read(self, name: str, most: int) -> bytes:
         path = self.top / name
-        if not path.is_file():  # a pipe would wait for ever
+        if not path.is_file():  # a pipe would block
             raise UnreadableImage("it is not a file: a broken link, a pipe or a device", "any time")
         try:
             with open(path, "rb") as file:

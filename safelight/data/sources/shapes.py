@@ -60,7 +60,7 @@ def _chunks(count: int, side: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
 
 
 def _words(purpose: int, start: int, stop: int, width: int) -> np.ndarray:
-    # Four words per step of the counter. NumPy promises these raw words for ever, but nothing of Generator's methods.
+    # Four words per step of the counter. NumPy guarantees these raw words, but not Generator's methods.
     counter = np.random.Philox(counter=start * width // 4, key=key(0, "shapes", purpose))
     return counter.random_raw((stop - start) * width).reshape(-1, width)
 

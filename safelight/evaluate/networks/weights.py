@@ -98,7 +98,7 @@ class LoadedNetwork:
 
 
 def weights_folder() -> Path:
-    """Where `get_inception` keeps weights: beside the prepared images."""
+    """Where `get_inception` keeps weights: in the cache of prepared images."""
 
     def refuse(text: str) -> None:
         raise UsageError("Weights cannot be kept: no cache folder can be written. Set SAFELIGHT_CACHE to one that can.")
@@ -137,7 +137,7 @@ def examine(found: WeightsFile) -> dict[str, str | int | bool]:
 
 
 def load_network(name: str, path: Path | None = None, *, say: Say) -> LoadedNetwork:
-    """The network in eval mode with weights that were found, or an error in words: never with random ones."""
+    """The network in eval mode with weights that were found, or an error: never with random ones."""
     found = find_weights(name, path)
     if found is None:
         raise UsageError(
@@ -177,10 +177,10 @@ def sha256(content: bytes) -> str:
 
 
 def _damaged(found: WeightsFile, content: bytes) -> CheckpointError:
-    mend = "Remove it" if found.origin == "cache" else f"Remove the package {SOURCES[found.name].module}"
+    fix = "Remove it" if found.origin == "cache" else f"Remove the package {SOURCES[found.name].module}"
     return CheckpointError(
         f"{found.path} ({found.origin}, {len(content):,} bytes) is damaged or is not what it is named: its sha256 is "
-        f"{sha256(content)}. It was not used. {mend} and run: {SOURCES[found.name].command}"
+        f"{sha256(content)}. It was not used. {fix} and run: {SOURCES[found.name].command}"
     )
 
 

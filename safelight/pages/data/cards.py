@@ -1,4 +1,4 @@
-"""What is wrong with a run, as cards show it: the finding, what was done about it, and the command that cures it."""
+"""What is wrong with a run, as cards show it: the finding, what was done about it, and the command that fixes it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from safelight.run import RunFolder
 
 Answers = list[dict[str, Any]] | None
 TITLES = {rule.code: rule.title for rule in RULES}
-MOST, LARGEST_ASKED = 200, 64 << 20  # bytes of a record whose rules are asked again, about a second
+MOST, LARGEST_DIAGNOSED = 200, 64 << 20  # bytes of a record that is diagnosed again, about a second
 ANSWERS = {  # the acts of heal, and the families of findings that each answers
     "lower-rate": {"loss", "lr", "optimizer"},
     "quarantine": {"data", "loss"},
@@ -31,11 +31,11 @@ ANSWERS = {  # the acts of heal, and the families of findings that each answers
 
 
 def findings(
-    run: RunFolder, history: History, standing: Standing, *, asked: Answers = None, name: str | None = None
+    run: RunFolder, history: History, standing: Standing, *, diagnosed: Answers = None, name: str | None = None
 ) -> list[dict[str, Any]]:
-    """The worst first, and what is over last: as the run told them while it trained, unless the rules were `asked`
-    again since. `name`: what the run is called in commands."""
-    found = _recorded(history) if asked is None else asked
+    """The worst first, and what is over last: as recorded during training, unless the rules ran
+    again since (`diagnosed`). `name`: what the run is called in commands."""
+    found = _recorded(history) if diagnosed is None else diagnosed
     journal = acts(standing)
     shown = [card(each, run, journal, name or str(run.path)) for each in found]
     return sorted(shown, key=lambda f: (f["over"] is not None, ORDER.index(f["severity"]), f["step"]))
@@ -48,17 +48,17 @@ def acts(standing: Standing) -> list[dict[str, Any]]:
     return [act for act in found if isinstance(act, dict)]
 
 
-def is_asked(standing: Standing) -> bool:
-    """Whether the rules have the last word: of a run that ended, as with `safelight doctor`. One that goes on tells
-    what it finds, and the preflight knows more than it records."""
+def is_diagnosed(standing: Standing) -> bool:
+    """Whether the rules decide: for a run that ended, as with `safelight doctor`. A running one records
+    its findings, and the preflight knows more than it records."""
     return standing.is_over and standing.state != "refused"
 
 
-def ask_rules(run: RunFolder) -> Answers:
+def run_rules(run: RunFolder) -> Answers:
     """What all rules find, as `safelight doctor` does; None where the record is too long to be read in a moment."""
     record = inside(run.path, run.record.name)
     try:
-        if record is None or record.stat().st_size > LARGEST_ASKED:
+        if record is None or record.stat().st_size > LARGEST_DIAGNOSED:
             return None
         return [finding.to_json() for finding in diagnose(run.path)]
     except (SafelightError, OSError, ValueError, TypeError, MemoryError, RecursionError):
@@ -72,7 +72,7 @@ def _recorded(history: History) -> list[dict[str, Any]]:
 
 
 def card(found: dict[str, Any], run: RunFolder, journal: Sequence[dict[str, Any]], name: str) -> dict[str, Any]:
-    """A finding with every field as it should be, whoever wrote it."""
+    """A finding with every field checked: the record may be untrusted."""
     cause = text(found.get("cause"), 100) or "unknown"
     severity = found.get("severity")
     fix = found["fix"] if isinstance(found.get("fix"), dict) else {}
@@ -112,9 +112,9 @@ def _evidence(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def command(run: RunFolder, name: str, settings: dict[str, Any], safety: str | None) -> str | None:
-    """What to type: a run is carried on where the change cannot harm it, and begun again where it means another run.
+    """The command to run: a resume where the change is safe, a new run where it changes what the run means.
 
-    Only settings that exist, and every word quoted: the record may be a stranger's, and this is made to be pasted.
+    Only settings that exist, and every word quoted: the record may be untrusted, and this is pasted into a shell.
     """
     if not settings or not settings.keys() <= types_of_fields().keys() or not run.config.is_file():
         return None

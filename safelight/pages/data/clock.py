@@ -1,4 +1,4 @@
-"""When each step was made, as far as the record tells: so that a chart can be drawn over time."""
+"""The time of each step, as far as the record has it, for charts over time."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ class Located:
     row: RecordedPicture
     path: Path
     id: str
-    """A picture that is drawn again after a resume is another one: so a browser may keep each for ever."""
+    """A picture that is drawn again after a resume is another one: so a browser may cache each one."""
 
     def shown(self, run_id: str) -> dict[str, Any]:
         return {

@@ -9,7 +9,7 @@ import numpy as np
 
 DIGITS = 6
 FEW = 8  # numbers that are sooner rounded one by one
-DEEPEST, LONGEST_TEXT, MOST_ITEMS = 8, 4000, 1000  # of facts that somebody else wrote
+DEEPEST, LONGEST_TEXT, MOST_ITEMS = 8, 4000, 1000  # of facts from an untrusted record
 
 
 def plain(numbers: np.ndarray) -> list[float | None]:

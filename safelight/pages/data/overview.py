@@ -10,7 +10,7 @@ from typing import Any
 
 from safelight.config.resolve import flatten, resolve, to_dict
 from safelight.errors import RecordError, SafelightError
-from safelight.pages.data.cards import Answers, acts, ask_rules, findings, is_asked
+from safelight.pages.data.cards import Answers, acts, findings, is_diagnosed, run_rules
 from safelight.pages.data.gallery import pictures
 from safelight.pages.data.numbers import count, number, trimmed
 from safelight.pages.data.run_files import inside, read_json
@@ -36,14 +36,14 @@ def open_run_history(run: RunFolder, seconds: float = SECONDS) -> History:
 
 
 def overview(
-    run: RunFolder, found: FoundRun | None = None, *, ask: bool = True, asked: Answers = None
+    run: RunFolder, found: FoundRun | None = None, *, diagnose_again: bool = True, diagnosed: Answers = None
 ) -> dict[str, Any]:
-    """The whole page of a run but its curves; a run without a record has less of it. `ask`: the rules, where the run
-    ended; or `asked`: what they said."""
+    """The whole page of a run but its curves; a run without a record has less of it. `diagnose_again`: run the rules,
+    where the run ended; or `diagnosed`: what they found."""
     found = found or describe(run.path)
     standing = read_standing(run)
-    if ask and asked is None and is_asked(standing):
-        asked = ask_rules(run)
+    if diagnose_again and diagnosed is None and is_diagnosed(standing):
+        diagnosed = run_rules(run)
     config, size = read_settings(run)
     shown = summary(found, standing) | {
         "versions": trimmed(standing.facts.get("versions")),
@@ -57,7 +57,7 @@ def overview(
     shown |= {"signals": [], "findings": [], "events": [], "pictures": [], "cursor": -1, "best_step": None}
     try:
         with open_run_history(run) as history:
-            return shown | _recorded(run, found, standing, history, asked)
+            return shown | _recorded(run, found, standing, history, diagnosed)
     except RecordError as error:
         problem = None if standing.state == "empty" or not run.record.exists() else _inside_words(str(error), run)
         return shown | status(standing, None, []) | {"problem": problem, "version": version(run, standing, None)}
@@ -78,8 +78,10 @@ def summary(found: FoundRun, standing: Standing) -> dict[str, Any]:
     }
 
 
-def _recorded(run: RunFolder, found: FoundRun, standing: Standing, history: History, asked: Answers) -> dict[str, Any]:
-    cards = findings(run, history, standing, asked=asked, name=_told_path(run.path))
+def _recorded(
+    run: RunFolder, found: FoundRun, standing: Standing, history: History, diagnosed: Answers
+) -> dict[str, Any]:
+    cards = findings(run, history, standing, diagnosed=diagnosed, name=_relative_path(run.path))
     signals = describe_signals(history)
     evaluation = standing.facts.get("evaluation")
     return status(standing, history, cards) | {
@@ -90,7 +92,7 @@ def _recorded(run: RunFolder, found: FoundRun, standing: Standing, history: Hist
         "best_step": best_step(history, evaluation),
         "distance": distance_of(history),
         "cursor": max((each["last"] for each in signals), default=-1),
-        "version": version(run, standing, history, asked),
+        "version": version(run, standing, history, diagnosed),
     }
 
 
@@ -159,11 +161,11 @@ def small(facts: Any) -> dict[str, Any]:
     return trimmed(dict(list(facts.items())[:SMALL]), depth=4, items=SMALL)
 
 
-def version(run: RunFolder, standing: Standing, history: History | None, asked: Answers = None) -> str:
+def version(run: RunFolder, standing: Standing, history: History | None, diagnosed: Answers = None) -> str:
     """Changes when anything but readings changed. What stands before the point changes only where steps were cut."""
-    told = {key: standing.facts.get(key) for key in ("status", "evaluation", "journal", "last_finding", "data")}
+    known = {key: standing.facts.get(key) for key in ("status", "evaluation", "journal", "last_finding", "data")}
     notes = history.newest_notes() if history is not None else None
-    content = json.dumps([told, standing.state, notes, asked], sort_keys=True, default=str)
+    content = json.dumps([known, standing.state, notes, diagnosed], sort_keys=True, default=str)
     return f"{standing.sitting}.{hashlib.sha256(content.encode()).hexdigest()[:12]}"
 
 
@@ -192,7 +194,7 @@ def _seconds(path: Path, standing: Standing) -> float | None:
     return max(0.0, standing.heartbeat - standing.created)
 
 
-def _told_path(path: Path) -> str:
+def _relative_path(path: Path) -> str:
     """As a person would type it."""
     try:
         return str(path.relative_to(Path.cwd()))

@@ -1,4 +1,4 @@
-"""Files of a run folder that a stranger may have packed: read only if they are plain, small and really inside it."""
+"""Files of an untrusted run folder: read only if they are regular, small and really inside it."""
 
 from __future__ import annotations
 

@@ -16,13 +16,13 @@ from safelight.record.history import History
 SECONDS = 5.0  # for one run of many
 
 
-def entry(found: FoundRun, asked: Answers = None) -> dict[str, Any]:
-    """One run of the list. `asked`: what the rules said of it, if they were asked since it ended."""
+def entry(found: FoundRun, diagnosed: Answers = None) -> dict[str, Any]:
+    """One run of the list. `diagnosed`: what the rules found, if they ran since it ended."""
     standing = read_standing(found.folder)
     shown = summary(found, standing) | {"finding": None, "thumbnail": None, "distance": None}
     try:
         with open_run_history(found.folder, SECONDS) as history:
-            cards = findings(found.folder, history, standing, asked=asked)
+            cards = findings(found.folder, history, standing, diagnosed=diagnosed)
             worst = next((card for card in cards if card["over"] is None and card["severity"] != "info"), None)
             return shown | status(standing, history, cards) | {
                 "finding": None if worst is None else {key: worst[key] for key in ("code", "cause", "severity")},

@@ -29,7 +29,7 @@ NAMES: dict[str, State] = {
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What run.json says, with everything checked: a stranger may have written it."""
+    """What run.json says, with everything checked: it may be untrusted."""
 
     state: State
     status: str | None

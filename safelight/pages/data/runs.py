@@ -1,4 +1,4 @@
-"""Which runs there are below some folders, and by which name a browser asks for them."""
+"""Which runs there are below some folders, and the id that a browser requests them by."""
 
 from __future__ import annotations
 

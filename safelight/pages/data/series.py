@@ -26,7 +26,7 @@ def series(
     pixels: int = 800,
     smooth: float = 0.0,
 ) -> dict[str, Any]:
-    """Spans of each signal, at most `pixels` of them; `smooth` is the half-life in steps of a trend beside them."""
+    """Spans of each signal, at most `pixels` of them; `smooth` is the half-life in steps of an added trend."""
     pixels = max(8, min(pixels, MOST_PIXELS))
     found = {name: _curve(history, name, first, last, pixels, smooth) for name in dict.fromkeys(names)}
     known = {name: curve for name, curve in found.items() if curve is not None}
@@ -133,8 +133,8 @@ def trend(history: History, name: str, at: np.ndarray, half_life: float) -> np.n
 def delta(history: History, names: Sequence[str], after: int) -> dict[str, Any]:
     """Readings since a step, for a page that knows all up to it.
 
-    Some come late: an evaluation is of a step that was told before. So the step itself is told again, and a few more of
-    signals that are not measured at every step; a page leaves out what it has.
+    Some come late: an evaluation belongs to a step that was sent before. So the step itself is sent again, and a
+    few more of signals that are not measured at every step; a page leaves out what it has.
     """
     ends = {name: history.ends(name) for name in dict.fromkeys(names)}
     tip = max((end[1] for end in ends.values() if end is not None), default=after)
@@ -146,5 +146,5 @@ def delta(history: History, names: Sequence[str], after: int) -> dict[str, Any]:
 def newer(history: History, since: Mapping[str, int]) -> dict[str, Any]:
     """Readings of each signal beyond a step of its own; `reset` where there are more than a page should be sent."""
     news = history.since(since, MOST_NEW)
-    told = {name: {"x": whole(each[0]), "y": plain(each[1])} for name, each in news.items() if each and len(each[0])}
-    return {"series": told, "reset": None in news.values()}
+    sent = {name: {"x": whole(each[0]), "y": plain(each[1])} for name, each in news.items() if each and len(each[0])}
+    return {"series": sent, "reset": None in news.values()}

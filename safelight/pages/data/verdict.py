@@ -21,19 +21,19 @@ def verdict(standing: Standing, history: History | None, findings: Sequence[dict
 def _judge(standing: Standing, history: History | None, present: list[dict[str, Any]]) -> tuple[str, str]:
     if standing.state == "empty":
         return "waiting", "Nothing has been recorded yet: the first numbers come with the first step."
-    step, told = f"{standing.step or 0:,}", _told(present)
+    step, shown = f"{standing.step or 0:,}", _worst(present)
     if standing.state == "crashed":
         return "bad", _crashed(standing, step)
     if standing.state == "stopped":
-        return "bad", f"Stopped at step {step}: {told or standing.last_finding or 'a diagnosis ended it'}"
+        return "bad", f"Stopped at step {step}: {shown or standing.last_finding or 'a diagnosis ended it'}"
     if standing.state == "refused":
-        return "bad", f"Not trained: {told or standing.last_finding or 'the preflight found an error'}"
+        return "bad", f"Not trained: {shown or standing.last_finding or 'the preflight found an error'}"
     if standing.state == "stale":
         return "attention", _silent(standing, step)
-    if told is not None:
-        return ("bad" if present[0]["severity"] == "error" else "attention"), told
+    if shown is not None:
+        return ("bad" if present[0]["severity"] == "error" else "attention"), shown
     if standing.state == "interrupted":
-        return "ended", f"Interrupted at step {step}, everything is saved; `safelight resume` carries it on."
+        return "ended", f"Interrupted at step {step}, everything is saved; `safelight resume` continues it."
     if history is None or not standing.step:
         return "waiting", "Getting ready: the first numbers come with the first step."
     if standing.is_over:
@@ -41,7 +41,7 @@ def _judge(standing: Standing, history: History | None, present: list[dict[str, 
     return "good", _healthy(history)
 
 
-def _told(present: list[dict[str, Any]]) -> str | None:
+def _worst(present: list[dict[str, Any]]) -> str | None:
     """The worst that is true now; remarks are no reason for worry."""
     for finding in present:
         if finding["severity"] != "info":
@@ -76,7 +76,7 @@ def _finished(standing: Standing, history: History, step: str) -> str:
 
 def _crashed(standing: Standing, step: str) -> str:
     if standing.status == "out of memory":
-        return f"Out of memory at step {step}. `safelight estimate` tells what fits."
+        return f"Out of memory at step {step}. `safelight estimate` reports what fits."
     if standing.status == "unsaved":
         return f"Not saved at step {step}: make room on the disk, then `safelight resume`."
     return f"Crashed at step {step}" + (f": {standing.error[:SENTENCE]}" if standing.error else ".")
@@ -87,7 +87,7 @@ def _silent(standing: Standing, step: str) -> str:
         return f"No sign of life at step {step}."
     if standing.age < 120:
         return f"No heartbeat for {standing.age:.0f} s at step {step}: busy with an evaluation, or killed."
-    return f"No heartbeat for {_long(standing.age)}: killed at step {step}, it seems; `safelight resume` carries it on."
+    return f"No heartbeat for {_long(standing.age)}: probably killed at step {step}; `safelight resume` continues it."
 
 
 def _long(seconds: float) -> str:

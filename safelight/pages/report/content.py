@@ -27,7 +27,7 @@ MOST_PARTS, MOST_EVIDENCE = 64, 40
 
 
 def gather(run: RunFolder, budget: int) -> dict[str, Any]:
-    """Everything the pages ask for; its pictures take at most `budget` characters."""
+    """Everything the pages show; its pictures take at most `budget` characters."""
     page = overview(run)
     found: dict[str, Any] = {"run": page, "made": time.time(), "series": {}, "clock": None, "heatmap": None}
     found["pictures"] = {}
@@ -39,8 +39,8 @@ def gather(run: RunFolder, budget: int) -> dict[str, Any]:
             files = {each.id: each.path for each in find_pictures(history, run).values()}
             found["pictures"] = embed(page["pictures"], files, budget)
     except RecordError:
-        pass  # the overview says so in words
-    for finding in page["findings"]:  # a file that is sent does not tell where the run lay
+        pass  # the overview has the message
+    for finding in page["findings"]:  # a file that is sent must not contain local paths
         finding["command"] = finding["command"] and finding["command"].replace(str(run.path.resolve()), run.path.name)
     page["pictures"] = [each | {"url": ""} for each in page["pictures"] if each["id"] in found["pictures"]]
     return found

@@ -11,7 +11,7 @@ from typing import Any
 from safelight.pages.data.gallery import TYPES
 
 STAGES = {"samples": 50, "raw_and_averaged": 12, "denoising": 12, "closest": 8, "contact_sheet": 1, "timelapse": 1}
-OTHER = 4  # pictures of a kind that nobody thought of
+OTHER = 4  # pictures of any other kind
 LEVELS = (
     (1600, 88),
     (1200, 82),

@@ -26,7 +26,7 @@ ICON = f"data:image/svg+xml;base64,{base64.b64encode(DRAWING.encode()).decode()}
 def write_report(run: RunFolder, out: Path) -> int:
     """Writes the report of a run whole or not at all; answers its size in bytes."""
     if not run.status():
-        open_run_history(run).close()  # neither status nor record: told in words
+        open_run_history(run).close()  # neither status nor record: raises with a message
     page = render(gather(run, LARGEST - REST)).encode()
     write_atomically(out, page)
     return len(page)

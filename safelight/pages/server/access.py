@@ -1,4 +1,4 @@
-"""Who may ask what: the door that every request passes before anything is looked at."""
+"""Access control: every request passes it before anything is read."""
 
 from __future__ import annotations
 
@@ -53,16 +53,16 @@ class Access:
 
 
 class Guard:
-    """Wraps the application: refuses in words, adds the headers, and lets no error out as a traceback."""
+    """Wraps the application: refuses requests with a message, adds headers, and never returns a traceback."""
 
     def __init__(self, app: ASGIApp, access: Access, close: Callable[[], None] = lambda: None) -> None:
         self._app, self._access, self.close = app, access, close
-        self.asked = time.monotonic()
+        self.last_request = time.monotonic()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return  # no websockets here
-        self.asked = time.monotonic()
+        self.last_request = time.monotonic()
         begun = False
 
         async def send_guarded(message: Message) -> None:
@@ -141,8 +141,8 @@ def urlsplit_host(origin: str) -> str | None:
 
 def _is_visit(scope: Scope) -> bool:
     """A person who follows a link to the first page: the other site learns nothing from it."""
-    told = [_values(scope, name) for name in (b"sec-fetch-mode", b"sec-fetch-dest")]
-    return scope["path"] == "/" and told == [["navigate"], ["document"]]
+    fetch = [_values(scope, name) for name in (b"sec-fetch-mode", b"sec-fetch-dest")]
+    return scope["path"] == "/" and fetch == [["navigate"], ["document"]]
 
 
 def _values(scope: Scope, name: bytes) -> list[str]:

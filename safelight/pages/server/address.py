@@ -42,7 +42,7 @@ def is_loopback(host: str) -> bool:
 
 
 def tunnel(address: Address) -> str | None:
-    """The line that brings the page to the machine somebody sits at, if they came by SSH."""
+    """The SSH command that forwards the page to the user's own machine, if they came by SSH."""
     words = os.environ.get("SSH_CONNECTION", "").split()
     if len(words) != 4 or not is_loopback(address.host):
         return None

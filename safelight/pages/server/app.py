@@ -82,18 +82,18 @@ class Desk:
         return b'{"runs":[' + b",".join(lines) + b'],"time":' + _encode(round(time.time(), 3)) + b"}"
 
     def _line(self, run: FoundRun) -> bytes:
-        asked, ended = self.diagnosis_cache.ask(run)
+        diagnosed, ended = self.diagnosis_cache.diagnose(run)
         return self.run_cache.answer(
-            f"line {run.id} {asked is None}", run, lambda: _encode(entry(run, asked)), lasting=ended
+            f"line {run.id} {diagnosed is None}", run, lambda: _encode(entry(run, diagnosed)), lasting=ended
         )
 
     async def run(self, request: Request) -> Response:
         run = self._run(request.path_params["run"])
-        asked, ended = await anyio.to_thread.run_sync(self.diagnosis_cache.ask, run)
+        diagnosed, ended = await anyio.to_thread.run_sync(self.diagnosis_cache.diagnose, run)
         return await self._answer(
-            f"run {run.id} {asked is None}",
+            f"run {run.id} {diagnosed is None}",
             run,
-            lambda: overview(run.folder, run, ask=False, asked=asked),
+            lambda: overview(run.folder, run, diagnose_again=False, diagnosed=diagnosed),
             lasting=ended,
         )
 
@@ -125,8 +125,8 @@ class Desk:
             return Response(b"", 200, headers, "text/event-stream")
         if self.watchers.full:
             return refuse(503, "Too many pages listen at once.")
-        told = request.headers.get("last-event-id", "")
-        after = int(told) if parameters.NUMBER.fullmatch(told) else after  # a stream that was cut goes on
+        given = request.headers.get("last-event-id", "")
+        after = int(given) if parameters.NUMBER.fullmatch(given) else after  # a stream that was cut goes on
         stream = self.watchers.of(run).listen(names, after, seen)
         return StreamingResponse(stream, 200, headers, "text/event-stream")
 
@@ -188,24 +188,24 @@ def _json(content: bytes) -> Response:
     return Response(content, 200, NO_STORE, "application/json")
 
 
-async def _tell_wrong(request: Request, error: Exception) -> Response:
+async def _report_wrong(request: Request, error: Exception) -> Response:
     return refuse(400, str(error))
 
 
-async def _tell_http(request: Request, error: Exception) -> Response:
+async def _report_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     words = error.detail if error.status_code == 404 and error.detail != "Not Found" else None
     return refuse(error.status_code, words or "There is nothing at this address.")
 
 
-async def _tell_run(request: Request, error: Exception) -> Response:
+async def _report_run(request: Request, error: Exception) -> Response:
     return refuse(422, "The record of this run cannot be read.")
 
 
 def make_app(roots: Sequence[Path], access: Access | None = None, *, mark: str = "") -> Guard:
     """The application, behind its guard. `mark`: by which a dashboard is known again."""
     desk = Desk(roots, mark)
-    handlers: dict[Any, Any] = {Wrong: _tell_wrong, HTTPException: _tell_http, SafelightError: _tell_run}
+    handlers: dict[Any, Any] = {Wrong: _report_wrong, HTTPException: _report_http, SafelightError: _report_run}
     app = Starlette(routes=desk.routes(), exception_handlers=handlers)
     app.router.redirect_slashes = False
     return Guard(app, access or Access(), desk.watchers.close)

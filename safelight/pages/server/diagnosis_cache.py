@@ -1,11 +1,11 @@
-"""Asks the rules about runs that ended, one after the other and behind the scenes: no page waits for them."""
+"""Diagnoses runs that ended, one after the other in the background: no page waits for it."""
 
 from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-from safelight.pages.data.cards import Answers, ask_rules, is_asked
+from safelight.pages.data.cards import Answers, is_diagnosed, run_rules
 from safelight.pages.data.run_state import read_standing
 from safelight.pages.data.runs import FoundRun
 from safelight.pages.server.run_cache import Signature, signature
@@ -22,9 +22,9 @@ class DiagnosisCache:
         self._waiting: set[str] = set()
         self._asker = ThreadPoolExecutor(1, thread_name_prefix="safelight-clinic")
 
-    def ask(self, run: FoundRun) -> tuple[Answers, bool]:
+    def diagnose(self, run: FoundRun) -> tuple[Answers, bool]:
         """(what the rules say, as far as it is known; whether the run ended). The first time they are only begun."""
-        ended = is_asked(read_standing(run.folder))
+        ended = is_diagnosed(read_standing(run.folder))
         if ended and self._kept(run) is None:
             with self._lock:
                 begin = run.id not in self._waiting
@@ -45,8 +45,8 @@ class DiagnosisCache:
     def _look(self, run: FoundRun) -> None:
         before = signature(run)
         try:
-            found = ask_rules(run.folder)
-        except Exception:  # a stranger's record may break anything; the page shows what was recorded
+            found = run_rules(run.folder)
+        except Exception:  # an untrusted record may raise anything; the page shows what was recorded
             found = None
         with self._lock:
             if len(self._known) >= MOST:

@@ -1,5 +1,4 @@
-"""Starts the dashboard beside a training, if it is wanted and none is there: detached, with low priority, never in the
-way."""
+"""Starts the dashboard for a training, if it is wanted and none runs yet: detached, with low priority."""
 
 from __future__ import annotations
 
@@ -33,22 +32,22 @@ def wanted() -> bool:
 
 def start_beside(run: Path, say: Callable[[str], None]) -> threading.Thread:
     """Says where the folder of a run can be looked at, as soon as it can; comes back at once and never raises."""
-    thread = threading.Thread(target=_start_and_tell, args=(run.absolute().parent, say), daemon=True)
+    thread = threading.Thread(target=_start_and_report, args=(run.absolute().parent, say), daemon=True)
     thread.start()
     return thread
 
 
-def _start_and_tell(root: Path, say: Callable[[str], None]) -> None:
+def _start_and_report(root: Path, say: Callable[[str], None]) -> None:
     try:
         address = find_listening(root) or _start(root)
         if address is None:
-            say("The dashboard did not start; `safelight dashboard` tells why. The training does without.")
+            say("The dashboard did not start; `safelight dashboard` reports why. The training continues without it.")
             return
         say(f"Dashboard: {address.url}")
         if line := tunnel(address):
             say(f"From your own machine: {line}")
     except Exception as error:  # whatever it is: it is not worth a training
-        say(f"The dashboard did not start ({type(error).__name__}: {error}). The training does without.")
+        say(f"The dashboard did not start ({type(error).__name__}: {error}). The training continues without it.")
 
 
 def find_listening(root: Path) -> Address | None:
@@ -75,7 +74,7 @@ def _answers(address: Address, mark: str) -> bool:
 
 
 def _start(root: Path) -> Address | None:
-    # -P: modules that happen to lie in the folder somebody trains in are none of ours.
+    # -P: modules in the working directory must not be imported.
     command = [sys.executable, "-P", "-m", "safelight", "dashboard", str(root), "--idle", IDLE_HOURS]
     paths = [str(Path(safelight.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
     process = subprocess.Popen(
@@ -99,7 +98,7 @@ def _start(root: Path) -> Address | None:
 
 @contextlib.contextmanager
 def keep_note(roots: Sequence[Path], address: Address) -> Iterator[str]:
-    """Says where a dashboard listens while it does; without a cache folder, nobody is told."""
+    """Keeps a file with the address while a dashboard listens; none without a cache folder."""
     mark = hashlib.sha256(os.urandom(32)).hexdigest()[:16]
     path = note_path(roots[0]) if len(roots) == 1 and address.token is None else None
     if path is not None:

@@ -1,4 +1,4 @@
-"""What is new in a run, told to all who listen: one look at the record for any number of tabs."""
+"""What is new in a run, sent to all listeners: one read of the record for any number of tabs."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ REST, LEAST_REST, MOST_REST = 300.0, 0.7, 0.8  # after a look: so many times wha
 MOST_LISTENERS, MOST_WAITING = 128, 64
 END = b""  # the last that a listener gets
 Looked = tuple[dict[str, Any], dict[str, Any], str]  # new readings, status, version
-TOLD = ("status", "state", "step", "steps", "heartbeat", "age", "left", "speed", "verdict")
+STATUS_KEYS = ("status", "state", "step", "steps", "heartbeat", "age", "left", "speed", "verdict")
 
 
 @dataclass(eq=False)
 class Listener:
-    """One stream: what it wants, how far it was told, and what waits to be sent."""
+    """One stream: its signals, how far it was sent, and what waits to be sent."""
 
     names: Sequence[str]
     version: str
@@ -42,7 +42,7 @@ class Listener:
         self.send(frame(event, content, content.get("cursor")))
 
     def send(self, content: bytes) -> None:
-        """Too slow a listener loses what waits, and is told to begin again."""
+        """A listener that is too slow loses what waits, and gets a reset."""
         if self.waiting.full():
             while not self.waiting.empty():
                 self.waiting.get_nowait()
@@ -99,17 +99,17 @@ class Watcher:
             listener.waiting.put_nowait(END)
 
     def catch_up(self, listener: Listener, after: int | None) -> list[tuple[str, dict[str, Any]]]:
-        """What a page has missed since it asked for the run; also the whole answer where it has to poll."""
+        """What a page has missed since it requested the run; also the whole response where it has to poll."""
         standing = read_standing(self.run.folder)
         try:
             with open_run_history(self.run.folder) as history:
                 now = version(self.run.folder, standing, history, self._diagnosis_cache.known(self.run))
                 ends = {name: end[1] for name in listener.names if (end := history.ends(name)) is not None}
                 new = delta(history, listener.names if after is not None else (), after or 0)
-                told = self._status(standing, history, now)
+                sent = self._status(standing, history, now)
         except RecordError:
             now = version(self.run.folder, standing, None)
-            new, told, ends = {"series": {}, "reset": False}, status(standing, None, []), {}
+            new, sent, ends = {"series": {}, "reset": False}, status(standing, None, []), {}
         shard = new["reset"] or (listener.version != "" and _sitting(listener.version) != _sitting(now))
         changed = listener.version not in ("", now)
         listener.version = now
@@ -118,19 +118,19 @@ class Watcher:
         cursor = max(ends.values(), default=-1)
         events: list[tuple[str, dict[str, Any]]] = [("reset", {"version": now})] if shard else []
         if not shard:
-            events.append(("delta", _delta(new["series"], cursor, told)))
+            events.append(("delta", _delta(new["series"], cursor, sent)))
         return events + ([("changed", {"version": now})] if changed and not shard else [])
 
     async def _watch(self, before: tuple[object, ...]) -> None:
-        told, free = time.monotonic(), 0.0
+        sent, free = time.monotonic(), 0.0
         while self._listeners:
             now, seen = time.monotonic(), self._signature()
-            if (seen != before and now >= free) or now - told > STATUS_SECONDS:
+            if (seen != before and now >= free) or now - sent > STATUS_SECONDS:
                 quiet = seen == before
-                before, told = seen, now
+                before, sent = seen, now
                 # All waits are here: listeners come and go only between two looks.
                 found, spent = await anyio.to_thread.run_sync(_priced, self._look, dict(self._since()))
-                self._tell(*found, quiet=quiet)
+                self._send(*found, quiet=quiet)
                 free = now + min(max(LEAST_REST, REST * spent), MOST_REST)
             await asyncio.sleep(max(POLL_SECONDS, free - time.monotonic()))
 
@@ -138,7 +138,7 @@ class Watcher:
         return *signature(self.run), self._diagnosis_cache.known(self.run) is None
 
     def _since(self) -> dict[str, int]:
-        """How far every signal was told to the one that knows least."""
+        """How far every signal was sent to the listener that is furthest behind."""
         since: dict[str, int] = {}
         for listener in self._listeners:
             for name, step in listener.cursors.items():
@@ -166,12 +166,12 @@ class Watcher:
         kept = self._judged
         if kept is not None and kept[0] == now and time.monotonic() - kept[1] < VERDICT_SECONDS:
             return status(standing, history, [], kept[2])
-        cards = findings(self.run.folder, history, standing, asked=self._diagnosis_cache.known(self.run))
-        told = status(standing, history, cards)
-        self._judged = now, time.monotonic(), told["verdict"]
-        return told
+        cards = findings(self.run.folder, history, standing, diagnosed=self._diagnosis_cache.known(self.run))
+        sent = status(standing, history, cards)
+        self._judged = now, time.monotonic(), sent["verdict"]
+        return sent
 
-    def _tell(self, new: dict[str, Any], told: dict[str, Any], now: str, *, quiet: bool) -> None:
+    def _send(self, new: dict[str, Any], sent: dict[str, Any], now: str, *, quiet: bool) -> None:
         """Listeners who want the same and know the same are sent the same bytes."""
         made: dict[tuple[tuple[str, int], ...], tuple[dict[str, int], bytes | None]] = {}
         for listener in list(self._listeners):
@@ -183,9 +183,9 @@ class Watcher:
             key = tuple(listener.cursors.items())
             if key not in made:
                 mine = {name: part for name, each in new["series"].items() if (part := _beyond(each, listener, name))}
-                wanted = mine or not quiet or told["status"] == "training"
+                wanted = mine or not quiet or sent["status"] == "training"
                 cursor = max(listener.cursors.values(), default=-1)
-                made[key] = listener.cursors, frame("delta", _delta(mine, cursor, told), cursor) if wanted else None
+                made[key] = listener.cursors, frame("delta", _delta(mine, cursor, sent), cursor) if wanted else None
             cursors, content = made[key]
             listener.cursors = dict(cursors)
             if content is not None:
@@ -202,7 +202,7 @@ def _priced(look: Callable[[dict[str, int]], Looked], since: dict[str, int]) -> 
 
 
 def _was_cut(history: History, since: dict[str, int]) -> bool:
-    """Whether steps that were told are gone: seen by the signal that was told the farthest."""
+    """Whether steps that were sent are gone, by the signal that was sent furthest."""
     leader = max(since, key=lambda name: since[name], default=None)
     if leader is None or since[leader] < 0:
         return False
@@ -211,7 +211,7 @@ def _was_cut(history: History, since: dict[str, int]) -> bool:
 
 
 def _beyond(readings: dict[str, Any], listener: Listener, name: str) -> dict[str, Any] | None:
-    """What of the readings this listener was not told yet."""
+    """The readings that this listener was not sent yet."""
     if name not in listener.cursors:
         return None
     known = listener.cursors[name]
@@ -222,16 +222,16 @@ def _beyond(readings: dict[str, Any], listener: Listener, name: str) -> dict[str
     return {"x": readings["x"][start:], "y": readings["y"][start:]}
 
 
-def _delta(series: dict[str, Any], cursor: int, told: dict[str, Any]) -> dict[str, Any]:
-    return {"series": series, "cursor": cursor, "status": {key: told[key] for key in TOLD}}
+def _delta(series: dict[str, Any], cursor: int, sent: dict[str, Any]) -> dict[str, Any]:
+    return {"series": series, "cursor": cursor, "status": {key: sent[key] for key in STATUS_KEYS}}
 
 
-def _sitting(told: str) -> str:
-    return told.partition(".")[0]
+def _sitting(version: str) -> str:
+    return version.partition(".")[0]
 
 
 class Watchers:
-    """One for each run that somebody looks at."""
+    """One for each run with listeners."""
 
     def __init__(self, diagnosis_cache: DiagnosisCache) -> None:
         self._diagnosis_cache = diagnosis_cache

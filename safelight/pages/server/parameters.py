@@ -1,4 +1,4 @@
-"""What a request asks for, read with suspicion: every parameter has a form and a bound."""
+"""The parameters of a request, which are untrusted: every one has a format and a bound."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ VERSION = re.compile(r"[0-9A-Za-z.-]{0,80}")
 
 
 class Wrong(Exception):
-    """A parameter that cannot be; told with code 400."""
+    """An invalid parameter; answered with code 400."""
 
 
 @dataclass(frozen=True, slots=True)

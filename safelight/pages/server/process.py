@@ -1,4 +1,4 @@
-"""The process of the dashboard: a free port, the address in words, and serving until it is told to stop."""
+"""The process of the dashboard: a free port, its address, and serving until it is stopped."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def bind(host: str, port: int, *, exactly: bool = False) -> socket.socket:
 
 
 def open_address(host: str, listening: socket.socket) -> Address:
-    """Beyond this machine only with a token, which is made here and told once."""
+    """Beyond this machine only with a token, which is made here and printed once."""
     token = None if is_loopback(host) else secrets.token_urlsafe(24)
     return Address(host, listening.getsockname()[1], token)
 
@@ -51,7 +51,7 @@ def open_address(host: str, listening: socket.socket) -> Address:
 def serve(
     roots: Sequence[Path], listening: socket.socket, address: Address, *, mark: str = "", idle_hours: float = 0.0
 ) -> None:
-    """Until a signal comes, or until nobody asked anything for so many hours. `mark`: by which it is known again."""
+    """Until a signal comes, or until there was no request for so many hours. `mark`: identifies this dashboard."""
     app = make_app(roots, Access(address.token), mark=mark)
     server = make_server(app)
     if idle_hours > 0:
@@ -75,10 +75,10 @@ def make_server(app: Guard) -> Server:
             ws="none",
             lifespan="off",
             interface="asgi3",
-            proxy_headers=False,  # a header must not say who asks
+            proxy_headers=False,  # a header must not decide who the client is
             server_header=False,
             log_config=None,
-            log_level="critical",  # what strangers send is no news
+            log_level="critical",  # malformed requests are not worth a line
             access_log=False,
             h11_max_incomplete_event_size=LONGEST_HEAD,
             limit_concurrency=MOST_CONNECTIONS,
@@ -91,5 +91,5 @@ def make_server(app: Guard) -> Server:
 def _end_when_idle(server: uvicorn.Server, app: Guard, seconds: float) -> None:
     while not server.should_exit:
         time.sleep(min(LOOK_SECONDS, seconds))
-        # An open page asks or listens all the time.
-        server.should_exit = time.monotonic() - app.asked > seconds and not server.server_state.connections
+        # An open page sends requests or listens all the time.
+        server.should_exit = time.monotonic() - app.last_request > seconds and not server.server_state.connections

@@ -14,7 +14,7 @@ from safelight.pages.data.overview import open_run_history
 from safelight.pages.data.runs import FoundRun, find_runs
 
 LOOK_SECONDS, KEPT_SECONDS = 2.0, 1.0
-NEW_SECONDS = 0.1  # after a look, that a run which is not known yet is not looked for: anybody may ask for any
+NEW_SECONDS = 0.1  # after a search, in which an unknown run is not searched for again: anybody may request any id
 MOST_BYTES, MOST_ALBUMS = 64 << 20, 32
 
 Signature = tuple[tuple[int, int] | None, ...]
@@ -47,7 +47,7 @@ class RunCache:
         return self._runs.get(run_id)
 
     def picture(self, run: FoundRun, picture: str) -> Path | None:
-        """Its file. All pictures of a run are looked for only where one is asked for that is not known yet."""
+        """Its file. All pictures of a run are listed only where an unknown one is requested."""
         known = self._pictures.get(run.id, {}).get(picture)
         path = None if known is None else look_again(run.folder, known)
         if path is None:
@@ -93,5 +93,5 @@ def _touched(path: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     if not found.st_size:
-        return None  # a reader makes an empty log beside a record, and takes it away again
+        return None  # a reader creates an empty log and removes it again
     return found.st_mtime_ns, found.st_size

@@ -1,4 +1,4 @@
-"""The files of the pages: each at an address that changes with the files, so that a browser asks for it only once."""
+"""The files of the pages: each at an address that changes with the files, so that a browser requests it only once."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def make(name: str) -> bytes:
 
 @cache
 def edition() -> str:
-    """Of the files as they were when the server was first asked."""
+    """Of the files as they were at the first request."""
     content = hashlib.sha256()
     for path in sorted(path for path in STATIC.rglob("*") if path.is_file()):
         content.update(path.relative_to(STATIC).as_posix().encode() + b"\0")

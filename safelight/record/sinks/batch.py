@@ -41,7 +41,7 @@ class Event(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What happened in a window. It crosses threads: whoever handed it over must not change it any more."""
+    """What happened in a window. It crosses threads: it must not be changed after it was passed on."""
 
     readings: tuple[ReadingTable, ...] = ()
     pictures: tuple[LoggedPicture, ...] = ()

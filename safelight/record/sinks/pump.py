@@ -26,7 +26,7 @@ class Pump:
             lane.put(batch)
 
     def close(self, seconds: float = 5) -> None:
-        """Lets the loggers finish, all of them within `seconds`; whoever needs longer is left behind."""
+        """Lets the loggers finish, all of them within `seconds`; slower ones are abandoned."""
         deadline = time.monotonic() + seconds
         for lane in self._lanes:
             lane.finish()
@@ -104,7 +104,7 @@ class Lane:
             self._over = True
             self._waiting.clear()
         if broken is not None:
-            with contextlib.suppress(BaseException):  # it was told already; this only gives back what it holds
+            with contextlib.suppress(BaseException):  # reported already; this only releases its resources
                 broken.close()
 
     def _tell(self, words: str) -> None:

@@ -18,7 +18,7 @@ SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
 
 class TensorBoard:
-    """RUN/tensorboard. Each start writes a file of its own, which tells readers to forget what is trained again."""
+    """RUN/tensorboard. Each start writes a file of its own, which makes readers drop steps that are trained again."""
 
     def __init__(self, folder: Path, *, config: dict[str, Any], from_step: int) -> None:
         # Its own EventFileWriter is not used: a full disk kills that one's thread, with a traceback on the terminal.

@@ -105,7 +105,7 @@ def hooks_kept_off() -> Iterator[list[Callable[..., object]]]:
 
 
 def switched_off(environment: Mapping[str, str]) -> bool:
-    """Asked before the package is even imported."""
+    """Checked before the package is imported."""
     disabled = environment.get("WANDB_DISABLED", "").lower() not in ("", "0", "false", "no", "off", "n", "f")
     return disabled or environment.get("WANDB_MODE", "").lower() == "disabled"
 

@@ -279,7 +279,7 @@ def test_the_rules_are_asked_of_a_run_that_ended_and_no_page_waits_for_them(tmp_
         wait.wait(PATIENCE)
         return [FINDING | {"code": "NEW001"}]
 
-    monkeypatch.setattr(diagnosis_cache, "ask_rules", slow)
+    monkeypatch.setattr(diagnosis_cache, "run_rules", slow)
     ended = make_run(tmp_path / "ended", findings=(FINDING,))
     make_run(tmp_path / "training", status={"status": "training"}, findings=(FINDING,))
     with served([tmp_path]) as port:
