@@ -112,10 +112,10 @@ def test_what_cannot_start_is_one_line_and_no_error(tmp_path: Path, own_notes: P
     monkeypatch.setattr(sys, "executable", str(tmp_path / "no-python"))
     launch.start_beside(tmp_path / "runs" / "a", told.append).join(PATIENCE)
     assert len(told) == 1
-    assert "The training does without." in told[0]
+    assert "The training continues without it." in told[0]
     monkeypatch.setattr(sys, "executable", "/bin/false")
     launch.start_beside(tmp_path / "runs" / "a", told.append).join(PATIENCE)
-    assert "`safelight dashboard` tells why" in told[1]
+    assert "`safelight dashboard` reports why" in told[1]
 
 
 class Other(http.server.BaseHTTPRequestHandler):
