@@ -21,7 +21,7 @@ class SafelightError(Exception):
     """An error with a message for the user; the command line prints it and exits with `exit_code`."""
 
     exit_code = 1
-    told: bool | None = None  # reported by another process already; False where this process must report it
+    reported: bool | None = None  # by another process already; False where this process must report it
 
 
 class UsageError(SafelightError):
@@ -85,7 +85,7 @@ class ProcessLost(SafelightError):
 class FollowedError(SafelightError):
     """Ended because another process did, which reports why."""
 
-    told = True
+    reported = True
 
     def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message)

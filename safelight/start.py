@@ -134,10 +134,10 @@ def _resume_here(
         check_shares(config, group.size)
         if group.is_main:
             refuse_hopeless(folder)
-        # As it was asked for then: what the data decided is not a wish, and would be another cache.
+        # As it was requested: what the data decided was no request, and would be another cache.
         channels = group.broadcast(lambda: folder.status().get("asked_channels", config.data.channels))
-        asked = replace(config, data=replace(config.data, channels=channels))
-        images = group.local_main_first(lambda: _open_images(asked, terminal))
+        requested = replace(config, data=replace(config.data, channels=channels))
+        images = group.local_main_first(lambda: _open_images(requested, terminal))
         if group.is_main:
             check_data(folder, images, force)
             clean(folder.checkpoints)

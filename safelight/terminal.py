@@ -198,13 +198,13 @@ def _model_in_words(parts: Parts) -> str:
 
 def _batch_in_words(parts: Parts) -> str:
     size, micro = parts.config.train.batch_size, len(parts.feed.spans())
-    each = " for each process" * (parts.engine.processes > 1)
-    part = size // micro // parts.engine.processes
+    each = " for each process" * (parts.engine.group.size > 1)
+    part = size // micro // parts.engine.group.size
     return f"{size}" if micro == 1 else f"{size} as {micro} micro-batches of {part}{each}"
 
 
 def _processes_in_words(parts: Parts) -> str:
-    count = parts.engine.processes
+    count = parts.engine.group.size
     sharded = ", weights divided among them" * (parts.state.weights.shard is not None)
     return f", {count} processes{sharded}" if count > 1 else ""
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from safelight.checkpoints import manifest
 from safelight.checkpoints.manifest import Entry
@@ -19,10 +19,10 @@ ATTEMPTS = 2  # of every save, on all processes alike
 
 
 class Relay:
-    """What they tell each other about a save, from the threads that do it. Both sides count the attempts."""
+    """What the processes report to each other about a save, from the threads that do it. Both sides count attempts."""
 
     def __init__(self, group: ProcessGroup, what: str) -> None:
-        """`what`: of several that go on at the same time."""
+        """`what`: which of several that run at the same time."""
         self._group, self._what, self._turn, self.count = group, what, 0, group.size
 
     # --- the first process ----------------------------------------------------------------------------------------
@@ -31,13 +31,12 @@ class Relay:
         self._group.post(self._key("folder"), {"name": name})
 
     def collect(self) -> list[Entry]:
-        told = [
-            self._group.wait_for_note(self._key(rank)) for rank in range(1, self.count)
-        ]  # all, also where one has failed
-        for rank, each in enumerate(told, 1):
+        # Of all of them, also where one has failed.
+        reports = [self._group.wait_for_note(self._key(rank)) for rank in range(1, self.count)]
+        for rank, each in enumerate(reports, 1):
             if each["error"] is not None:
                 raise CheckpointError(f"process {rank}: {each['error']}")
-        return [Entry(**entry) for each in told for entry in each["entries"]]
+        return [Entry(**entry) for each in reports for entry in each["entries"]]
 
     def conclude(self, error: str | None) -> None:
         """The checkpoint is there for good, or this attempt is over."""
@@ -51,8 +50,7 @@ class Relay:
         return self._group.wait_for_note(self._key("folder"), self._key("end")).get("name")
 
     def report(self, entries: list[Entry], error: str | None = None) -> None:
-        told = {"entries": [asdict(entry) for entry in entries], "error": error}
-        self._group.post(self._key(self._group.rank), told)
+        self._group.post(self._key(self._group.rank), {"entries": [asdict(entry) for entry in entries], "error": error})
 
     def await_end(self) -> bool:
         """Whether the checkpoint is there."""
@@ -72,18 +70,9 @@ class Relay:
 class FirstWriter(Writer):
     """Of the process that writes the manifest."""
 
-    def __init__(
-        self,
-        folder: Path,
-        relay: Relay,
-        *,
-        last: int,
-        every: int,
-        say: Callable[[str], None],
-        disk: Disk = DISK,
-        before_commit: Callable[[], None] = lambda: None,
-    ) -> None:
-        super().__init__(folder, last=last, every=every, say=say, disk=disk, before_commit=before_commit)
+    def __init__(self, folder: Path, relay: Relay, **options: Any) -> None:
+        """`options`: as those of `Writer`."""
+        super().__init__(folder, **options)
         self._relay = relay
 
     def _prepare(self, snapshot: Snapshot) -> Prepared:

@@ -78,14 +78,14 @@ def load_rows_newest(group: ProcessGroup, folder: Path, shard: Shard, say: Calla
         if seen[0] and not all(seen):
             raise Unreadable(f"Process {seen.index(False)} does not see {path}. {SHARED_DISK}")
         found: list[Loaded] = []
-        told: tuple[str | None, bool] = (None, False)
+        failed: tuple[str | None, bool] = (None, False)  # why, and whether another try may succeed
         try:
             found.append(patiently(lambda: load_rows(path, shard)))
         except CheckpointError as error:
-            told = str(error), isinstance(error, Unreadable)
-        for words, mendable in sorted(group.all_gather_object(told), key=lambda each: not each[1]):
-            if words is not None:
-                raise Unreadable(words) if mendable else CheckpointError(words)
+            failed = str(error), isinstance(error, Unreadable)
+        for reason, unreadable in sorted(group.all_gather_object(failed), key=lambda each: not each[1]):
+            if reason is not None:
+                raise Unreadable(reason) if unreadable else CheckpointError(reason)
         return found[0]
 
     disk = DISK if group.is_main else Onlooker()

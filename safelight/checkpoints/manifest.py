@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -174,8 +174,17 @@ def verify_file(folder: Path, entry: Entry, disk: Disk = DISK) -> None:
 
 def looks_whole(folder: Path, disk: Disk = DISK) -> bool:
     """A valid manifest and files of the right size: what can be known without reading gigabytes."""
+    return _passes(lambda: check_sizes(folder, entries(read(folder, disk)), disk))
+
+
+def is_whole(folder: Path, disk: Disk = DISK) -> bool:
+    """As `looks_whole`, and every byte was read."""
+    return _passes(lambda: verify(folder, disk))
+
+
+def _passes(check: Callable[[], None]) -> bool:
     try:
-        check_sizes(folder, entries(read(folder, disk)), disk)
+        check()
     except CheckpointError:
         return False
     return True
@@ -185,15 +194,6 @@ def check_sizes(folder: Path, files: Sequence[Entry], disk: Disk = DISK) -> None
     for entry in files:
         with open_plain(folder / entry.name, disk) as (_, size):
             _check_size(folder, entry, size)
-
-
-def is_whole(folder: Path, disk: Disk = DISK) -> bool:
-    """As `looks_whole`, and every byte was read."""
-    try:
-        verify(folder, disk)
-    except CheckpointError:
-        return False
-    return True
 
 
 def _check_size(folder: Path, entry: Entry, size: int) -> None:

@@ -127,8 +127,8 @@ def _complaint(content: bytes, error: Exception) -> str:
 
 
 Choice = Callable[[str, list[int]], tuple[int, int] | None]
-"""Of a tensor by its name and shape, which rows are wanted; None: nothing of it. All of a tensor that has no rows is
-asked for as (0, 1)."""
+"""Of a tensor by its name and shape, which rows are wanted; None: nothing of it. All of a tensor that has no rows
+is (0, 1)."""
 
 
 def pick(chunks: Iterator[bytes], size: int, choose: Choice, where: str) -> dict[str, Tensor]:

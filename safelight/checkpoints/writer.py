@@ -47,7 +47,7 @@ def write(folder: Path, snapshot: Snapshot, *, disk: Disk = DISK) -> Path:
 
 
 def commit(folder: Path, prepared: Prepared, disk: Disk = DISK, others: Others | None = None) -> Path:
-    """Write beside, make durable, rename, make the name durable, read back: in this order and no other."""
+    """Write to a temporary name, make durable, rename, make the name durable, read back: in this order only."""
     final = retention.place(folder, prepared.step)
     temporary = folder / f"{TEMPORARY}{prepared.step:08d}-{secrets.token_hex(4)}"
     try:
@@ -221,7 +221,7 @@ class Writer:
         self._failed_in_row += 1
         known = steps(self._folder)
         kept = f"the newest checkpoint is step {known[-1]}" if known else "there is no checkpoint yet"
-        self._news.append(f"{reason} Training goes on unsaved; {kept}. {advice}".rstrip())
+        self._news.append(f"{reason} Training continues unsaved; {kept}. {advice}".rstrip())
 
     def _free(self) -> str:
         try:

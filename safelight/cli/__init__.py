@@ -78,7 +78,7 @@ def _run(verb: str, rest: list[str]) -> int:
         parsed.run_command()
     except SafelightError as error:
         # An error that every process finds is printed once on each machine.
-        silent = error.told or (error.told is None and not _is_first_here())
+        silent = error.reported or (error.reported is None and not _is_first_here())
         return error.exit_code if silent else _fail(str(error), error.exit_code)
     except KeyboardInterrupt:
         return _fail("Interrupted.", 130)

@@ -1,4 +1,1 @@
-"""What is done to a sick run: when, what it changes, the journal that says so, and the hand that does it.
-
-What an act changes is a pure function of the config, the journal and the step.
-"""
+"""What is done to a run that goes wrong. What an act changes is a pure function of config, journal and step."""

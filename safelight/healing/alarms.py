@@ -1,4 +1,4 @@
-"""When to look closer: the run compared with its own past, in a few numbers. An alarm acts on nothing."""
+"""When to check more closely: the run compared with its own past. An alarm changes nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NARROWEST = 0.1  # standard deviation that is assumed at least: 10 %
 SMOOTHING = 0.9  # memory of the loss, per step
 UNLEARNT = 0.95  # share of the loss of a model that answers zero
 RISEN = 1.5  # times the lowest loss the run has had
-SUSTAINED, ASKED_EVERY = 16, 4  # steps; a sick run swings, so the probe is asked more than once
+SUSTAINED, CHECKED_EVERY = 16, 4  # steps; a diverged run swings, so the probe is checked more than once
 
 # fp16 looks for its scale with some ten overflows at the start, then one in 2,000 steps.
 STORM_STEPS, STORM = 32, 16
@@ -66,8 +66,8 @@ class DivergenceWatch:
     overflows: list[int] = field(default_factory=list)  # steps
 
     def see(self, loss: float, zero: float) -> bool:
-        """The loss of a step, and what a model that answers zero would have. True where all that was learnt seems
-        lost for good."""
+        """The loss of a step, and that of a model which predicts zero. True where all that was learnt seems lost
+        for good."""
         if not math.isfinite(loss):
             return False  # refused, and counted elsewhere
         before = loss if self.smoothed is None else self.smoothed
@@ -75,7 +75,7 @@ class DivergenceWatch:
         self.lowest = min(self.lowest, self.smoothed)
         high = self.smoothed > UNLEARNT * zero and self.smoothed > RISEN * self.lowest
         self.risen = self.risen + 1 if high else 0
-        return self.risen >= SUSTAINED and (self.risen - SUSTAINED) % ASKED_EVERY == 0
+        return self.risen >= SUSTAINED and (self.risen - SUSTAINED) % CHECKED_EVERY == 0
 
     def see_overflow(self, step: int) -> bool:
         """True where half of the last steps overflowed: no scale is small enough."""

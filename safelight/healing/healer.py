@@ -47,7 +47,7 @@ class State(Protocol):
 
 
 class Training(Protocol):
-    """What healing may ask of the training."""
+    """What healing may do with the training."""
 
     device: torch.device
     group: ProcessGroup

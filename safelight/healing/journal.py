@@ -1,4 +1,4 @@
-"""The journal of a run: every act with its reason, in the order of time. Kept in checkpoints, told in the record."""
+"""The journal of a run: every act with its reason, in order. Kept in checkpoints and recorded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the passes of one step say: sound, a hard batch, an error of the machine, or something that is really wrong."""
+"""What repeated passes of one step show: healthy, a hard batch, an error of the machine, or a real fault."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from safelight.healing.alarms import Usual
 ALIKE = 1e-3  # relative difference of loss and norm up to which a replay gave the same
 MOST_PASSES = 4  # of a step that comes out otherwise each time
 
-Verdict = Literal["go on", "again", "isolate", "redone"]
+Verdict = Literal["continue", "again", "isolate", "redone"]
 
 
 class Replays:
-    """A replay is the step made once more. Nothing random has state, so a sound machine gives the same again."""
+    """A replay is the step made once more. Nothing random has state, so a healthy machine gives the same result."""
 
     def __init__(self) -> None:
         self._usual = Usual()
@@ -28,7 +28,7 @@ class Replays:
         seen = loss, norm
         odd = not finite or self._usual.is_odd(*seen)
         if not self._passes and not odd:
-            return "go on"
+            return "continue"
         self._passes.append(seen)
         if len(self._passes) == 1:
             return "again"
@@ -37,7 +37,7 @@ class Replays:
                 return "isolate"
         elif odd and len(self._passes) < MOST_PASSES:
             return "again"
-        return "go on" if _alike(self._passes[0], seen) else "redone"  # a hard batch is not an error
+        return "continue" if _alike(self._passes[0], seen) else "redone"  # a hard batch is not an error
 
     def remember(self, loss: float, norm: float) -> None:
         self._usual.remember(loss, norm)

@@ -1,4 +1,4 @@
-"""Every so often all processes say what they have: the same weights, samples and noise of their own, and their pace."""
+"""Compares the processes of a run every so often: the same weights, samples and noise of their own, and their speed."""
 
 from __future__ import annotations
 
@@ -58,16 +58,16 @@ class ProcessCheck:
 
     def _readings(self, step: int, rows: np.ndarray, replaced: bool) -> dict[str, float]:
         weights, noise, own, waited = rows[:, :4].T
-        told = {} if self._is_sharded else {DRIFT.name: float((weights != weights[0]).sum())}
-        told[SAME_NOISE.name] = float(len(noise) - len(np.unique(noise)))
+        readings = {} if self._is_sharded else {DRIFT.name: float((weights != weights[0]).sum())}
+        readings[SAME_NOISE.name] = float(len(noise) - len(np.unique(noise)))
         if not replaced and self._each_once(step):
-            told[OVERLAP.name] = shared_by_processes(rows[:, 4:])
+            readings[OVERLAP.name] = shared_by_processes(rows[:, 4:])
         if step:  # the first step also pays for what is loaded and tuned once
-            told[SLOWEST.name] = float(own.max() / max(1.0, float(np.median(own))))
-            told[WAITING.name] = float(waited.mean() / max(1.0, float((own + waited).mean())))
+            readings[SLOWEST.name] = float(own.max() / max(1.0, float(np.median(own))))
+            readings[WAITING.name] = float(waited.mean() / max(1.0, float((own + waited).mean())))
             for rank, each in enumerate(own[:MOST_NAMED].tolist()):
-                told[f"{PROCESS_SECONDS.name}/{rank:02d}"] = each / NANOSECONDS
-        return told
+                readings[f"{PROCESS_SECONDS.name}/{rank:02d}"] = each / NANOSECONDS
+        return readings
 
     def _each_once(self, step: int) -> bool:
         """Whether no image may come twice in this step: it lies within one pass over all of them."""

@@ -1,4 +1,4 @@
-"""Whose images and labels a step really had, against what the set says of them."""
+"""The images and labels that a step had, against those of the dataset."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CLOSE, EVERY = 16, 8  # the first steps are all compared, then one of so many: a
 
 
 class RowCheck:
-    """Compares and tells. A label may be its image's or the one for none; an image may not be one that is held out."""
+    """A label may be its image's or the one for no label; an image may not be one that is held out."""
 
     def __init__(self, config: Config, images: Images, send: Callable[[Tensor], Tensor]) -> None:
         """`send` brings a tensor to the device."""
@@ -39,7 +39,7 @@ class RowCheck:
             share = float(np.mean([self._held[micro.ids].mean() for micro in view.inputs]))
             pieces.append(Piece((), partial(checked, {checks.ROWS_HELD_OUT: share})))
         if self._labels is not None:
-            pieces.append(Piece((self._moved(view, self._labels),), _tell_moved))
+            pieces.append(Piece((self._moved(view, self._labels),), _read_moved))
         return pieces
 
     def _moved(self, view: StepView, known: np.ndarray) -> Tensor:
@@ -52,5 +52,5 @@ class RowCheck:
         return torch.stack(shares).mean().reshape(1)
 
 
-def _tell_moved(share: np.ndarray) -> dict[str, float]:
+def _read_moved(share: np.ndarray) -> dict[str, float]:
     return checked({checks.ROWS_LABELS_MOVED: float(share[0])})

@@ -1,4 +1,4 @@
-"""The processes of one run: who is among them, what they say to each other, and that none is waited for in vain."""
+"""The processes of one run: who is in the group, how they communicate, and that none waits in vain."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class ProcessGroup:
             self._heartbeat.await_words()
         first = None if error is None else self._heartbeat.leave_words(error)
         if isinstance(error, SafelightError):
-            error.told = first is not None
+            error.reported = first is not None
         self._heartbeat.part(failed=error is not None, lost=isinstance(error, ProcessLost))
         if first is not None and isinstance(error, SafelightError | RuntimeError):
             raise FollowedError(*first) from error
@@ -166,7 +166,7 @@ class ProcessGroup:
         return tensor
 
     def broadcast(self, say: Callable[[], Any], *, all_act: bool = False) -> Any:
-        """What the first process says, to all. Only it is asked, unless it takes all of them to find the answer."""
+        """The result of the first process, to all. Only it calls, unless it takes all of them to find the result."""
         if self.size == 1:
             return say()
         said = say() if self.is_main or all_act else None
@@ -186,7 +186,7 @@ class ProcessGroup:
         rows = self.all_gather(text.to(self._home)).cpu().numpy()
         return [json.loads(bytes(row[:size])) for row, size in zip(rows, sizes, strict=True)]
 
-    # --- beside them: from any thread, in any order ---------------------------------------------------------------
+    # --- notes: from any thread, in any order ---------------------------------------------------------------------
 
     @property
     def is_broken(self) -> bool:
@@ -206,7 +206,7 @@ class ProcessGroup:
             time.sleep(0.02)
 
     def _beside(self, act: Callable[[Heartbeat], T]) -> T:
-        """The thread that trains has to notice a loss by itself, or the pulse would not wake it."""
+        """The thread that trains has to notice a loss by itself, or the heartbeat would not wake it."""
         assert self._heartbeat is not None, "alone there is nobody to speak to"
         if self._heartbeat.lost is not None:
             raise ProcessLost(self._heartbeat.lost)
@@ -225,7 +225,7 @@ class ProcessGroup:
 
     def _wait(self, work: Any) -> None:
         if self._home.type != "cpu":
-            work.wait()  # only the stream waits; should it wait in vain, the pulse ends the process
+            work.wait()  # only the stream waits; should it wait in vain, the heartbeat ends the process
             return
         while True:
             try:
@@ -246,7 +246,7 @@ class ProcessGroup:
 
 
 def join_group(settings: Train) -> ProcessGroup:
-    """The crew that a launcher (torchrun, accelerate, or RANK and WORLD_SIZE by hand) has called together."""
+    """The group of a launcher (torchrun, accelerate, or RANK and WORLD_SIZE by hand)."""
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         return ProcessGroup()
     from accelerate import PartialState
@@ -256,7 +256,7 @@ def join_group(settings: Train) -> ProcessGroup:
         state = PartialState(cpu=cpu, timeout=timedelta(seconds=MEETING * settings.timeout))
         _set_pg_timeout(LONGEST_WAIT)  # from now on: who has come is watched, and may be busy
         token = torch.tensor([secrets.randbits(62)], device=state.device)
-        dist.broadcast(token, 0)  # tells this crew from one before it on the same store
+        dist.broadcast(token, 0)  # distinguishes this group from one before it on the same store
         heartbeat = Heartbeat(state.process_index, state.num_processes, str(int(token)), patience=settings.timeout)
     except (RuntimeError, ValueError) as error:  # an address that does not answer, a variable or a process missing
         raise UsageError(

@@ -62,8 +62,7 @@ class Heartbeat:
     # --- words and meeting points ---------------------------------------------------------------------------------
 
     def note(self, key: str) -> None:
-        with self._lock:
-            self._store.set(key, "1")
+        self.write(key, "1")
 
     def knows(self, key: str) -> bool:
         with self._lock:
@@ -120,7 +119,7 @@ class Heartbeat:
         return self.lost
 
     def await_words(self) -> None:
-        """Of an end that all come to: the first process tells it, when it has saved."""
+        """Of an end that all come to: the first process reports it, when it has saved."""
         self._noticed = True
         while self.rank and self.lost is None and self._first_words() is None:
             time.sleep(0.02)

@@ -1,4 +1,4 @@
-"""Restarts by a launcher: the same command again carries the run on, unless it would only fail again."""
+"""Restarts by a launcher: the same command again continues the run, unless it would only fail again."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def refuse_hopeless(folder: RunFolder) -> None:
         folder.report(status="stopped", last_finding=f"failed {MOST} times at step {steps.pop()}")
         raise Stopped(
             f"{folder.path} failed {MOST} times at step {failures[-1]['step']}; the last time: {failures[-1]['words']} "
-            f"It is not started again. Look for the cause with `safelight doctor {folder.path}`; then carry on by "
+            f"It is not started again. Look for the cause with `safelight doctor {folder.path}`; then continue by "
             f"hand: safelight resume {folder.path}"
         )
 

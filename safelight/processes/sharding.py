@@ -27,8 +27,8 @@ def shard_weights(model: nn.Module, group: ProcessGroup, device: torch.device) -
     _refuse(model)
     mesh = init_device_mesh(device.type, (group.size,))
     for unit in (*units_of(model), model):
-        # Let go after every pass, also by the outermost module: what stays gathered would be the old weights in a pass
-        # with others (`lend`).
+        # Resharded after every pass, also by the outermost module: what stays gathered would be the old weights in a
+        # pass with others (`lend`).
         fully_shard(unit, mesh=mesh, reshard_after_forward=True)
     for module in model.modules():
         if isinstance(module, FSDPModule):
@@ -117,7 +117,7 @@ def _local(tensor: Tensor) -> Tensor:
 
 
 class _Waiting:
-    """On CPUs everything is waited for by the crew, which knows who is gone; FSDP would wait for two hours."""
+    """On CPUs the group waits for everything, because it knows who is gone; FSDP would wait for two hours."""
 
     def __init__(self, group: ProcessGroup) -> None:
         self._group = group

@@ -78,7 +78,7 @@ def build(
     if config.train.threads is not None:
         torch.set_num_threads(config.train.threads)
     engine = Engine(config.train.device, group)
-    check_shares(config, engine.processes)
+    check_shares(config, engine.group.size)
     model, weights = place_model(build_model(config) if model is None else model, config, engine, say)
     network = cast(nn.Module, torch.compile(model)) if config.model.compile else model
     model.train()
@@ -89,11 +89,11 @@ def build(
     objective = Objective(config.diffusion, schedule, engine.device)
     batches = make_batches(config, images)
     config = _with_micro_batches(Stepper(config, engine, objective, state, network), batches, say)
-    check_micro_batches(config.train.batch_size, int(config.train.accumulate), engine.processes)
+    check_micro_batches(config.train.batch_size, int(config.train.accumulate), engine.group.size)
     train_ids, held_ids = hold_out(images, config.data.held_out)
     fixed_set = FixedSet(config, images, train_ids, objective, engine)
     held_out_set = FixedSet(config, images, held_ids, objective, engine, len(fixed_set)) if len(held_ids) else None
-    feed = Feed(_with_workers(config, engine), batches, rank=engine.rank, processes=engine.processes)
+    feed = Feed(_with_workers(config, engine), batches, rank=engine.group.rank, processes=engine.group.size)
     parameters = [parameter for _, parameter in weights.named]
     reduction = weights.reduction or make_reduction(parameters, engine.group, config.train.shards)
     stepper = Stepper(config, engine, objective, state, network, reduction)
@@ -152,11 +152,11 @@ def _with_micro_batches(stepper: Stepper, batches: Batches, say: Callable[[str],
 
     if config.train.shards is not None:
         return accumulating(1)  # every shard is a micro-batch
-    share = config.train.batch_size // engine.processes
+    share = config.train.batch_size // engine.group.size
 
     def attempt(micro_batch: int) -> None:
         idle = replace(accumulating(share // micro_batch), data=replace(config.data, workers=0))
-        stepper.rehearse(Feed(idle, batches, processes=engine.processes).prepare(0)[:1])
+        stepper.rehearse(Feed(idle, batches, processes=engine.group.size).prepare(0)[:1])
 
     # What the smallest of the devices can hold.
     found = max(engine.group.all_gather_object(find_accumulation(attempt, share)))

@@ -17,25 +17,13 @@ DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class Engine:
-    """A device and a rank among the processes."""
+    """A device, and the group of processes."""
 
     def __init__(self, device: str, group: ProcessGroup | None = None) -> None:
         self.group = group or ProcessGroup()
         self.device: torch.device = choose_device(device)
-        if self.device.type == "cuda" and self.processes > 1:
+        if self.device.type == "cuda" and self.group.size > 1:
             self.device = torch.device("cuda", torch.cuda.current_device())  # which joining chose
-
-    @property
-    def rank(self) -> int:
-        return self.group.rank
-
-    @property
-    def processes(self) -> int:
-        return self.group.size
-
-    @property
-    def is_main(self) -> bool:
-        return self.group.is_main
 
     def autocast(self, precision: Precision) -> AbstractContextManager[object]:
         """The precision of the forward pass; weights stay fp32."""
@@ -85,7 +73,7 @@ def busy_machine(load: float, cores: int, threads: int) -> str | None:
 
 
 def choose_device(name: str) -> torch.device:
-    """The device asked for, or the best there is; an absent one is an error, never a silent CPU."""
+    """The requested device, or the best there is; a missing one is an error, never a silent CPU."""
     present = ["cpu"]
     if torch.backends.mps.is_available():
         present.insert(0, "mps")

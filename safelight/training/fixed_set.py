@@ -23,7 +23,7 @@ FEWEST = 32  # images whose mean is near enough to a normal one
 
 
 class FixedSet:
-    """Frozen inputs, evaluated on raw and averaged weights."""
+    """Frozen inputs, evaluated on raw weights and EMA."""
 
     def __init__(
         self,
@@ -57,24 +57,24 @@ class FixedSet:
 
     @torch.no_grad()
     def zero_level(self) -> float:
-        """The loss of a model that always answers zero: of one that knows nothing."""
+        """The loss of a model that always predicts zero: of one that knows nothing."""
         noised = self._objective.corrupt(self._inputs.x0, self._inputs.noise, self._inputs.t)
         return float(self._objective.loss(torch.zeros_like(noised.target), noised)[0].mean())
 
     def losses(self, state: State) -> tuple[float, float]:
-        """(raw, averaged). Where weights are divided, all processes have to ask."""
-        raw, averaged = self.samples(state)
-        return float(raw.mean()), float(averaged.mean())
+        """(raw, EMA). Where weights are divided, all processes have to call it."""
+        raw, ema = self.samples(state)
+        return float(raw.mean()), float(ema.mean())
 
     @torch.no_grad()
     def samples(self, state: State) -> tuple[Tensor, Tensor]:
-        """(raw, averaged), of each sample."""
+        """(raw, EMA), of each sample."""
         noised = self._objective.corrupt(self._inputs.x0, self._inputs.noise, self._inputs.t)
         with evaluation_mode(state.model):
             raw = self._losses(state.model, noised)
             with state.weights.lend(state.averages.tensors()) as weights:
-                averaged = state.model if weights is None else WithWeights(state.model, weights)
-                return raw, self._losses(averaged, noised)
+                ema = state.model if weights is None else WithWeights(state.model, weights)
+                return raw, self._losses(ema, noised)
 
     def _losses(self, network: nn.Module, noised: Noised) -> Tensor:
         answer = predict(network, noised.x_t, noised.t, self._inputs.labels)

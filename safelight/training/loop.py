@@ -41,7 +41,7 @@ class Trainer:
 
     def _open_record(self) -> tuple[Record, Pump | None]:
         """From the present step on; what was recorded of it and later ones is removed."""
-        step, is_main = self.state.counters.step, self.parts.engine.is_main
+        step, is_main = self.state.counters.step, self.parts.engine.group.is_main
         return open_record(self.folder, self.config, step, self.screen.say, silent=not is_main)
 
     def run(self) -> None:

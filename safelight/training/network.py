@@ -53,7 +53,7 @@ def place_model(
     model: nn.Module, config: Config, engine: Engine, say: Callable[[str], None]
 ) -> tuple[nn.Module, LocalWeights]:
     """On the device, the same on all processes; divided among them, if the config says so."""
-    sharded = is_sharded(config, engine.processes)  # then moved block by block
+    sharded = is_sharded(config, engine.group.size)  # then moved block by block
     if not sharded and any(p.device != engine.device for p in model.parameters()):  # what is traced cannot be moved
         model = cast(nn.Module, model.to(engine.device))
     if config.model.channels_last:
@@ -117,7 +117,7 @@ def _check_size(settings: Any, config: Config) -> None:
 
 
 def _check_process(file: Path, ours: Diffusion) -> None:
-    """The trap of fine-tuning: a model asked for another target or at other noise levels has to unlearn first."""
+    """The trap of fine-tuning: a model trained for another target or other noise levels has to unlearn first."""
     theirs = _read(file)
     prediction = theirs.get("prediction_type", "epsilon")
     timesteps = theirs.get("num_train_timesteps", 1000)

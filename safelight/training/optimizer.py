@@ -49,7 +49,7 @@ def _decays(model: nn.Module, name: str, parameter: nn.Parameter) -> bool:
 
 
 def make_optimizer(settings: Optimizer, model: nn.Module, named: Named | None = None) -> torch.optim.AdamW:
-    """Fused: one kernel, and it can be told on the device to leave everything as it is (see `update`). `named`: what
+    """Fused: one kernel, which a number on the device can make skip the update (see `prepare_update`). `named`: what
     stands for the trained parameters of the model, where that is not they themselves."""
     return torch.optim.AdamW(
         parameter_groups(model, settings.weight_decay, named),

@@ -47,7 +47,7 @@ class Pictures:
         self._parts, self._config, self._state = parts, parts.config, parts.state
         self._record, self._folder, self._speed, self._say = record, folder, speed, say
         self._readout, self._saving = readout, saving
-        self._group, self._is_main = parts.engine.group, parts.engine.is_main
+        self._group, self._is_main = parts.engine.group, parts.engine.group.is_main
         self._sharded = parts.state.weights.shard is not None
         self._stages, self._evaluations = stage_steps(self._config), evaluation_steps(self._config)
         self.restart()

@@ -75,7 +75,7 @@ class Readout:
     def restart(self) -> None:
         """The steps that were not read yet are given up."""
         self._window: list[StepView] = []
-        self._pool = Pool(self._record, by_clock=self._parts.engine.processes == 1)
+        self._pool = Pool(self._record, by_clock=self._parts.engine.group.size == 1)
 
     def look(self, view: StepView) -> None:
         """After every step."""
@@ -104,7 +104,7 @@ class Readout:
             if view.step % SYSTEM_EVERY == 0:
                 self._record_system(view.step)
         self._show(views[-1], readings[-1])
-        if self._parts.engine.is_main:
+        if self._parts.engine.group.is_main:
             self._diagnosis.visit(self._state.counters.step)
 
     def _read(self, view: StepView, reading: Mapping[str, float]) -> None:
@@ -157,5 +157,5 @@ class Readout:
             self._folder.report(step=counters.step)
 
     def finish(self) -> None:
-        if self._parts.engine.is_main:
+        if self._parts.engine.group.is_main:
             self._diagnosis.visit(self._state.counters.step, at_last=True)

@@ -1,4 +1,4 @@
-"""Healing in the loop: what the healer may ask of the training, and where its acts are reported."""
+"""Healing in the loop: what the healer may do with the training, and where its acts are reported."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Recovery:
         facts = {"number": act.number, "act": act.kind, "since": act.since, "undone": act.undone}
         self._record.event(act.step, "healed", **facts, reason=act.reason, **act.facts)
 
-    # --- what the healer asks for -----------------------------------------------------------------------------------
+    # --- what the healer may do -----------------------------------------------------------------------------------
 
     def warmup_steps(self, settings: Optimizer) -> int:
         return warmup_steps(settings, self._parts.config.train.steps)
@@ -96,6 +96,6 @@ def undo(parts: Parts, folder: RunFolder, number: int) -> Act:
     act = state.journal.undo(number, state.counters.step)
     if act.kind == "change-precision":  # the search for a scale begins anew
         state.scale = LossScale(parts.config.train.precision, parts.engine.device)
-    if parts.engine.is_main:
+    if parts.engine.group.is_main:
         write(folder.checkpoints, state.snapshot())
     return act

@@ -50,7 +50,7 @@ class Saving:
         self._parts, self._config, self._state = parts, parts.config, parts.state
         self._record, self._folder, self._speed, self._say = record, folder, speed, say
         self._readout, self._recovery = readout, recovery
-        self._group, self._is_main = parts.engine.group, parts.engine.is_main
+        self._group, self._is_main = parts.engine.group, parts.engine.group.is_main
         self._sharded = parts.state.weights.shard is not None
         keep = self._config.checkpoint
         self._writer = self._open_writer(folder.checkpoints, last=keep.keep_last, every=keep.keep_every)

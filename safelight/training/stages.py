@@ -54,23 +54,23 @@ class Drawn:
     samples: Tensor
     seconds_beyond: float
     raw: Tensor | None  # some of them from the raw weights, for the pictures of the first process
-    distance: float  # of averaged and raw weights, over the length of the raw ones
+    distance: float  # of EMA and raw weights, over the length of the raw ones
     columns: Columns
 
 
 def draw_stage(state: State, config: Config, group: ProcessGroup, *, samples: int = 0) -> Drawn:
-    """Images of this step from the averaged weights and some from the raw ones. Where more `samples` are wanted than
+    """Images of this step from the EMA and some from the raw weights. Where more `samples` are wanted than
     the grid shows, it shows the first of them. Every process draws its share of them."""
     columns, count = Columns(config), config.sample.count
     request = preview_request(config, max(count, samples))
     compared = preview_request(config, min(COMPARED, count))
     begun, together = time.perf_counter(), state.weights.shard is not None
 
-    with state.weights.lend(state.averages.tensors()) as averaged:
+    with state.weights.lend(state.averages.tensors()) as ema:
 
         def draw(start: int, stop: int) -> Tensor:
             see = columns.see if group.is_main else None
-            return generate(state.model, config, request, weights=averaged, on_step=see, rows=(start, stop))
+            return generate(state.model, config, request, weights=ema, on_step=see, rows=(start, stop))
 
         drawn = draw_together(group, request.count, draw, in_step=together)
     seconds = (time.perf_counter() - begun) * (1 - count / len(drawn))
@@ -86,13 +86,13 @@ def draw_stage(state: State, config: Config, group: ProcessGroup, *, samples: in
 
 @torch.no_grad()
 def _distance(state: State) -> float:
-    averaged, raw = state.averages.shadows[MAIN], [parameter.detach() for _, parameter in state.weights.named]
-    apart, length = (global_norm(list(each)) for each in (torch._foreach_sub(averaged, raw), raw))
+    ema, raw = state.averages.shadows[MAIN], [parameter.detach() for _, parameter in state.weights.named]
+    apart, length = (global_norm(list(each)) for each in (torch._foreach_sub(ema, raw), raw))
     return float(apart / length.clamp(min=1e-12))
 
 
 def compare_weights(drawn: Drawn) -> dict[str, float]:
-    """How far pictures of averaged weights are from those of raw ones, which must differ where the weights do."""
+    """How far pictures of the EMA are from those of raw weights, which must differ where the weights do."""
     if drawn.raw is None:
         return {}
     apart = drawn.samples[: len(drawn.raw)] - drawn.raw
@@ -101,7 +101,7 @@ def compare_weights(drawn: Drawn) -> dict[str, float]:
 
 
 def paint_stage(drawn: Drawn, config: Config, folder: RunFolder, step: int) -> None:
-    """The grid of this step, the denoising strip, and raw against averaged weights."""
+    """The grid of this step, the denoising strip, and raw weights against EMA."""
     images, raw = drawn.samples[: config.sample.count], drawn.raw
     assert raw is not None, "only the first process has all that pictures are made of"
     save_png(grid(to_uint8(images), columns=columns_for(config)), folder.picture(step))
@@ -131,11 +131,11 @@ def draw_together(
         mine = draw(start, stop) if stop > start else None
     except Exception as error:  # whatever it is: the others must not wait for images that will not come
         failed = f"{type(error).__name__}: {error}"
-    told = group.all_gather_object([failed, None if mine is None else list(mine.shape[1:])])
-    for rank, (reason, _) in enumerate(told):
+    shares = group.all_gather_object([failed, None if mine is None else list(mine.shape[1:])])
+    for rank, (reason, _) in enumerate(shares):
         if reason is not None:
             raise RuntimeError(f"process {rank}: {reason}")
-    padded = torch.zeros(share, *told[0][1])
+    padded = torch.zeros(share, *shares[0][1])
     if mine is not None:
         padded[: len(mine)] = mine
     return group.all_gather_host(padded).flatten(0, 1)[:count]
@@ -185,6 +185,6 @@ def attempt(what: str, draw: Callable[[], object], say: Callable[[str], None]) -
     except ProcessLost:
         raise
     except Exception as error:  # whatever it is, and of whichever library
-        say(f"{what} could not be made ({type(error).__name__}: {error}); training goes on.")
+        say(f"{what} could not be made ({type(error).__name__}: {error}); training continues.")
         if torch.cuda.is_available():
             torch.cuda.empty_cache()

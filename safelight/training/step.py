@@ -86,8 +86,8 @@ class Stepper:
         *,
         signal: int = 0,
     ) -> StepView:
-        """`how`: as the config says, where it is not given. `signal`: the number of one that this process received,
-        which all are told."""
+        """`how`: as the config says, where it is not given. `signal`: the number of one that this process received; all
+        get it."""
         how, state, shards = how or self._default, self.state, self.config.train.shards
         monitors, inspection, judge = onlookers.monitors, onlookers.inspection, onlookers.judge
         state.scale.use(how.precision)

@@ -92,7 +92,7 @@ def test_writer_on_a_full_disk_keeps_two_and_says_so_with_numbers(tmp_path: Path
     assert (saving.failures, saving.last_saved) == (1, None)
     assert "has 1.0 MB free and 33.6 MB are needed" in spoken[0]
     assert "Removed steps [1, 2] to make room. It is tried once more." in spoken[0]
-    assert "It needs 33.6 MB; 1.0 MB are free. Training goes on unsaved; the newest checkpoint is step 4" in spoken[1]
+    assert "It needs 33.6 MB; 1.0 MB are free. Training continues unsaved; the newest checkpoint is step 4" in spoken[1]
     assert steps(tmp_path) == [3, 4]
     disk.broken = False
     saving.submit(snapshot(6), None)

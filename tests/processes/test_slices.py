@@ -211,7 +211,7 @@ def test_disk_that_stays_full_leaves_the_checkpoint_before(who: str, tmp_path: P
     write_together(tmp_path, whole(3), 3)
     said, saved = write_together(tmp_path, whole(6), 3, **{who: Full(99)})
     assert saved == [None] * 3
-    assert "Training goes on unsaved; the newest checkpoint is step 3." in said[-1]
+    assert "Training continues unsaved; the newest checkpoint is step 3." in said[-1]
     assert steps(tmp_path) == [3]
     assert not list(tmp_path.glob(".tmp-*"))
     assert_same(load(tmp_path / "step_00000003", disk=QUICK), whole(3))

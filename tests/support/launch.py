@@ -59,7 +59,7 @@ class Launch:
             code = found if isinstance(found, int) else 0
         except SafelightError as error:
             code = error.exit_code
-            if not error.told:
+            if not error.reported:
                 print(f"Error: {error}", flush=True)
         except BaseException:
             traceback.print_exc()

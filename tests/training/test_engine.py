@@ -37,4 +37,4 @@ def test_auto_takes_the_best_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_engine_of_one_process() -> None:
     engine = Engine("cpu")
-    assert (engine.rank, engine.processes, engine.is_main) == (0, 1, True)
+    assert (engine.group.rank, engine.group.size, engine.group.is_main) == (0, 1, True)

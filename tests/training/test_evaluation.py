@@ -577,7 +577,7 @@ def test_an_evaluation_that_fails_is_told_and_training_goes_on(
     terminal = train(tmp_path / "run")
     told = [text for text in terminal.said if "The evaluation could not be made" in text]
     assert len(told) == 3
-    assert all(f"({type(error).__name__}: {error})" in text and "training goes on" in text for text in told)
+    assert all(f"({type(error).__name__}: {error})" in text and "training continues" in text for text in told)
     assert status(tmp_path / "run")["status"] == "finished"
     assert fingerprints(tmp_path / "run") == fingerprints(whole[0])
     assert not distances(tmp_path / "run")
