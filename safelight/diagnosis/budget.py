@@ -1,8 +1,8 @@
-"""What chance may do in a run: one rate of error, shared by all tests that it could fool, over all their looks.
+"""The rate of false alarms of a run: one budget, shared by all tests that chance can fool, over all their looks.
 
-Most rules ask for identities, which chance does not break. Those that compare with it are named here. Each has an equal
-share of the rate, and spends 6 / (π² k²) of that share at its k-th look: however long a run is and however often it is
-looked at, the sum stays within the rate.
+Most rules check identities, which chance does not break. Those that compare with chance are named here. Each has an
+equal share of the rate, and spends 6 / (π² k²) of that share at its k-th look: however long a run is and however often
+it is checked, the sum stays within the rate.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ Test = Literal[
     "labels that never come",
     "labels that help nothing",
 ]
-RATE = 0.01  # of the healthy runs, in which any of the tests may be fooled
+RATE = 0.01  # of the healthy runs may have a false alarm
 SHARE = RATE / len(get_args(Test))
 
 
 def allowed(test: Test, look: int = 1) -> float:
-    """The chance that a healthy run may have of failing the test at this look."""
-    del test  # all have equal shares; the name says who spends it
+    """The chance that a healthy run fails the test at this look."""
+    del test  # all have equal shares; the name says which test spends it
     return SHARE * 6 / (math.pi * max(look, 1)) ** 2
 
 
 def bound(test: Test, look: int = 1, tests: int = 1) -> float:
-    """Standard errors that such a chance means, to either side; `tests` that are made at once share it."""
+    """The standard errors that this chance means, two-sided; `tests` that are made at once share it."""
     return -NormalDist().inv_cdf(allowed(test, look) / (2 * tests))

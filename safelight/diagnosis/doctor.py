@@ -1,4 +1,4 @@
-"""Runs all rules over a run, from its record alone: while it trains, or after its death."""
+"""Runs all rules on the record of a run: while it trains, or afterwards."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from safelight.errors import UsageError
 from safelight.record.history import open_history
 from safelight.run import open_recorded
 
-LATER = 64  # steps: some causes are looked for less often than what follows from them
+LATER = 64  # steps: some causes are checked less often than their consequences
 
 
 def diagnose(run: str | Path) -> list[Finding]:
@@ -25,13 +25,12 @@ def diagnose(run: str | Path) -> list[Finding]:
 
 
 def examine(case: Case, rules: tuple[Rule, ...] = RULES) -> list[Finding]:
-    """The worst first, and what is over last. One disease gives one finding: what only follows from another finding
-    is named there, and not told as a finding of its own."""
+    """The worst first, and what is over last. One cause gives one finding: its consequences are not reported."""
     found: list[tuple[Rule, Finding]] = []
     for rule in rules:
         try:
             finding = rule.find(case)
-        except Exception as error:  # a rule that breaks must not take the others with it
+        except Exception as error:  # a rule that fails must not stop the others
             finding = _broken(rule, error)
         if finding is not None:
             found.append((rule, finding))
@@ -41,7 +40,7 @@ def examine(case: Case, rules: tuple[Rule, ...] = RULES) -> list[Finding]:
 
 
 def _without_consequences(found: list[tuple[Rule, Finding]]) -> list[Finding]:
-    """Those that no other finding explains. Where some explain each other in a circle, the earliest of them is kept."""
+    """Those that no other finding explains. Of those that explain each other in a circle, the earliest is kept."""
     causes = [
         [j for j, (other, cause) in enumerate(found) if _explains(other, cause, rule, finding)]
         for rule, finding in found
@@ -69,7 +68,7 @@ def _reached(causes: list[list[int]], place: int) -> set[int]:
 
 
 def _explains(other: Rule, cause: Finding, rule: Rule, finding: Finding) -> bool:
-    """A cause of before explains what came with it or after it; one that came later does not."""
+    """An earlier cause explains what came with it or after it; a later one does not."""
     if other is rule or cause.severity == "info" or cause.step > finding.step + LATER:
         return False
     if "*" in rule.yields and "*" not in other.yields:
@@ -84,7 +83,7 @@ def _broken(rule: Rule, error: Exception) -> Finding:
         severity="info",
         step=0,
         confidence=0.0,
-        summary=f"Rule {rule.code} could not be asked ({type(error).__name__}: {error}). The other rules were.",
+        summary=f"Rule {rule.code} failed ({type(error).__name__}: {error}). The other rules were checked.",
         evidence=(Evidence("error", str(error)),),
         fix=Fix("Please report it, with the record."),
     )

@@ -1,4 +1,4 @@
-"""A finding: the cause by name, the readings that prove it, and what to do."""
+"""A finding: the cause by name, the readings that prove it, and the fix."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class Evidence:
 class Fix:
     text: str
     set: dict[str, Any] = field(default_factory=dict)
-    """Settings that cure it, by their keys."""
+    """Settings that fix it, by their keys."""
     safety: Safety = "manual"
-    """`safe`: cannot harm a run; `unsafe`: changes what is trained; `manual`: only a person can do it."""
+    """`safe`: cannot harm a run; `unsafe`: changes what is trained; `manual`: for a person to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +41,14 @@ class Finding:
     step: int
     """Since when."""
     confidence: float
-    """1 for an exact identity; else one minus the chance of a false alarm, as far as it is known."""
+    """1 for an exact identity; else one minus the chance of a false alarm."""
     summary: str
     evidence: tuple[Evidence, ...]
     fix: Fix
     ruled_out: tuple[str, ...] = ()
-    """Look-alikes that were looked at, and why they are not it."""
+    """Similar causes that were checked, and why they do not apply."""
     over: int | None = None
-    """The step since which it is no longer true."""
+    """The step from which on it is no longer true."""
 
     @property
     def subsystem(self) -> str:

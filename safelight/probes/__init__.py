@@ -1,1 +1,1 @@
-"""Questions put to a run: each measures, on copies or on what a step made anyway, and touches nothing."""
+"""Probes: measurements of a run on copies, or on what a step computed anyway. They change nothing."""

@@ -1,4 +1,4 @@
-"""Which look is due at which update: all of them at first, a pair of steps every so often later, more on an alarm."""
+"""Which probe is due at which update: all of them at first, a pair of steps now and then later, more on an alarm."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from collections.abc import Mapping
 
 from safelight import checks
 
-CLOSE, EVERY = 64, 32  # the first steps are all looked at closely, then two in a row of every so many
-GLANCED = 8  # steps between two looks at loss and reach
-IDENTITIES = 16  # first steps whose noising is looked at
+CLOSE, EVERY = 64, 32  # the first steps are all checked closely, then two in a row of every so many
+GLANCED = 8  # steps between two checks of the loss and the largest values
+IDENTITIES = 16  # first steps whose noising is checked
 OFTEN, RARELY, SELDOM = 16, 64, 256  # then one of so many: until CLOSE, until SETTLED, and later
 SETTLED = 1024
 REPLAYED_FIRST = 3
-PATIENCE = 32  # steps between two replays that an alarm asks for; doubled by every alarm
+PATIENCE = 32  # steps between two replays on alarm; doubled by every alarm
 LEAP = math.log(3.0)  # from the usual: an alarm, not a finding
-ODD = math.log(2.0)  # from the usual: worth a glance
+ODD = math.log(2.0)  # from the usual: worth a check
 BEYOND = 1.25  # times the farthest that numbers have strayed from the usual so far
 RIPE = 16  # readings until the usual is known
 
 
 class Agenda:
-    """Counts updates; owns no measurement. Depends on nothing but what was seen, so that a run is looked at again in
-    the same way."""
+    """Counts updates and measures nothing. Depends only on what was seen, so that a repeated run is checked in the same
+    way."""
 
     def __init__(self) -> None:
         self.seen = 0  # updates
@@ -33,7 +33,7 @@ class Agenda:
 
     @property
     def is_close(self) -> bool:
-        """Two in a row: what comes back at once is seen."""
+        """Two in a row: what repeats at once is seen."""
         return self.seen < CLOSE or self.seen % EVERY < 2 or self._asked > 0
 
     @property
@@ -54,7 +54,7 @@ class Agenda:
         return self.seen % (OFTEN if self.seen < CLOSE else RARELY if self.seen < SETTLED else SELDOM) == 0
 
     def is_odd(self, loss: float) -> bool:
-        """Whether the loss of a step that is not looked at is unlike those before."""
+        """Whether the loss of a step that is not due differs from those before."""
         if not loss > 0 or not math.isfinite(loss):
             return True
         usual = self._usual.get("told", math.log(loss))
@@ -75,7 +75,7 @@ class Agenda:
 
     @property
     def is_quiet(self) -> bool:
-        """Nothing is looked at before the update."""
+        """Nothing is checked before the update."""
         return not (self.is_close or self.is_replayed or self.is_searched or self.is_about_average)
 
     def turn(self) -> None:
@@ -84,7 +84,7 @@ class Agenda:
         self.seen += 1
 
     def listen(self, found: Mapping[str, float]) -> None:
-        """Something unlike the steps before asks for a replay; alarms for nothing ask ever more rarely."""
+        """Schedules a replay where a step differs from those before; less and less often after false alarms."""
         leaps = found.get(checks.SENTINEL_ECHO, 0.0) > 0.95 or found.get(checks.SENTINEL_MOVED, 1.0) == 0
         for name in (checks.LOSS_ERROR, checks.SENTINEL_GRADIENT):
             number = found.get(name, 0.0)

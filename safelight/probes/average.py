@@ -1,4 +1,4 @@
-"""Does the average follow the weights, by how much, and in which precision?"""
+"""Does the EMA follow the weights, by how much, and in which precision?"""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ TINY = 1e-20
 @torch.no_grad()
 def look_at_average(before: Sequence[Tensor], after: Sequence[Tensor], weights: Sequence[Tensor]) -> dict[str, float]:
     """Solves after = α·before + (1 − α)·weights. `average/decay` is α; `average/left` what neither α nor rounding
-    explains, as a share of the way that the average went; `average/moved` that way over the distance to the weights.
-    Rounding is the squared length that the numbers of their kind may take or add."""
+    explains, as a share of the way that the EMA moved; `average/moved` that way over the distance to the weights.
+    Rounding is the squared length that the dtype may take or add."""
     device = after[0].device
     old, new, live = ([each.detach().to(device).float() for each in group] for group in (before, after, weights))
     steps, aims = torch._foreach_sub(new, old), torch._foreach_sub(live, old)
@@ -41,5 +41,5 @@ def look_at_average(before: Sequence[Tensor], after: Sequence[Tensor], weights: 
 
 
 def _square(values: Sequence[Tensor]) -> Tensor:
-    """The squared length of all together, of which each was measured in single precision."""
+    """The squared length of all together, each measured in single precision."""
     return torch.stack(list(torch._foreach_norm(list(values)))).square().sum()

@@ -1,4 +1,4 @@
-"""Hooks on a network and two of its parameters: how it was called, and the gradients as they come."""
+"""Hooks on a network and two of its parameters: its calls, and the gradients as they come."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from safelight.probes.replay import dense
 
 
 class Hearing:
-    """Owns the hooks, and what they heard since it was last taken."""
+    """Owns the hooks, and what they saw since it was last taken."""
 
     def __init__(
         self,
@@ -25,8 +25,8 @@ class Hearing:
         is_close: Callable[[], bool],
         is_replayed: Callable[[], bool],
     ) -> None:
-        """Whether the present step's call is asked for, and whether the step will be looked at closely, and replayed:
-        then more is kept of it."""
+        """Whether the call of this step is needed, and whether the step will be checked closely and replayed: then more
+        of it is kept."""
         self._model, self._is_wanted, self._is_close, self._is_replayed = model, is_wanted, is_close, is_replayed
         self.place = _sentinel([parameter for _, parameter in named])
         self.sentinel = None if self.place is None else named[self.place][1]
@@ -49,8 +49,8 @@ class Hearing:
             self._undo.append(hook.remove)
 
     def attach(self, before_call: Callable[[], None], on_call: Callable[[bool, torch.dtype | None], None]) -> None:
-        """Listens to the network from now on; samples that are drawn meanwhile and calls of our own are not heard.
-        `on_call` is told whether the network was in training mode, and the precision of autocast."""
+        """Hooks the network; samples that are drawn meanwhile and calls by probes are ignored. `on_call` gets whether
+        the network was in training mode, and the dtype of autocast."""
 
         def before(*_: object) -> None:
             if self._is_heard():
@@ -71,7 +71,7 @@ class Hearing:
         self._undo.append(self._model.register_forward_hook(after, with_kwargs=True).remove)
 
     def undo_later(self, undo: Callable[[], None]) -> None:
-        """A hook of somebody else that comes off with these."""
+        """Another hook that is removed with these."""
         self._undo.append(undo)
 
     def close(self) -> None:
@@ -95,7 +95,7 @@ class Hearing:
         return {} if carried is None else {checks.SENTINEL_CARRIED: carried}
 
     def take_unheard(self) -> dict[str, Tensor]:
-        """The share of samples to whose answer no gradient came, exactly."""
+        """The share of samples whose prediction has a gradient of exactly 0."""
         unheard, self._unheard = self._unheard, []
         return {checks.ANSWER_UNHEARD: torch.stack(unheard).mean()} if unheard else {}
 
@@ -133,7 +133,7 @@ class Hearing:
 
 
 def _half(answer: Tensor | None) -> torch.dtype | None:
-    """Of autocast on the device of the answer, where it is on: inputs may all be named, or lie elsewhere."""
+    """The dtype of autocast on the device of the output: inputs may all be named, or on another device."""
     kind = "cpu" if answer is None else answer.device.type
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
 

@@ -1,4 +1,4 @@
-"""The images themselves, a few hundred of them: their range, what is empty, broken or there twice."""
+"""A few hundred images of the dataset: their range, and what is blank, broken or duplicated."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from torch import Tensor
 from safelight import checks
 
 SAMPLES = 512
-BLANK = 1e-3  # of the range: less variation than this is an empty picture
+BLANK = 1e-3  # of the range: an image with less variation is blank
 
 
 def take_images(data: Any, count: int = SAMPLES) -> np.ndarray | None:
-    """Evenly from a tensor, an array or a dataset that answers with images or with (image, …); None for anything
-    else. Nothing of it is changed, and a dataset that draws at random is asked once."""
-    if isinstance(data, Tensor | np.ndarray):
-        if data.ndim < 2 or not len(data):
-            return None
-        places = np.unique(np.linspace(0, len(data) - 1, min(count, len(data))).round().astype(np.int64))
-        found = data[torch.as_tensor(places)] if isinstance(data, Tensor) else data[places]
-        return found.detach().cpu().float().numpy() if isinstance(found, Tensor) else np.asarray(found)
-    if not hasattr(data, "__getitem__") or not hasattr(data, "__len__") or not len(data):
+    """Evenly from a tensor, an array or a dataset of images or (image, …); None for anything else. Nothing is changed,
+    and a dataset with random transforms is read once."""
+    is_array = isinstance(data, Tensor | np.ndarray)
+    is_dataset = hasattr(data, "__getitem__") and hasattr(data, "__len__")
+    if (is_array and data.ndim < 2) or not (is_array or is_dataset) or not len(data):
         return None
     places = np.unique(np.linspace(0, len(data) - 1, min(count, len(data))).round().astype(np.int64))
+    if isinstance(data, Tensor):
+        return data[torch.as_tensor(places)].detach().cpu().float().numpy()
+    if isinstance(data, np.ndarray):
+        return np.asarray(data[places])
     images = [_image(data[int(place)]) for place in places]
     sizes = {image.shape for image in images if image is not None}
     return np.stack([image for image in images if image is not None]) if len(sizes) == 1 else None
@@ -42,7 +42,7 @@ def _image(item: Any) -> np.ndarray | None:
 
 
 def look_at_images(images: np.ndarray, whole: bool) -> dict[str, float]:
-    """`whole`: numbers, or whole numbers as pictures have them on disk."""
+    """`whole`: whether the images are of an integer type, as they are on disk."""
     flat = images.reshape(len(images), -1).astype(np.float32)
     finite = np.isfinite(flat).all(1)
     sound = flat[finite] if finite.any() else np.zeros((1, flat.shape[1]), np.float32)

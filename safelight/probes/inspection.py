@@ -1,4 +1,4 @@
-"""The probes of one run in the order it meets them: at its start, at every step, and deeper at a few of them."""
+"""The probes of one run: at its start, at every step, and more of them at a few steps."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from safelight.vocabulary import CHECK
 
 COPIES = 6  # times the weights: what a replay holds for the length of a step
 SMALL = 64_000_000  # bytes of weights that there is always room to copy
-REMEMBERS = 16  # updates at which an optimizer is asked for what it has gathered
+REMEMBERS = 16  # updates at which the optimizer's state is checked
 HALF = {torch.float16: 1.0, torch.bfloat16: 2.0}
 
 Average = Callable[[], list[Tensor] | None]
@@ -48,7 +48,7 @@ Average = Callable[[], list[Tensor] | None]
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is inspected; everything but the model may be missing."""
+    """What is inspected; only the model is required."""
 
     model: nn.Module
     optimizer: torch.optim.Optimizer | None = None
@@ -60,7 +60,7 @@ class Subject:
 
 
 class Inspection:
-    """Measures and tells; the training is told nothing. Deep looks wait for the device, and there are few of them."""
+    """Measures and never acts. Replays wait for the device, and there are few of them."""
 
     def __init__(
         self,
@@ -71,8 +71,8 @@ class Inspection:
         looked_before: bool = False,
         alone: bool = True,
     ) -> None:
-        """`looked_before`: the network and the sampler were looked at by a preflight. `alone`: no other process has a
-        part in the gradient, so that it can be computed again."""
+        """`looked_before`: a preflight has checked the network and the sampler. `alone`: no other process contributes
+        to the gradient, so that it can be computed again."""
         self.subject, self.declared, self._say, self._alone = subject, declared, say, alone
         self._looked_before = looked_before
         self._named = trained(subject.model)
@@ -91,15 +91,15 @@ class Inspection:
         self._previous: dict[str, Tensor | None] | None = None
         self._old_average: list[Tensor] | None = None
         self._call_average: list[Tensor] | None = None
-        self._told: dict[str, float] = {}  # measured on the host since the last step was told
-        self._standing: dict[str, float] = {}  # told where they change
+        self._told: dict[str, float] = {}  # measured on the host since the last step
+        self._standing: dict[str, float] = {}  # recorded where they change
         self._calls, self._sampled, self._had_memory = 0, False, False
-        self.broken: dict[str, str] = {}  # probes that could not be asked, and why
+        self.broken: dict[str, str] = {}  # probes that failed, and why
 
     # --- before the first step ------------------------------------------------------------------------------------
 
     def at_start(self) -> dict[str, float]:
-        """All that is known before anything was trained."""
+        """All that is known before the first step."""
         told: dict[str, float] = {}
         alphas, subject = self.declared.alphas, self.subject
         if alphas is not None:
@@ -109,7 +109,10 @@ class Inspection:
         shape: tuple[int, ...] | None = None
         reach = 1.0
         if subject.data is not None:
-            images = self._ask_for_images()
+            try:
+                images = take_images(subject.data)
+            except Exception as error:
+                images, self.broken["data"] = None, str(error)
             if images is not None:
                 whole = not np.issubdtype(images.dtype, np.floating) or not _is_float(subject.data)
                 told |= self._ask("data", lambda: look_at_images(images, whole))
@@ -134,13 +137,6 @@ class Inspection:
     def names(self) -> dict[str, Sequence[str]]:
         return {} if self.subject.optimizer is None else look_at_names(self.subject.model, self.subject.optimizer)
 
-    def _ask_for_images(self) -> np.ndarray | None:
-        try:
-            return take_images(self.subject.data)
-        except Exception as error:
-            self.broken["data"] = str(error)
-            return None
-
     # --- at every step --------------------------------------------------------------------------------------------
 
     def _is_wanted(self) -> bool:
@@ -157,14 +153,14 @@ class Inspection:
         return self._size < SMALL or available_memory(device) > COPIES * self._size
 
     def attach(self, on_call: Callable[[], None] | None = None) -> None:
-        """Listens to the network from now on; `on_call` before every call with gradients that is not a probe's."""
+        """Hooks the network; `on_call` runs before every call with gradients that is not a probe's."""
         self._hearing.attach(on_call or _nothing, lambda *heard: self._guarded(lambda: self._on_call(*heard)))
         if (optimizer := self.subject.optimizer) is not None:
             hook = optimizer.register_step_post_hook(lambda *_: self._guarded(self._just_updated))
             self._hearing.undo_later(hook.remove)
 
     def take_call(self) -> Call | None:
-        """The last call of the network, once; none where the step is not looked at and the loop tells all itself."""
+        """The last call of the network, once; None where the step is not checked and the loop passes everything."""
         return self._hearing.take_call()
 
     @property
@@ -180,7 +176,7 @@ class Inspection:
         self._hearing.close()
 
     def forget(self) -> None:
-        """After going back to an earlier step: what comes again then comes rightly."""
+        """After a return to an earlier step, where repeats are expected."""
         self._stream = Stream(self.declared.timesteps)
         self._before, self._previous, self._old_average, self._call_average = None, None, None, None
         self._had_memory = False
@@ -188,30 +184,30 @@ class Inspection:
         self._told.clear()
 
     def before_update(self) -> None:
-        """Gradients are there, weights are still the old ones, and the average has seen the update before."""
+        """Gradients are there, weights are still the old ones, and the EMA has seen the update before."""
         self._guarded(self._before_update)
 
     def after_update(self, micro_batches_seen: Sequence[MicroBatch]) -> list[Piece]:
-        """What was seen of the step; readings come when the pieces are brought to the host."""
+        """What was measured of the step; readings follow when the pieces are on the host."""
         pieces: list[Piece] = []
         self._guarded(lambda: pieces.extend(self._after_update(micro_batches_seen)))
         return pieces
 
     def _guarded(self, act: Callable[[], None]) -> None:
-        """A fault of the inspection switches it off, and nothing else."""
+        """An error of the inspection switches it off, and nothing else."""
         if "inspection" not in self.broken:
             try:
                 act()
             except Exception as error:
                 self.broken["inspection"] = f"{type(error).__name__}: {error}"
-                self._say(f"Safelight's probes stopped ({self.broken['inspection']}); everything else goes on.")
+                self._say(f"Safelight's probes stopped ({self.broken['inspection']}); everything else continues.")
 
     def _on_call(self, training: bool, half: torch.dtype | None) -> None:
         """Once for every micro-batch."""
         self._stand(checks.MODE_TRAINING, float(training))
         self._stand(checks.PRECISION_HALF, 0.0 if half is None else HALF.get(half, 0.0))
         self._calls += 1
-        if 0 < self._agenda.seen <= REPLAYED_FIRST:  # an average moves with an update, not between micro-batches
+        if 0 < self._agenda.seen <= REPLAYED_FIRST:  # an EMA moves with an update, not between micro-batches
             now = self._averaged()
             if self._calls == 1:
                 self._call_average = None if now is None else [each.clone() for each in now]
@@ -244,13 +240,13 @@ class Inspection:
                 self._averaged_sentinel = self._sentinel.look_at_average(average[place])
 
     def _just_updated(self) -> None:
-        """Before the loop has its hands on anything again."""
+        """Before the loop can change anything."""
         optimizer = self.subject.optimizer
         self._had_memory = optimizer is not None and any(optimizer.state.values())
         self._sentinel.leave(self._agenda.is_close)
 
     def _look_at_average(self) -> None:
-        """Between two updates: what the average was before the last one, what it is now, and what it should follow."""
+        """Between two updates: the EMA before the last one, the EMA now, and the weights."""
         old, keep = self._old_average, self._agenda.is_about_average
         if old is None and not keep:
             return
@@ -261,7 +257,7 @@ class Inspection:
         self._old_average = [each.clone() for each in now] if keep and now is not None else None
 
     def _look_at_memory(self) -> None:
-        """What an optimizer has gathered must still be there at its next step."""
+        """The optimizer's state must still be there at its next step."""
         optimizer = self.subject.optimizer
         if optimizer is not None and self._had_memory:
             forgotten = not any(optimizer.state.values())
@@ -297,8 +293,8 @@ class Inspection:
         return pieces
 
     def _is_glanced(self, loss: Tensor) -> bool:
-        """On the host, where numbers are read without waiting, also steps that are odd; elsewhere all steps, which the
-        device hardly notices."""
+        """On the host, where numbers are read without waiting, also steps with an unusual loss; on a device all steps,
+        which costs almost nothing."""
         return self._agenda.is_glanced or loss.device.type != "cpu" or self._agenda.is_odd(float(loss.mean()))
 
     @torch.no_grad()
@@ -370,7 +366,7 @@ class Inspection:
         return told
 
     def _piece(self, numbers: Tensor, read: Callable[[np.ndarray], dict[str, float]]) -> Piece:
-        """Heard at once where that is free, so that no clock decides when an alarm is given; else with its window."""
+        """Read at once on the host, so that no clock decides when an alarm is raised; else with its window."""
         if numbers.device.type == "cpu":
             self._heard.append(found := read(numbers.numpy()))
             return Piece((), lambda: checked(found))
@@ -383,12 +379,12 @@ class Inspection:
         return Piece((numbers,), finish)
 
     def _tell_stream(self, names: tuple[str, ...], *vectors: np.ndarray) -> dict[str, float]:
-        """Without the noughts of what did not come back."""
+        """Without the zeros of what did not repeat."""
         told = self._stream.look(**dict(zip(names, vectors, strict=True)))
         return checked({name: value for name, value in told.items() if value or not name.endswith(("again", "alike"))})
 
     def _ask(self, name: str, probe: Callable[[], Mapping[str, float]]) -> dict[str, float]:
-        """A probe that breaks is told once and not asked again; the others go on."""
+        """A probe that fails is recorded once and not run again; the others continue."""
         if name in self.broken:
             return {}
         try:
@@ -401,7 +397,7 @@ class Inspection:
 
 
 def checked(told: Mapping[str, float]) -> dict[str, float]:
-    """By the names that answers of probes have in the record."""
+    """By their names in the record."""
     return {f"{CHECK.name}/{name}": value for name, value in told.items()}
 
 

@@ -1,4 +1,4 @@
-"""What the probes look at: one micro-batch as the loop made it, and what the loop says of itself."""
+"""What probes measure: one micro-batch as the loop made it, and what the loop declares."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LABELS = ("class_labels", "labels", "label", "y", "classes", "c", "cond")
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """What a loop says of itself; nothing of it need be known."""
+    """What a loop declares; all of it is optional."""
 
     alphas: Tensor | None = None
     """alphas_cumprod, float64 [timesteps] on the CPU."""
@@ -39,7 +39,7 @@ class Declared:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """How the network was called, so that it can be called so again."""
+    """A call of the network that can be repeated."""
 
     inputs: tuple[Any, ...]
     named: Mapping[str, Any]
@@ -48,7 +48,7 @@ class Call:
     half: torch.dtype | None = None
     """Of autocast, where it was on."""
     random: Tensor | None = None
-    """The state of the host's random numbers just before."""
+    """The random state of the host just before."""
 
     @property
     def x(self) -> Tensor | None:
@@ -82,7 +82,7 @@ class Call:
         return replace(self, inputs=tuple(map(swapped, self.inputs)), named=named)
 
     def of_first(self, count: int) -> Call:
-        """On the first samples only: everything that has one entry for each sample is cut."""
+        """On the first samples only: everything with one entry for each sample is cut."""
         x = self.x
         size = 0 if x is None else len(x)
 
@@ -93,11 +93,11 @@ class Call:
         return replace(self, inputs=tuple(map(shard, self.inputs)), named=named, output=shard(self.output))
 
     def again(self, model: nn.Module) -> Tensor:
-        """The network's answer to this call, in the arithmetic and with the random numbers of then."""
+        """The output of this call, with the autocast and the random state of then."""
         kind = "cpu" if self.x is None else self.x.device.type
         with self._randomness(), torch.autocast(kind, dtype=self.half, enabled=self.half is not None):
             answer = answer_of(model(*self.inputs, **self.named))
-        assert answer is not None, "the network answered with a tensor before"
+        assert answer is not None, "the network returned a tensor before"
         return answer
 
     @contextmanager
@@ -132,12 +132,12 @@ class MicroBatch:
 
     @property
     def tells_all(self) -> bool:
-        """Whether the loop says itself what a call would show."""
+        """Whether the loop passes what a call would show."""
         return self.t is not None and self.x_t is not None and self.pred is not None
 
     @property
     def input(self) -> Tensor | None:
-        """What the network was shown: as it was said, or as it was seen."""
+        """The input of the network: as it was passed, or as it was seen."""
         return self.x_t if self.x_t is not None or self.call is None else self.call.x
 
     @property
@@ -157,7 +157,7 @@ def call_of(
     half: torch.dtype | None,
     random: Tensor | None,
 ) -> Call:
-    """As it was made, without a hold on the graph that the output belongs to."""
+    """As it was made, detached from the graph."""
     answer = answer_of(output)
     inputs = tuple(value.detach() if isinstance(value, Tensor) else value for value in inputs)
     named = {name: value.detach() if isinstance(value, Tensor) else value for name, value in named.items()}

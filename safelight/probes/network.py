@@ -1,9 +1,9 @@
-"""What a copy of the network answers: to other timesteps, labels and neighbours, before and after a short rehearsal."""
+"""How a copy of the network responds to other timesteps, labels and neighbours, before and after a few updates."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,19 +14,19 @@ from safelight import checks
 from safelight.probes.micro_batch import Call, MicroBatch
 
 SAMPLES = 16
-REHEARSAL = 4  # updates: an output layer of zeros lets gradients through after the first
+REHEARSAL = 4  # updates: an output layer of zeros passes gradients after the first
 TINY = 1e-12
 ACTIVATIONS = (nn.ReLU, nn.SiLU, nn.GELU, nn.Mish, nn.ELU, nn.LeakyReLU)
 WEIGHED = (nn.Linear, nn.modules.conv._ConvNd, nn.GroupNorm, nn.LayerNorm)
 LOUD = 1e4
-SUNK = -5.0  # below it ReLU and SiLU answer nothing
+SUNK = -5.0  # below it ReLU and SiLU return 0
 
 
 def look_at_network(
     model: nn.Module, micro_batch: MicroBatch, timesteps: int | None, old: Mapping[str, Tensor] | None = None
 ) -> dict[str, float]:
-    """On a copy, which is thrown away. Nothing is told where the network cannot be copied or called again. `old`: the
-    weights of before an update that was made meanwhile."""
+    """On a copy. Returns nothing where the network cannot be copied or called again. `old`: the weights from before an
+    update that was made meanwhile."""
     call, target = micro_batch.call, micro_batch.target
     if call is None or call.x is None or call.output is None:
         return {}
@@ -51,8 +51,19 @@ def look_at_network(
 
 
 @contextmanager
+def _hooked(network: nn.Module, *kinds: tuple[Any, Callable[..., None]]) -> Iterator[None]:
+    """Calls a hook after every forward pass of the modules of its kind."""
+    hooks = [m.register_forward_hook(hook) for kind, hook in kinds for m in network.modules() if isinstance(m, kind)]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+@contextmanager
 def _without_hooks(model: nn.Module) -> Iterator[None]:
-    """Hooks of a watch must not be copied: they would look at the copy."""
+    """Hooks of a watch must not be copied: they would observe the copy."""
     kept = [(module, module._forward_hooks, module._forward_pre_hooks) for module in model.modules()]
     for module, _, _ in kept:
         module._forward_hooks, module._forward_pre_hooks = type(kept[0][1])(), type(kept[0][2])()
@@ -64,34 +75,27 @@ def _without_hooks(model: nn.Module) -> Iterator[None]:
 
 
 def _look_at_start(network: nn.Module, call: Call) -> dict[str, float]:
-    """As it was built: units that are silent, and randomness that evaluation does not switch off."""
+    """As it was built: dead units, and randomness in evaluation mode."""
     x = call.x
     assert x is not None
     silent: list[float] = []
+    sunk: list[float] = []
 
-    def listen(_: nn.Module, __: Any, output: Any) -> None:
+    def see_activation(_: nn.Module, __: Any, output: Any) -> None:
         if isinstance(output, Tensor) and output.dim() > 1:
             units = output.detach().float().abs().flatten(2).amax(2) if output.dim() > 2 else output.detach().abs()
             silent.append(float((units.amax(0) < 1e-3).float().mean()))
 
-    sunk: list[float] = []
-
-    def sound(_: nn.Module, __: Any, output: Any) -> None:
+    def see_layer(_: nn.Module, __: Any, output: Any) -> None:
         if isinstance(output, Tensor) and output.dim() > 1:
             highest = output.detach().float().flatten(2).amax(2) if output.dim() > 2 else output.detach().float()
             sunk.append(float((highest.amax(0) < SUNK).float().mean()))
 
-    hooks = [m.register_forward_hook(listen) for m in network.modules() if isinstance(m, ACTIVATIONS)]
-    hooks += [m.register_forward_hook(sound) for m in network.modules() if isinstance(m, WEIGHED)]
     modes = {module: module.training for module in network.modules()}
-    try:
-        with torch.no_grad():
-            network.eval()
-            first = call.again(network)
-    finally:
-        for hook in hooks:
-            hook.remove()
+    network.eval()
     with torch.no_grad():
+        with _hooked(network, (ACTIVATIONS, see_activation), (WEIGHED, see_layer)):
+            first = call.again(network)
         second = call.again(network)
     for module, training in modes.items():
         module.training = training
@@ -111,13 +115,13 @@ def _look_at_start(network: nn.Module, call: Call) -> dict[str, float]:
 
 
 def _zero_share(network: nn.Module) -> float:
-    """Of the matrices and kernels, how many are zero as a whole."""
+    """The share of matrices and kernels that are all zeros."""
     large = [p for p in network.parameters() if p.dim() > 1]
     return sum(float(not p.detach().any()) for p in large) / max(1, len(large))
 
 
 def _rehearse(network: nn.Module, call: Call, aim: Tensor) -> dict[str, float]:
-    """A few updates of our own on one batch: what has no gradient then never will."""
+    """A few updates on one batch: what has no gradient then never will."""
     trained = [(name, p) for name, p in network.named_parameters() if p.requires_grad]
     if not trained:
         return {}
@@ -136,7 +140,7 @@ def _rehearse(network: nn.Module, call: Call, aim: Tensor) -> dict[str, float]:
         first, last = (float(loss.detach()) if step == 0 else first), float(loss.detach())
         if step < REHEARSAL:
             optimizer.step()
-    # Convolutions only: what goes into a linear layer may be a label among many, and rightly zero.
+    # Convolutions only: the inputs of a linear layer may be one-hot labels.
     kernels = [m for m in network.modules() if isinstance(m, nn.modules.conv._ConvNd)]
     unused = max(map(_unused_inputs, kernels), default=0.0)
     reached = [p.grad is not None and bool(p.grad.any()) for _, p in trained]
@@ -150,7 +154,7 @@ def _rehearse(network: nn.Module, call: Call, aim: Tensor) -> dict[str, float]:
 
 
 def _unused_inputs(layer: nn.Module) -> float:
-    """The share of a layer's inputs that no sample has: their weights get a gradient of exactly zero, others do."""
+    """The share of a layer's inputs that are 0 for every sample: their weights have a gradient of exactly 0."""
     weight = getattr(layer, "weight", None)
     if not isinstance(weight, Tensor) or weight.grad is None or weight.dim() < 2 or weight.shape[1] < 4:
         return 0.0
@@ -179,7 +183,7 @@ def _responses(network: nn.Module, call: Call, timesteps: int | None) -> dict[st
 
 
 def _rows(network: nn.Module, largest: int) -> int:
-    """Of the table of labels: the smallest embedding that has room for those that were seen."""
+    """Of the label embedding: the smallest one that has room for the labels that were seen."""
     sizes = [m.num_embeddings for m in network.modules() if isinstance(m, nn.Embedding) and m.num_embeddings > largest]
     return min(sizes, default=0)
 
@@ -203,7 +207,7 @@ def _response_to_time(
 
 
 def _codes_of_time(network: nn.Module, call: Call, t: Tensor) -> Tensor | None:
-    """What the first linear layer sees that depends on the timestep and not on the images."""
+    """The first input of a linear layer that depends on the timestep and not on the images."""
     x = call.x
     assert x is not None
     seen: dict[str, list[Tensor]] = {}
@@ -233,32 +237,23 @@ def _codes_of_time(network: nn.Module, call: Call, t: Tensor) -> Tensor | None:
 
 
 def _collision(codes: Tensor) -> float:
-    """The least cosine between the codes of any two timesteps: near 1 where all are alike."""
+    """The least cosine between the embeddings of any two timesteps: near 1 where all are alike."""
     unit = nn.functional.normalize(codes, dim=1)
     return float((unit @ unit.T).min())
 
 
 def _bounds(network: nn.Module, call: Call) -> dict[str, float]:
-    """The last layer made very loud: an answer that stays small, or on one side of 0, cannot reach every target."""
+    """With a very strong last layer: an output that stays small, or on one side of 0, cannot reach every target."""
     order: list[nn.Module] = []
-
-    def listen(module: nn.Module, _: Any, __: Any) -> None:
-        order.append(module)
-
-    leaves = [m for m in network.modules() if isinstance(m, nn.Linear | nn.modules.conv._ConvNd)]
-    hooks = [module.register_forward_hook(listen) for module in leaves]
-    try:
+    with _hooked(network, ((nn.Linear, nn.modules.conv._ConvNd), lambda module, *_: order.append(module))):
         call.again(network)
-    finally:
-        for hook in hooks:
-            hook.remove()
     if not order:
         return {}
     weight = order[-1].weight
     assert isinstance(weight, Tensor)
     weight.copy_(torch.randn(weight.shape, generator=torch.Generator().manual_seed(3)).to(weight) * LOUD)
     loud = call.again(network).float()
-    weight.neg_()  # an answer that may have any sign turns with it
+    weight.neg_()  # an output that may have any sign flips with it
     both = torch.cat([loud, call.again(network).float()])
     if not both.isfinite().all():
         return {}
@@ -269,7 +264,7 @@ def _bounds(network: nn.Module, call: Call) -> dict[str, float]:
 
 
 def _apart(a: Tensor, b: Tensor) -> float:
-    """Over the length of the second; 0 where both are 0."""
+    """Distance over the length of the second; 0 where both are 0."""
     a, b = a.float(), b.float()
     length = float(b.norm())
     apart = float((a - b).norm())

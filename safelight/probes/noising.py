@@ -1,4 +1,4 @@
-"""Is x_t what the schedule says, is the target what the prediction type says, and is the noise normal? Every step."""
+"""Is x_t that of the schedule, is the target that of the prediction type, and is the noise normal? At every step."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TINY = 1e-12
 
 
 def look_at_noising(micro_batch: MicroBatch, declared: Declared) -> dict[str, Tensor]:
-    """Scalars on the device, by the name of the reading; what cannot be known is left out."""
+    """Scalars on the device, by the name of the reading; what is not known is left out."""
     x0, noise, t = micro_batch.x0, micro_batch.noise, micro_batch.times
     found: dict[str, Tensor] = {}
     found |= look_at_batch(micro_batch)
@@ -44,7 +44,7 @@ def look_at_batch(micro_batch: MicroBatch) -> dict[str, Tensor]:
 
 
 def _forward(x_t: Tensor, x0: Tensor, noise: Tensor, a: Tensor, s: Tensor) -> dict[str, Tensor]:
-    """Middles over the samples whose x_t is not what it should be; over all, where none is."""
+    """Medians over the samples whose x_t is wrong; over all, where none is."""
     wanted = a * x0 + s * noise
     errors = _length(x_t - wanted) / _length(wanted).clamp(min=TINY)
     wrong = ~(errors <= checks.FORWARD_LIMIT)
@@ -72,7 +72,7 @@ def _middle(values: Tensor, chosen: Tensor) -> Tensor:
 
 
 def _roughness(signal: Tensor, spread: Tensor, order: Tensor) -> Tensor:
-    """How much the fitted parts of neighbours in noise level differ, over how much all do: a table is smooth."""
+    """How much the fitted factors of neighbours in noise level differ, over how much all do: a schedule is smooth."""
     if len(order) < 16:
         return torch.zeros_like(order[0])
     turn = order.argsort()
@@ -84,7 +84,7 @@ def _roughness(signal: Tensor, spread: Tensor, order: Tensor) -> Tensor:
 
 
 def _fit(y: Tensor, x0: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """y = a·x0 + b·noise for each sample by least squares: (a, b, what is left over the length of y)."""
+    """y = a·x0 + b·noise for each sample by least squares: (a, b, the residual over the length of y)."""
     y, x0, noise = (each.flatten(1).float() for each in (y, x0, noise))
     xx, nn, xn = (x0 * x0).sum(1), (noise * noise).sum(1), (x0 * noise).sum(1)
     xy, ny = (x0 * y).sum(1), (noise * y).sum(1)
@@ -107,7 +107,7 @@ def _target(target: Tensor, x0: Tensor, noise: Tensor, a: Tensor, s: Tensor) -> 
 
 
 def _seen(micro_batch: MicroBatch, x_t: Tensor) -> dict[str, Tensor]:
-    """What the network was called with, against what the loop says: scaled inputs are a custom, other ones are not."""
+    """The inputs of the network against those that the loop passes: they may be scaled, and not differ otherwise."""
     call = micro_batch.call
     if call is None or call.x is None or call.x.shape != x_t.shape:
         return {}
@@ -123,7 +123,7 @@ def _seen(micro_batch: MicroBatch, x_t: Tensor) -> dict[str, Tensor]:
 
 def _agreement(t: Tensor, seen: Tensor) -> Tensor:
     """Rank correlation: 1 for any scaled timestep, about 0 for a shuffled or constant one; 1 where all timesteps of the
-    batch are the same anyway."""
+    batch are equal."""
     ranks, others = (each.argsort().argsort().double() for each in (t, seen))
     ranks, others = ranks - ranks.mean(), others - others.mean()
     moves = (seen.max() > seen.min()).double()

@@ -1,11 +1,11 @@
-"""A step once more on a copy: is the gradient that of this prediction, is the update the optimizer's own, and what
-would a smaller or a larger one have done?"""
+"""A step repeated on copies: is the gradient that of this prediction, is the update the optimizer's own, and what would
+a smaller or a larger one have done?"""
 
 from __future__ import annotations
 
 import math
 from collections import OrderedDict, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,10 +17,10 @@ from safelight import checks
 from safelight.probes.micro_batch import MicroBatch, answer_of
 
 TINY = 1e-30
-SAMPLES = 32  # of a batch are enough to see where the loss goes along a line
-COMPARED = 64  # with labels of others
-DEALS = 64  # of labels at random, to tell what chance does
-COUNTS = 1e-3  # share of the squared gradient from which a tensor is looked at by itself
+SAMPLES = 32  # of a batch are enough for a line search
+COMPARED = 64  # samples whose labels are exchanged
+DEALS = 64  # random permutations of the labels
+COUNTS = 1e-3  # share of the squared gradient from which a tensor is compared on its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +30,12 @@ class Before:
     weights: dict[str, Tensor]
     gradients: dict[str, Tensor | None]
     twin: Any | None
-    """The optimizer on copies of everything: asked for its step, it shows what the real one should have done."""
+    """The same optimizer on copies of everything: its step is what the real one should have done."""
     copies: dict[str, nn.Parameter]
     rate: float
     decay: float
     shrinking: dict[str, float]
-    """By parameter: the share of it that its group's decay takes."""
+    """By parameter: learning rate times weight decay of its group."""
     coupled: float = 0.0
     """A decay that is added to the gradient, as Adam and SGD do it."""
 
@@ -71,7 +71,7 @@ def _twin(
     try:
         twin = object.__new__(type(optimizer))
         twin.__dict__.update(optimizer.__dict__)
-        twin.__dict__.pop("step", None)  # whatever was hung over it on this object
+        twin.__dict__.pop("step", None)  # a patched method of this object
         for hooks in ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"):
             twin.__dict__[hooks] = OrderedDict()
         state: dict[Any, Any] = defaultdict(dict)
@@ -104,7 +104,7 @@ def look_at_update(before: Before, named: Sequence[tuple[str, nn.Parameter]]) ->
         try:
             with torch.enable_grad():
                 before.twin.step()
-        except Exception:  # an optimizer that wants a closure, or more than it was given: not compared
+        except Exception:  # an optimizer that needs a closure: not compared
             before.copies.clear()
     for name, parameter in named:
         old, grad = before.weights[name], before.gradients[name]
@@ -144,7 +144,7 @@ def replay_gradient(
     micro_batches_seen: Sequence[MicroBatch],
     previous: Mapping[str, Tensor | None] | None,
 ) -> dict[str, float]:
-    """The gradient of the mean squared error of every micro-batch, again, against the one that the optimizer got.
+    """The gradient of the mean squared error of every micro-batch, against the one that the optimizer got.
 
     `replay/cosine` 1 and `replay/ratio` 1: the same. `replay/carried`: how much of the gradient of the step before is
     in it, over how much of its own. `replay/output_error`: the network's answer then and now.
@@ -157,21 +157,19 @@ def replay_gradient(
             call, target = micro_batch.call, micro_batch.target
             if call is None or target is None or call.output is None or call.output.shape != target.shape:
                 return {}
-            if call.half == torch.float16:  # its gradients are what is to be checked: exact ones are needed
+            if call.half == torch.float16:  # its gradients are what is checked: exact ones are needed
                 call = replace(call, half=None)
             earlier = {n: v.grad.clone() for n, v in weights.items() if v.grad is not None} if apart else {}
             answer = call.again(_WithWeights(model, weights))
             loss = (answer.float() - target.detach().float()).square().mean() / len(micro_batches_seen)
             loss.backward()
-            size, zero = (
-                size + float(loss.detach()),
-                zero + float(target.detach().float().square().mean()) / len(micro_batches_seen),
-            )
+            size += float(loss.detach())
+            zero += float(target.detach().float().square().mean()) / len(micro_batches_seen)
             apart.append(_relative(answer, micro_batch.call.output if micro_batch.call else None))
     theirs = before.gradients
     missing = all(gradient is None for gradient in theirs.values())
     ours = {name: value.grad for name, value in weights.items() if value.grad is not None}
-    if not missing:  # parts without any, frozen ones for instance, are told of elsewhere
+    if not missing:  # parts without any, such as frozen ones, are reported elsewhere
         ours = {name: gradient for name, gradient in ours.items() if theirs.get(name) is not None}
     told: dict[str, float] = {
         checks.REPLAY_OUTPUT_ERROR: max(apart),
@@ -240,8 +238,8 @@ def search_line(
 
 @torch.no_grad()
 def look_at_labels(model: nn.Module, before: Before, micro_batch: MicroBatch) -> dict[str, float]:
-    """How much worse the network does with the labels of other samples: nothing, where labels mean nothing. With the
-    weights of before the update, which has seen these samples."""
+    """How much worse the network is with the labels of other samples: not at all, where labels carry no information.
+    With the weights from before the update, which has seen these samples."""
     call, target = micro_batch.call, micro_batch.target
     if call is None or target is None or call.output is None or call.output.shape != target.shape:
         return {}
@@ -270,8 +268,8 @@ def look_at_labels(model: nn.Module, before: Before, micro_batch: MicroBatch) ->
 
 
 def explained(images: Tensor, labels: Tensor) -> float:
-    """How much more alike images of one label are than images of labels that were dealt out anew, in deviations of
-    that. Asks no network: of one that has learnt nothing yet it says as much."""
+    """How much more alike images of one label are than under random permutations of the labels, in their standard
+    deviations. Independent of the network and of what it has learnt."""
     x = images.detach().float().flatten(1)
     x = x - x.mean(0)
     alike = x @ x.T
@@ -325,35 +323,33 @@ def _inner(a: Mapping[str, Tensor | None], b: Mapping[str, Tensor | None]) -> fl
     return total
 
 
+def _pairs(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor | None]) -> Iterator[tuple[Tensor, Tensor]]:
+    return ((mine, other) for name, mine in ours.items() if (other := theirs.get(name)) is not None)
+
+
 def _signs(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor | None]) -> float:
-    """The share of numbers that have the same sign in both: clipping them one by one leaves it alone."""
+    """The share of values that have the same sign in both: clipping by value does not change it."""
     same = both = 0.0
-    for name, mine in ours.items():
-        other = theirs.get(name)
-        if other is not None:
-            product = torch.sign(mine.float()) * torch.sign(other.float())
-            same, both = same + float((product > 0).sum()), both + float((product != 0).sum())
+    for mine, other in _pairs(ours, theirs):
+        product = torch.sign(mine.float()) * torch.sign(other.float())
+        same, both = same + float((product > 0).sum()), both + float((product != 0).sum())
     return same / both if both else 1.0
 
 
 def _worst(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor | None], whole: float) -> float:
     """The least cosine of a single tensor, among those that matter."""
     cosines = [1.0]
-    for name, mine in ours.items():
-        other, size = theirs.get(name), _square(mine)
-        if other is not None and size > COUNTS * whole and (length := _square(other)) > 0:
+    for mine, other in _pairs(ours, theirs):
+        if (size := _square(mine)) > COUNTS * whole and (length := _square(other)) > 0:
             cosines.append(float((mine.float() * other.float()).sum()) / math.sqrt(size * length))
     return min(cosines)
 
 
 def _vanished(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor | None]) -> float:
-    """The share of numbers that should be in the gradient and are exactly 0 there."""
+    """The share of values that should be in the gradient and are exactly 0 there."""
     gone = there = 0.0
-    for name, mine in ours.items():
-        other = theirs.get(name)
-        if other is not None:
-            wanted = mine != 0
-            gone, there = gone + float((wanted & (other == 0)).sum()), there + float(wanted.sum())
+    for mine, other in _pairs(ours, theirs):
+        gone, there = gone + float(((mine != 0) & (other == 0)).sum()), there + float((mine != 0).sum())
     return gone / max(there, 1.0)
 
 
@@ -365,7 +361,7 @@ def _relative(a: Tensor, b: Tensor | None) -> float:
 
 
 def dense(gradient: Tensor) -> Tensor:
-    """A copy, also of a gradient that is stored by its rows."""
+    """A dense copy, also of a sparse gradient."""
     gradient = gradient.detach()
     return gradient.to_dense() if gradient.is_sparse else gradient.clone()
 

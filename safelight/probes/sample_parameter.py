@@ -1,4 +1,4 @@
-"""One small tensor of the weights, watched for all: does it move, does its average, is its gradient a new one?"""
+"""One small tensor, watched for all weights: does it move, does its EMA, is its gradient a new one?"""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ class Sentinel:
         self._shadow: Tensor | None = None  # as it was at the last look
         self._left: Tensor | None = None  # as the last update left the tensor
         self._version: int | None = None  # torch's count of its changes, at that moment
-        self._suspected = False  # somebody else than the optimizer has touched it
+        self._suspected = False  # something else than the optimizer has touched it
 
     def forget(self) -> None:
         self._before, self._last, self._shadow, self._left, self._version = None, None, None, None, None
 
     def look_at_average(self, shadow: Tensor) -> dict[str, Tensor]:
-        """Whether the average of the tensor is what it was at the last look, however long ago that was."""
+        """Whether the EMA of the tensor is what it was at the last look, however long ago that was."""
         last, self._shadow = self._shadow, shadow.detach().clone()
         if last is None or last.shape != self._shadow.shape:
             return {}
         return {checks.AVERAGE_SAME: (self._shadow == last).all().float()}
 
     def leave(self, closely: bool) -> None:
-        """After an update: what is there now must still be there at the next one. At steps that are not looked at
-        closely only the count of changes is kept, which costs nothing and does not see what is done through `.data`."""
+        """After an update: what is there now must still be there at the next one. At steps that are not checked closely
+        only the version counter is kept, which costs nothing and misses changes through `.data`."""
         p = self._parameter
         if not closely:
-            self._last = None  # the next gradient has no neighbour
+            self._last = None  # the next gradient has none before it
         keep = closely or (self._suspected and p is not None and p.device.type == "cpu")  # no waiting for a device
         self._left = p.detach().clone() if p is not None and keep else None
         self._version = None if p is None else p._version
 
     def look_between(self) -> float | None:
-        """1 where the tensor was changed between two updates; None where it was not, or nobody knows. Weights that
-        were swapped for others and put back were not changed: a count that went on is looked into from then on."""
+        """1 where the tensor was changed between two updates; None where it was not, or is not known. Weights that were
+        swapped for others and put back were not changed: from a raised version counter on, values are compared."""
         left, self._left = self._left, None
         p = self._parameter
         if p is None:

@@ -1,4 +1,4 @@
-"""The run's own sampler, driven by a network that knows the answer: what comes out must be what was put in."""
+"""The run's own sampler, driven by an exact denoiser: it must return the known distribution."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Sampler = Callable[..., Any]
 
 
 class Oracle(nn.Module):
-    """The exact denoiser of a world that is known: two pictures, or a wide cloud around one."""
+    """The exact denoiser of a known distribution: two images, or a Gaussian around one."""
 
     def __init__(
         self, alphas: Tensor, prediction: Prediction, centres: Tensor, spread: float, *, device: torch.device
@@ -36,7 +36,7 @@ class Oracle(nn.Module):
         self.prediction: Prediction = prediction
         self.centres, self.spread = centres.to(device).double(), spread
         self.scale = nn.Parameter(torch.ones((), device=device))  # samplers look for the device of a parameter
-        self.drop = nn.Dropout(0.5)  # never used; it makes a difference whether train or eval was asked for
+        self.drop = nn.Dropout(0.5)  # never used; it makes train() and eval() differ
         self.times: list[float] = []
         self.spreads: list[float] = []
         self.usual: list[float] = []
@@ -63,7 +63,7 @@ class Oracle(nn.Module):
         return answer * self.scale.detach()
 
     def _clean(self, x: Tensor, a: Tensor, s: Tensor) -> Tensor:
-        """E[x0 | x_t] of a mixture of equally frequent clouds of one width."""
+        """E[x0 | x_t] of a mixture of equally frequent Gaussians of one width."""
         variance = (a * self.spread).square() + s.square()
         apart = x[:, None] - a[:, None] * self.centres[None]
         distances = apart.square().flatten(2).sum(2) / (2 * variance.flatten()[:, None])
@@ -77,13 +77,13 @@ class Oracle(nn.Module):
 def look_at_sampler(
     sampler: Sampler, alphas: Tensor, prediction: Prediction, shape: tuple[int, ...], reach: float, device: torch.device
 ) -> dict[str, float]:
-    """`shape` of one sample, `reach` of the images from 0. Random numbers are as they were afterwards."""
+    """`shape` of one sample, `reach` of the images from 0. The random state is restored afterwards."""
     pattern = _pattern(shape) * (reach if math.isfinite(reach) and reach > 0 else 1.0)
     count = MOST_SAMPLES if pattern.numel() <= 4096 else 16
     with torch.random.fork_rng():
         torch.manual_seed(0)
         noise = torch.randn(count, *shape).to(device)
-        with torch.enable_grad():  # as the caller would have it: a sampler has to switch it off by itself
+        with torch.enable_grad():  # as the caller has it: a sampler has to switch it off itself
             told = _drive(sampler, alphas, prediction, pattern.to(device), SPREAD * reach, noise)
             if not is_right(told):
                 told |= _other_worlds(sampler, alphas, prediction, pattern.to(device), SPREAD * reach, noise)
@@ -101,7 +101,7 @@ def _drive(
 
 
 def is_right(told: Mapping[str, float]) -> bool:
-    """Whether the samples are the pictures that were put in, on any of the usual scales."""
+    """Whether the samples are the known images, in any of the usual ranges."""
     if not told.get(checks.SAMPLER_FINITE) or told[checks.SAMPLER_LEFT] > checks.SAMPLER_LIMIT:
         return False
     scale, shift = told[checks.SAMPLER_SCALE], told[checks.SAMPLER_SHIFT]
@@ -114,7 +114,7 @@ def is_right(told: Mapping[str, float]) -> bool:
 def _other_worlds(
     sampler: Sampler, alphas: Tensor, prediction: Prediction, pattern: Tensor, width: float, noise: Tensor
 ) -> dict[str, float]:
-    """A sampler that is right for another prediction type, or for another table, is written for that one."""
+    """Whether the sampler is right for another prediction type, or for another schedule."""
     told: dict[str, float] = {}
     for place, kind in enumerate(checks.PREDICTIONS):
         if kind != prediction and is_right(_drive(sampler, alphas, kind, pattern, width, noise)):
@@ -145,8 +145,8 @@ def _pattern(shape: tuple[int, ...]) -> Tensor:
 
 
 def _points(images: Tensor, pattern: Tensor) -> dict[str, float]:
-    """How far every sample lies from the nearer picture, after the best common scale and shift: samplers may return
-    [0, 1] or [0, 255]. And how often either picture came."""
+    """How far every sample is from the nearer image, after the best common scale and shift: samplers may return
+    [0, 1] or [0, 255]. And how often either image came."""
     flat, aim = images.flatten(1), pattern.flatten()
     if not flat.isfinite().all():
         return {checks.SAMPLER_FINITE: 0.0}
@@ -160,7 +160,7 @@ def _points(images: Tensor, pattern: Tensor) -> dict[str, float]:
     return {
         checks.SAMPLER_FINITE: 1.0,
         checks.SAMPLER_ERROR: float(plain / length),
-        # The middle of the samples: one between the pictures may be undecided to the last.
+        # The median: a sample between the two images may stay undecided.
         checks.SAMPLER_LEFT: float(left.square().mean(1).median().sqrt() / (length * max(abs(scale), 1e-9))),
         checks.SAMPLER_SCALE: scale,
         checks.SAMPLER_SHIFT: shift,
@@ -189,7 +189,7 @@ def _cloud(images: Tensor, centre: Tensor, width: float) -> dict[str, float]:
 
 
 def _affine(x: Tensor, y: Tensor) -> tuple[float, float]:
-    """A scale and a shift, where there are enough numbers to tell them from chance; else none."""
+    """The least-squares scale and shift, where there are enough values for them."""
     x, y = x.flatten(), y.flatten()
     if x.unique().numel() < 8:
         return 1.0, 0.0
@@ -227,7 +227,7 @@ def accepts(sampler: Sampler) -> bool:
 
 
 class _Labelled(nn.Module):
-    """Answers 0.1 to the class 0, 0.2 to the class 1, and 0.4 to any other label, so also to the one for none."""
+    """Predicts 0.1 for class 0, 0.2 for class 1, and 0.4 for any other label, also the null label."""
 
     def forward(self, x: Tensor, t: Tensor, labels: Tensor) -> Tensor:
         answers = torch.tensor([0.1, 0.2, 0.4], device=x.device)[labels.clamp(max=2)]
@@ -236,8 +236,8 @@ class _Labelled(nn.Module):
 
 @torch.no_grad()
 def look_at_guidance(denoiser: Callable[[nn.Module, float], Denoiser], shape: tuple[int, ...]) -> dict[str, float]:
-    """`denoiser`: of the run, for a network and a scale, with the first two classes. Guidance of 0 must give the answer
-    without a label, of 1 that with it, of 3 the third point on their line."""
+    """`denoiser`: of the run, for a network and a scale, with the first two classes. Guidance of 0 must give the
+    unconditional prediction, of 1 the conditional one, of 3 the third point on their line."""
     x, t = torch.zeros(shape), torch.zeros(shape[0], dtype=torch.int64)
     labelled = torch.tensor([0.1, 0.2])[:, None, None, None]
     errors = [

@@ -1,4 +1,4 @@
-"""What is known before anything is computed: the schedule's table, and what the optimizer holds."""
+"""What is known before anything is computed: the schedule, and what the optimizer holds."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def look_at_schedule(alphas: Tensor, prediction: Prediction | None) -> dict[str,
 
 
 def look_at_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, float]:
-    """Parameters by identity: those of the model that the optimizer lacks, and those it holds for nobody."""
+    """Parameters by identity: those of the model that the optimizer lacks, and those that are not the model's."""
     held = [p for group in optimizer.param_groups for p in group["params"]]
     ours = {id(p) for p in model.parameters()}
     known = {id(p) for p in held}
@@ -53,7 +53,7 @@ def look_at_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer) -> dic
 
 
 def look_at_names(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Sequence[str]]:
-    """For people: which parameters those are."""
+    """The names of those parameters."""
     known = {id(p) for group in optimizer.param_groups for p in group["params"]}
     named = list(model.named_parameters())
     return {

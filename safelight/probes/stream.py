@@ -1,4 +1,4 @@
-"""What should never come back and what should come often: noise, timesteps, images and labels over many steps."""
+"""Noise, timesteps, images and labels over many steps: what repeats, and what never comes."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from torch import Tensor
 from safelight import checks
 from safelight.probes.micro_batch import MicroBatch
 
-REMEMBERED = 4096  # steps whose prints are kept
+REMEMBERED = 4096  # steps whose fingerprints are kept
 PLACES = 64  # parts of the range of timesteps
-TOLD_EVERY, OFTEN = 16, 4  # looks between tellings of what is counted, at first and later
+TOLD_EVERY, OFTEN = 16, 4  # looks between two readings of the counts, at first and later
 RECENT = 8  # looks
 
 
 def prints_of(micro_batch: MicroBatch) -> dict[str, Tensor]:
-    """A number for each sample that another one does not have by chance; small vectors on the device."""
+    """A number for each sample that no other has by chance; small vectors on the device."""
     found: dict[str, Tensor] = {}
     for name, values in (("noise", micro_batch.noise), ("images", micro_batch.x0)):
         if values is not None and values.dim() > 1 and values.numel():
@@ -36,7 +36,7 @@ def prints_of(micro_batch: MicroBatch) -> dict[str, Tensor]:
 
 @functools.lru_cache(maxsize=4)
 def _weights(count: int, device: torch.device) -> Tensor:
-    """So that turned images differ."""
+    """So that flipped images differ."""
     return torch.linspace(0.5, 1.5, count, device=device)
 
 
@@ -60,7 +60,7 @@ class Stream:
         self._steps = 0
 
     def look(self, **vectors: np.ndarray) -> dict[str, float]:
-        """One step: told are repeats as they come, and every so often what has been counted."""
+        """One step: repeats as they come, and now and then the counts."""
         told: dict[str, float] = {}
         for name in ("noise", "images"):
             if name in vectors:

@@ -227,7 +227,7 @@ def test_a_fault_of_the_inspection_itself_ends_the_inspection_only(monkeypatch: 
     assert loop.inspection is not None
     assert loop.inspection.broken == {"inspection": "ZeroDivisionError: division by zero"}
     assert len(loop.said) == 1
-    assert "everything else goes on" in loop.said[0]
+    assert "everything else continues" in loop.said[0]
     assert loop.told == [{}, {}, {}, {}]
     assert loop.bytes() == Loop(seen=False).run(4).bytes()
 

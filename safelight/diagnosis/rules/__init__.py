@@ -1,4 +1,4 @@
-"""All rules, by the part of a run that is sick."""
+"""All rules, by the part of a run that is at fault."""
 
 from __future__ import annotations
 
