@@ -45,19 +45,19 @@ def look_at_images(images: np.ndarray, whole: bool) -> dict[str, float]:
     """`whole`: whether the images are of an integer type, as they are on disk."""
     flat = images.reshape(len(images), -1).astype(np.float32)
     finite = np.isfinite(flat).all(1)
-    sound = flat[finite] if finite.any() else np.zeros((1, flat.shape[1]), np.float32)
-    reach = float(sound.max() - sound.min())
+    finite_images = flat[finite] if finite.any() else np.zeros((1, flat.shape[1]), np.float32)
+    reach = float(finite_images.max() - finite_images.min())
     _, counts = np.unique(flat[finite], axis=0, return_counts=True) if finite.any() else (None, np.ones(1))
     pictures = images.ndim >= 3
     return {
         checks.DATA_IMAGES: float(len(images)),
         checks.DATA_NONFINITE: float((~finite).mean()),
-        checks.DATA_LOWEST: float(sound.min()),
-        checks.DATA_HIGHEST: float(sound.max()),
-        checks.DATA_REACH: float(np.quantile(np.abs(sound), 0.995)),  # one broken image does not stretch it
-        checks.DATA_MEAN: float(sound.mean()),
-        checks.DATA_STD: float(sound.std()),
-        checks.DATA_BLANK: float((sound.std(1) < BLANK * max(reach, 1e-9)).mean()) if pictures else 0.0,
+        checks.DATA_LOWEST: float(finite_images.min()),
+        checks.DATA_HIGHEST: float(finite_images.max()),
+        checks.DATA_REACH: float(np.quantile(np.abs(finite_images), 0.995)),  # one broken image does not stretch it
+        checks.DATA_MEAN: float(finite_images.mean()),
+        checks.DATA_STD: float(finite_images.std()),
+        checks.DATA_BLANK: float((finite_images.std(1) < BLANK * max(reach, 1e-9)).mean()) if pictures else 0.0,
         checks.DATA_DUPLICATES: float(1 - len(counts) / max(1, counts.sum())),
         checks.DATA_LARGEST_GROUP: float(counts.max() / max(1, counts.sum())),
         checks.DATA_INTEGER: float(whole),

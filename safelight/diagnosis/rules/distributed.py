@@ -12,7 +12,7 @@ from safelight.diagnosis.rule import Rule, Seen
 from safelight.vocabulary import DRIFT, OVERLAP, PROCESS_SECONDS, SAME_NOISE, SLOWEST, WAITING, Signal
 
 SLOW, LOOKS = 1.5, 3  # what equal processes had: bench/results/scale.md
-WAITS = 0.15  # of a step: below that nobody would notice
+WAITS = 0.15  # of a step: less is not noticeable
 
 
 def _look_above_zero(case: Case, signal: Signal, words: str) -> Seen | None:
