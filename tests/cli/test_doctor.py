@@ -40,7 +40,7 @@ def test_an_average_that_is_too_long_is_named(
     }
     assert (finding["cause"], finding["subsystem"], finding["severity"]) == ("ema.too-long", "ema", "warning")
     assert finding["fix"] == {
-        "text": "Let the average grow with the run.",
+        "text": "Let the EMA grow with the run.",
         "set": {"ema.kind": "power"},
         "safety": "safe",
     }
