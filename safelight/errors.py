@@ -1,18 +1,4 @@
-"""Every way a run can end, each with its exit code.
-
-SafelightError       1   something broke that the person cannot have caused
-  UsageError         2   a wrong word on the command line or in a config
-  DataError          3   images that are missing, unreadable or too few
-  PreflightError     3   something is wrong that was seen before the first step
-  OutOfMemory        4   the model or batch does not fit
-  Stopped            5   the run was ended by a diagnosis
-  CheckpointError    1   nothing that can be loaded, or nowhere to save
-  RecordError        1   a record that cannot be read
-  RunBusy            2   another process holds the run folder
-  ProcessLost       75   another process of the run is gone; a resume continues
-  FollowedError          ended because another process did, which reports why, with its code
-Interrupted   75/130   stopped by a signal; the state is saved
-"""
+"""Every way a run can end, each with its exit code. Interrupted has 75 or 130."""
 
 from __future__ import annotations
 

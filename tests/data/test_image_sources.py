@@ -137,7 +137,7 @@ def test_a_file_that_is_no_idx_is_refused_in_words(tmp_path: Path, write, words:
 def test_labels_that_do_not_belong_to_the_images(tmp_path: Path) -> None:
     file = write_idx(tmp_path / "images", NOISE)
     write_idx(tmp_path / "labels", np.arange(5, dtype=np.uint8))
-    with pytest.raises(DataError, match="6 images and 5 labels"):
+    with pytest.raises(DataError, match="6 images and its labels file has 5 labels"):
         read(file)
     write_idx(tmp_path / "labels", np.zeros((6, 2), np.float32))
     with pytest.raises(DataError, match="one whole number per image"):

@@ -35,11 +35,6 @@ class SourceFile:
 class Files(Protocol):
     """A pile of encoded pictures. Opened anew in every process that decodes."""
 
-    @property
-    def place(self) -> str:
-        """What the person called it, for messages."""
-        ...
-
     def entries(self) -> Iterator[SourceFile]:
         """Every file that may be a picture, in any order. Nothing is kept in memory."""
         ...

@@ -33,10 +33,6 @@ class Archive:
         except OSError as error:
             raise DataError(f"{path} cannot be opened: {error.strerror or error}.") from None
 
-    @property
-    def place(self) -> str:
-        return str(self.path)
-
     def entries(self) -> Iterator[SourceFile]:
         self._others = Counter()
         infos = [info for info in self._zip.infolist() if not info.is_dir() and not _hidden(info.filename)]

@@ -27,10 +27,6 @@ class Dataset:
         # Arrow's own columns, mapped from disk: the package would hash every step of preparing them.
         self._pictures, self._labels, self._names = _columns(path)
 
-    @property
-    def place(self) -> str:
-        return str(self.path)
-
     def entries(self) -> Iterator[SourceFile]:
         stamp = max((file.stat().st_mtime_ns for file in self.path.rglob("*.arrow")), default=0)
         for index in range(len(self._pictures)):

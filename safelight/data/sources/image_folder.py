@@ -22,10 +22,6 @@ class ImageFolder:
         self._unlisted: list[tuple[str, str]] = []
         self._others: Counter[str] = Counter()
 
-    @property
-    def place(self) -> str:
-        return str(self.top)
-
     def entries(self) -> Iterator[SourceFile]:
         self._unlisted, self._others = [], Counter()
         seen: set[tuple[int, int]] = set()
