@@ -36,7 +36,7 @@ from safelight.data.prepare import open_images
 from safelight.data.rows import measure
 from safelight.data.scan import available_cores
 from safelight.data.sources import SourceFile
-from safelight.data.sources.image_folder import Folder
+from safelight.data.sources.image_folder import ImageFolder
 from safelight.training.build import Parts, build, fit_to_data
 from safelight.training.feed import Feed
 
@@ -360,7 +360,7 @@ def make_listing(folder: Path, count: int) -> None:
 
 
 def measure_walk(folder: Path, times: int) -> list[float]:
-    return [seconds_of(lambda: digest(Folder(folder).entries())) for _ in range(times)]
+    return [seconds_of(lambda: digest(ImageFolder(folder).entries())) for _ in range(times)]
 
 
 def opening_rows(scratch: Path, sizes: Sizes) -> list[Row]:
