@@ -40,7 +40,8 @@ class Outcome:
 
 @contextmanager
 def busy_loops(count: int) -> Iterator[None]:
-    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    script = "import os, sys\nwhile os.getppid() == int(sys.argv[1]): pass"  # also ends when this process is killed
+    loops = [subprocess.Popen([sys.executable, "-c", script, str(os.getpid())]) for _ in range(count)]
     try:
         yield
     finally:
