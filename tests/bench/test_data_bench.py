@@ -17,7 +17,7 @@ from safelight.data import cache
 from safelight.data.batches import Batches
 from safelight.data.listing import digest
 from safelight.data.prepare import open_images
-from safelight.data.sources.image_folder import Folder
+from safelight.data.sources.image_folder import ImageFolder
 
 FILES = 3
 
@@ -105,7 +105,7 @@ def test_the_large_cache_is_a_cache(tmp_path: Path) -> None:
 def test_the_walk_sees_every_file(tmp_path: Path) -> None:
     data.make_listing(tmp_path, 120)
     assert len(data.measure_walk(tmp_path, 2)) == 2
-    assert digest(Folder(tmp_path).entries()).startswith("120:")
+    assert digest(ImageFolder(tmp_path).entries()).startswith("120:")
 
 
 @pytest.mark.parametrize("good", [True, False])
