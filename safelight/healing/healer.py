@@ -27,7 +27,7 @@ from safelight.model.memory import is_out_of_memory
 from safelight.processes.group import ProcessGroup
 
 
-class Counters(Protocol):
+class HealedCounters(Protocol):
     """The numbers of a run that acts depend on."""
 
     step: int
@@ -35,7 +35,7 @@ class Counters(Protocol):
     lowest_probe: float
 
 
-class State(Protocol):
+class HealedState(Protocol):
     """What changes while training, as far as healing needs it."""
 
     model: nn.Module
@@ -43,7 +43,7 @@ class State(Protocol):
     watch: DivergenceWatch
 
     @property
-    def counters(self) -> Counters: ...
+    def counters(self) -> HealedCounters: ...
 
 
 class Training(Protocol):
@@ -88,7 +88,7 @@ class Training(Protocol):
 class Healer:
     """Without `heal.enabled` it does nothing new, but what the journal of the run says still holds."""
 
-    def __init__(self, config: Config, state: State, training: Training, report: Callable[[Act], None]) -> None:
+    def __init__(self, config: Config, state: HealedState, training: Training, report: Callable[[Act], None]) -> None:
         self._config, self._state, self._training, self._report = config, state, training, report
         self.enabled = config.heal.enabled
         # A check before the update is free where nothing has to be waited for. All processes see the same.
