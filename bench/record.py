@@ -212,10 +212,10 @@ def judge(
     found.doubled += len(steps) - len(set(steps))
     if steps != list(range(len(steps))) or len(sittings) != len(steps) or spans.count.sum() != len(steps):
         found.wrong.append(f"sitting {sitting}: steps are missing, or rollups differ from readings")
-    shard = sittings[:start] == before[:start] and set(sittings[start:]) <= {sitting}
-    if sittings != before and not shard:
+    cut = sittings[:start] == before[:start] and set(sittings[start:]) <= {sitting}
+    if sittings != before and not cut:
         found.wrong.append(f"sitting {sitting}: what was written before is not as it was")
-    kept = len(steps) - start if shard else 0  # or it died before it cut anything
+    kept = len(steps) - start if cut else 0  # or it died before it cut anything
     if kept < len(times):
         found.lost.append(struck - float(times[kept]))
     return sittings

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from torture.pieces import Piece, run_training, shard
+from torture.pieces import Piece, cut, run_pieces
 from torture.report import Found, add, render
 from torture.scenario import Outcome, Scenario, is_as_wanted, merge
 from torture.scenarios import all_scenarios
@@ -29,7 +29,7 @@ def main() -> int:
         return 0
     chosen = {name: each for name, each in scenarios.items() if not given.only or name in given.only}
     found: Found = {}
-    for piece, outcome in run_training(choose(given, chosen), jobs=given.jobs):
+    for piece, outcome in run_pieces(choose(given, chosen), jobs=given.jobs):
         name, cases = piece.scenario.name, f"{piece.cases.start}:{piece.cases.stop}"
         found.setdefault(name, {})[cases] = outcome
         tell(piece, outcome)
@@ -66,7 +66,7 @@ def span(words: str) -> range:
 def choose(given: argparse.Namespace, chosen: dict[str, Scenario]) -> list[Piece]:
     if given.cases is not None:
         return [Piece(each, given.seed, 0, given.cases) for each in chosen.values()]
-    pieces = [piece for each in chosen.values() for piece in shard(each, given.seed, quick=given.quick)]
+    pieces = [piece for each in chosen.values() for piece in cut(each, given.seed, quick=given.quick)]
     return [piece for piece in pieces if given.pieces is None or piece.number in given.pieces]
 
 

@@ -54,8 +54,8 @@ def _change(content: bytearray, corpus: Sequence[bytes], draw: random.Random) ->
         del content[draw.randrange(size + 1) :]
     elif kind == 7:
         other = draw.choice(corpus)
-        shard = draw.randrange(len(other) + 1)
-        content[place:] = other[shard:]
+        cut = draw.randrange(len(other) + 1)
+        content[place:] = other[cut:]
     else:
         content[place : place + length] = bytes([draw.choice([0, 255, 65])]) * length
 

@@ -271,8 +271,8 @@ def _manifest_moved(log: list[Op], past_rename: bool) -> list[Op]:
             files = {child for child, name in names.items() if name != "manifest.json"}
             late = [o for o in save if (o.kind == "create" and o.child in files) or o.node in files]
             early = [o for o in save if o not in late]
-            shard = next(i for i, o in enumerate(early) if o.kind == "syncdir" and o.node in _folders(save))
-            result += early + late if past_rename else early[:shard] + late + early[shard:]
+            cut = next(i for i, o in enumerate(early) if o.kind == "syncdir" and o.node in _folders(save))
+            result += early + late if past_rename else early[:cut] + late + early[cut:]
             save = []
     return result + save
 

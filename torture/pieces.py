@@ -30,7 +30,7 @@ class Piece:
     cases: range
 
 
-def shard(scenario: Scenario, seed: int, *, quick: bool) -> list[Piece]:
+def cut(scenario: Scenario, seed: int, *, quick: bool) -> list[Piece]:
     total = scenario.quick if quick else scenario.cases
     starts = range(0, total, scenario.piece)
     return [
@@ -47,7 +47,7 @@ class _Running:
     began: float
 
 
-def run_training(pieces: Sequence[Piece], *, jobs: int) -> Iterator[tuple[Piece, Outcome]]:
+def run_pieces(pieces: Sequence[Piece], *, jobs: int) -> Iterator[tuple[Piece, Outcome]]:
     """As they end. The folder of a piece that lost nothing is removed."""
     waiting, running = deque(pieces), dict[int, _Running]()
     top = Path(tempfile.mkdtemp(prefix="safelight-torture-"))

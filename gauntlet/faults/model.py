@@ -106,10 +106,10 @@ def cut_skips(run: LoopParts) -> None:
         for resnet in block.resnets:
             width = resnet.in_channels - resnet.in_channels // 2
 
-            def shard(h: Tensor, *rest: Tensor, width: int = width) -> tuple[Tensor, ...]:
+            def cut(h: Tensor, *rest: Tensor, width: int = width) -> tuple[Tensor, ...]:
                 return (torch.cat([h[:, :width], torch.zeros_like(h[:, width:])], dim=1), *rest)
 
-            graft(resnet, shard, before=True)
+            graft(resnet, cut, before=True)
 
 
 @fault("model.nonfinite", "loss.nonfinite", "precision.transient", why="a flipped bit is a weight that is not finite",

@@ -87,13 +87,13 @@ def return_half_way(run: LoopParts) -> None:
     """The loop over timesteps ends half way."""
     assert isinstance(run, Loop)
 
-    def shard(model: nn.Module, noise: Tensor) -> Tensor:
+    def cut(model: nn.Module, noise: Tensor) -> Tensor:
         table = run.table
         clean = ddim(model, noise, table, run.options.prediction)
         kept = table[len(table) // 4]
         return kept.sqrt() * clean + (1 - kept).sqrt() * torch.randn_like(noise)
 
-    run.sample = shard
+    run.sample = cut
 
 
 def _change_scheduler(**changes: Any) -> None:

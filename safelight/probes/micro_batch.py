@@ -86,11 +86,11 @@ class Call:
         x = self.x
         size = 0 if x is None else len(x)
 
-        def shard(value: Any) -> Any:
+        def cut(value: Any) -> Any:
             return value[:count] if isinstance(value, Tensor) and value.dim() and len(value) == size else value
 
-        named = {name: shard(value) for name, value in self.named.items()}
-        return replace(self, inputs=tuple(map(shard, self.inputs)), named=named, output=shard(self.output))
+        named = {name: cut(value) for name, value in self.named.items()}
+        return replace(self, inputs=tuple(map(cut, self.inputs)), named=named, output=cut(self.output))
 
     def again(self, model: nn.Module) -> Tensor:
         """The output of this call, with the autocast and the random state of then."""

@@ -214,8 +214,8 @@ def test_every_flip_and_cut_is_found_and_the_previous_one_loaded(tmp_path: Path)
         for trial in range(30):
             damaged = bytearray(whole)
             damaged[draw.randrange(len(whole))] ^= 1 << draw.randrange(8)
-            shard = whole[: draw.randrange(len(whole))] + b"\0" * (trial % 2)
-            for content in (bytes(damaged), shard, whole + b"\0" * (1 + trial % 9)):
+            cut = whole[: draw.randrange(len(whole))] + b"\0" * (trial % 2)
+            for content in (bytes(damaged), cut, whole + b"\0" * (1 + trial % 9)):
                 tried += 1
                 file.write_bytes(content)
                 loaded = load_newest(tmp_path, lambda words: None, disk=QUICK)

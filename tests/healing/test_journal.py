@@ -195,11 +195,11 @@ def test_the_alarm_comes_at_the_same_step_after_a_resume() -> None:
     losses, whole = losses_of((40, 0.4), (60, 2.0)), DivergenceWatch()
     first = next(step for step, loss in enumerate(losses) if whole.see(loss, 1.0))
     assert first >= 40 + SUSTAINED - 1
-    for shard in (10, 45, first - 1):
+    for cut in (10, 45, first - 1):
         broken = DivergenceWatch()
-        assert not any(broken.see(loss, 1.0) for loss in losses[:shard])
+        assert not any(broken.see(loss, 1.0) for loss in losses[:cut])
         broken = DivergenceWatch(**broken.to_json())
-        assert next(step for step, loss in enumerate(losses[shard:], shard) if broken.see(loss, 1.0)) == first
+        assert next(step for step, loss in enumerate(losses[cut:], cut) if broken.see(loss, 1.0)) == first
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from torture.pieces import run_training, shard
+from torture.pieces import cut, run_pieces
 from torture.report import Found, add, read_pieces, render
 from torture.scenario import Outcome, Scenario, Trial, is_as_wanted, merge, shortfall
 from torture.scenarios import all_scenarios
@@ -74,8 +74,8 @@ def scenario(**changes: object) -> Scenario:
 
 
 def test_pieces_cover_every_case_once() -> None:
-    assert [list(piece.cases) for piece in shard(scenario(), 0, quick=False)] == [[0, 1, 2], [3, 4, 5], [6]]
-    assert [list(piece.cases) for piece in shard(scenario(), 0, quick=True)] == [[0, 1]]
+    assert [list(piece.cases) for piece in cut(scenario(), 0, quick=False)] == [[0, 1, 2], [3, 4, 5], [6]]
+    assert [list(piece.cases) for piece in cut(scenario(), 0, quick=True)] == [[0, 1]]
 
 
 def test_a_case_is_a_function_of_seed_and_number(tmp_path: Path) -> None:
@@ -86,8 +86,8 @@ def test_a_case_is_a_function_of_seed_and_number(tmp_path: Path) -> None:
 
 
 def test_pieces_are_carried_out_apart_and_one_that_breaks_is_a_loss() -> None:
-    pieces = [*shard(scenario(), 0, quick=False), *shard(scenario(name="b", act=break_down), 0, quick=True)]
-    found = [(piece.scenario.name, outcome) for piece, outcome in run_training(pieces, jobs=2)]
+    pieces = [*cut(scenario(), 0, quick=False), *cut(scenario(name="b", act=break_down), 0, quick=True)]
+    found = [(piece.scenario.name, outcome) for piece, outcome in run_pieces(pieces, jobs=2)]
     assert sum(outcome.count for name, outcome in found if name == "a") == 7
     (broken,) = [outcome for name, outcome in found if name == "b"]
     assert "the scenario itself broke" in broken.lost[0][1]

@@ -27,7 +27,7 @@ def flip_many(content: bytearray, draw: random.Random) -> str:
     return "many bits flipped"
 
 
-def shard(content: bytearray, draw: random.Random) -> str:
+def cut(content: bytearray, draw: random.Random) -> str:
     del content[draw.randrange(len(content)) :]
     return f"cut to {len(content)} bytes"
 
@@ -53,7 +53,7 @@ def swap(content: bytearray, draw: random.Random) -> str:
     return "two blocks swapped"
 
 
-KINDS = (flip, flip, flip, flip_many, shard, shard, lengthen, blank, swap)
+KINDS = (flip, flip, flip, flip_many, cut, cut, lengthen, blank, swap)
 
 
 def rot(trial: Trial, *, broken: bool = False) -> Outcome:

@@ -43,7 +43,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 class Desk:
-    """Answers requests from the runs on the shelf. All that reads files does so on another thread."""
+    """Answers requests from the run cache. All that reads files does so on another thread."""
 
     def __init__(self, roots: Sequence[Path], mark: str) -> None:
         self.run_cache, self.diagnosis_cache, self._mark = RunCache(roots), DiagnosisCache(), mark

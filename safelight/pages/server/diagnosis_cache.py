@@ -20,7 +20,7 @@ class DiagnosisCache:
         self._lock = threading.Lock()
         self._known: dict[str, tuple[Signature, Answers]] = {}
         self._waiting: set[str] = set()
-        self._asker = ThreadPoolExecutor(1, thread_name_prefix="safelight-clinic")
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="safelight-diagnosis")
 
     def diagnose(self, run: FoundRun) -> tuple[Answers, bool]:
         """(what the rules say, as far as it is known; whether the run ended). The first time they are only begun."""
@@ -30,7 +30,7 @@ class DiagnosisCache:
                 begin = run.id not in self._waiting
                 self._waiting.add(run.id)
             if begin:
-                self._asker.submit(self._look, run)
+                self._executor.submit(self._look, run)
         return self.known(run), ended
 
     def known(self, run: FoundRun) -> Answers:

@@ -110,16 +110,16 @@ class Watcher:
         except RecordError:
             now = version(self.run.folder, standing, None)
             new, sent, ends = {"series": {}, "reset": False}, status(standing, None, []), {}
-        shard = new["reset"] or (listener.version != "" and _sitting(listener.version) != _sitting(now))
+        must_reset = new["reset"] or (listener.version != "" and _sitting(listener.version) != _sitting(now))
         changed = listener.version not in ("", now)
         listener.version = now
         self._sat = self._sat or _sitting(now)
         listener.cursors = {name: ends.get(name, -1) for name in listener.names}
         cursor = max(ends.values(), default=-1)
-        events: list[tuple[str, dict[str, Any]]] = [("reset", {"version": now})] if shard else []
-        if not shard:
+        events: list[tuple[str, dict[str, Any]]] = [("reset", {"version": now})] if must_reset else []
+        if not must_reset:
             events.append(("delta", _delta(new["series"], cursor, sent)))
-        return events + ([("changed", {"version": now})] if changed and not shard else [])
+        return events + ([("changed", {"version": now})] if changed and not must_reset else [])
 
     async def _watch(self, before: tuple[object, ...]) -> None:
         sent, free = time.monotonic(), 0.0

@@ -24,7 +24,7 @@ class JsonLines:
     def __init__(self, folder: Path, *, from_step: int) -> None:
         path = folder / NAME
         if path.exists():
-            shard(path, from_step)
+            cut(path, from_step)
         self._folder = folder
         self._file = path.open("ab", buffering=0)  # one write per batch: a reader sees whole lines
 
@@ -61,7 +61,7 @@ def as_json(row: dict[str, float]) -> dict[str, Any]:
     return {**clean, "nonfinite": nonfinite} if nonfinite else clean
 
 
-def shard(path: Path, from_step: int) -> None:
+def cut(path: Path, from_step: int) -> None:
     """Keeps whole lines of earlier steps; the old file or the new one stands there, whatever happens."""
     with path.open("rb") as lines:
         replace_atomically(path, (memoryview(kept) for kept in kept_lines(lines, from_step)))
