@@ -227,14 +227,17 @@ class ProcessGroup:
         if self._home.type != "cpu":
             work.wait()  # only the stream waits; should it wait in vain, the heartbeat ends the process
             return
+        completed = False
         while True:
             try:
                 work.wait(GLANCE)
                 return
             except RuntimeError as error:
-                if work.is_completed():
+                if completed:  # before this wait began: it was no timeout
                     raise self._lost(error) from error
-                self._refuse_lost()
+                completed = work.is_completed()  # it may have succeeded just after the timeout: wait once more
+                if not completed:
+                    self._refuse_lost()
 
     def _refuse_lost(self) -> None:
         if self._heartbeat is not None and self._heartbeat.lost is not None:

@@ -122,8 +122,9 @@ class Readout:
             raise stopped(stepper, view.step, where)
         self._healer.read(view.step, view.inputs, reading[LOSS.name], refused=refused, overflow=overflow)
 
-    def has_unread_refusal(self) -> bool:
-        """Whether an update of the window was refused, which is not counted yet. Nothing is judged."""
+    def discard(self) -> bool:
+        """Drops the steps that were not read yet; whether one of their updates was refused, which is not counted."""
+        self._window = []
         return any(bool(reading[REFUSED.name]) for reading in self._pool.flush())
 
     def _pace(self) -> tuple[float, float]:

@@ -185,7 +185,7 @@ class Saving:
     def save_alone(self, lost: ProcessLost) -> None:
         """Another process is gone. This one has the state after the last whole step, which all agreed on; of divided
         weights the part of the lost process is missing, and the last checkpoint has to be enough."""
-        refused = self._readout.has_unread_refusal()
+        refused = self._readout.discard()
         self._parts.stepper.discard_pass()
         if self._is_main:
             unsaved = self._step not in steps(self._folder.checkpoints)

@@ -27,7 +27,7 @@ import safelight
 from safelight import runner
 from safelight import start as start_module
 from safelight.checkpoints.folder import steps
-from safelight.errors import Stopped, UsageError
+from safelight.errors import ProcessLost, Stopped, UsageError
 from safelight.observing import process_check as rollcall_module
 from safelight.observing import speed as speed_module
 from safelight.observing.process_check import ProcessCheck
@@ -540,3 +540,41 @@ def test_who_has_come_may_take_longer_than_a_meeting(tmp_path: Path, monkeypatch
         if len(list(tmp_path.glob("met-*"))) == 2:
             break
     assert codes == [0, 0], ended.said(0) + ended.said(1)
+
+
+def test_an_accelerator_of_a_test_before_does_not_reach_the_processes(tmp_path: Path) -> None:
+    """Its state is shared by all of a process, and a fork has a copy: the processes would not meet."""
+    state = importlib.import_module("accelerate.state").PartialState
+    state(cpu=True)
+    try:
+
+        def act(rank: int) -> None:
+            with join_group(tiny().train) as group:
+                assert group.size == 2
+
+        launch(2, tmp_path, act)
+    finally:
+        state._reset_state()
+
+
+@pytest.mark.parametrize(("succeeds", "lost"), [(True, False), (False, True)])
+def test_what_completes_just_after_a_timeout_is_asked_once_more(succeeds: bool, lost: bool) -> None:
+    class Work:
+        waits = 0
+
+        def wait(self, _: object) -> None:
+            self.waits += 1
+            if self.waits == 1 or not succeeds:
+                raise RuntimeError("timed out" if self.waits == 1 else "broken")
+
+        def is_completed(self) -> bool:
+            return True
+
+    group, work = ProcessGroup(), Work()
+    group._lost = lambda error: ProcessLost(str(error))  # type: ignore[method-assign]
+    if lost:
+        with pytest.raises(ProcessLost, match="broken"):
+            group._wait(work)
+    else:
+        group._wait(work)
+    assert work.waits == 2
