@@ -29,7 +29,7 @@ import numpy as np
 from bench.measure import RESULTS, Spread, spread, write_table
 from bench.tabs import TABS, Cost, Pages, Streams, measure_lookers, open_window
 from safelight.pages.data.runs import describe
-from safelight.record.store import Record
+from safelight.record.store import RecordWriter
 from safelight.run import RunFolder
 
 LEVELS = tuple(f"loss/level/{level:02d}" for level in range(16))
@@ -103,7 +103,7 @@ class Found:
 def fill(folder: RunFolder, steps: int) -> None:
     """A run that looks like one: a loss that falls, with noise; other signals at random."""
     folder.path.mkdir(parents=True)
-    draw, record = np.random.default_rng(0), Record(folder.record, from_step=0, say=fail)
+    draw, record = np.random.default_rng(0), RecordWriter(folder.record, from_step=0, say=fail)
     for start in range(0, steps, WINDOW):
         places = np.arange(start, min(start + WINDOW, steps))
         part = np.abs(draw.normal(size=(len(places), len(SIGNALS)))).astype(np.float32)
@@ -290,7 +290,7 @@ def measure_pixels(browser: Any, root: Path, readings: int) -> list[Found]:
     """From the training thread's call to the moment at which the page has painted the number."""
     folder = RunFolder(root / "live")
     folder.path.mkdir(parents=True)
-    record, handed, steps = Record(folder.record, from_step=0, say=fail), dict[int, float](), 200
+    record, handed, steps = RecordWriter(folder.record, from_step=0, say=fail), dict[int, float](), 200
     folder.config.write_text("train:\n  batch_size: 32\n")
     for step in range(steps):
         record.add(step, dict.fromkeys(SIGNALS, 1.0 + step % 7))

@@ -37,8 +37,8 @@ from safelight.data.rows import measure
 from safelight.data.scan import available_cores
 from safelight.data.sources import SourceFile
 from safelight.data.sources.image_folder import ImageFolder
-from safelight.training.build import Parts, build, fit_to_data
-from safelight.training.feed import Feed
+from safelight.training.batch_loader import BatchLoader
+from safelight.training.build import Setup, build, fit_to_data
 
 SIDE, STORED, BATCH, QUALITY = 64, 512, 64, 90
 DEFAULT_THREADS = Data().workers or 0  # on a CPU
@@ -263,13 +263,13 @@ class Stretch:
     seconds: float
 
 
-def measure_waiting(parts: Parts, steps: int, rounds: int) -> dict[int, list[Stretch]]:
+def measure_waiting(parts: Setup, steps: int, rounds: int) -> dict[int, list[Stretch]]:
     """Of the demo, by the number of threads that prepare batches ahead; the first stretch of each is for warming up."""
     found: dict[int, list[Stretch]] = {threads: [] for threads in THREADS}
     first = itertools.count(step=steps)
     for number, threads in enumerate([*THREADS, *map(int, turns([*map(str, THREADS)], rounds))]):
         config = replace(parts.config, data=replace(parts.config.data, workers=threads))
-        feed = Feed(config, parts.batches)
+        feed = BatchLoader(config, parts.batches)
         stretch = _train(parts, feed, next(first), steps)
         feed.close()
         if number >= len(THREADS):
@@ -277,19 +277,19 @@ def measure_waiting(parts: Parts, steps: int, rounds: int) -> dict[int, list[Str
     return found
 
 
-def _train(parts: Parts, feed: Feed, first: int, steps: int) -> Stretch:
+def _train(parts: Setup, feed: BatchLoader, first: int, steps: int) -> Stretch:
     """As `Trainer` does: the first batch, for which nothing could be prepared ahead, is taken before the clock runs."""
-    waited, inputs = 0.0, feed.take(first)
+    waited, inputs = 0.0, feed.load(first)
     began = time.perf_counter()
     for step in range(first, first + steps):
-        parts.stepper.take([micro.moved(parts.engine.send) for micro in inputs], step % parts.config.train.steps)
+        parts.stepper.step([micro.moved(parts.runtime.to_device) for micro in inputs], step % parts.config.train.steps)
         asked = time.perf_counter()
-        inputs = feed.take(step + 1)
+        inputs = feed.load(step + 1)
         waited += time.perf_counter() - asked
     return Stretch(waited, time.perf_counter() - began)
 
 
-def demo_parts() -> Parts:
+def demo_parts() -> Setup:
     config = resolve(preset="digits")
     images = open_images(config.data)
     return build(fit_to_data(config, images), images, lambda text: None)

@@ -25,7 +25,7 @@ from safelight.config.resolve import resolve
 from safelight.data.prepare import open_images
 from safelight.model.unet import units_of
 from safelight.processes.group import ProcessGroup, join_group
-from safelight.training.build import Parts, build, fit_to_data
+from safelight.training.build import Setup, build, fit_to_data
 
 COUNTS, HOWS = (1, 2, 4), ("whole", "divided")
 KINDS = ("weights", "gradients", "moments", "averages")
@@ -37,15 +37,15 @@ def configure(how: str) -> Config:
     return resolve(preset="digits", settings=MODEL | {"train.weights": how})
 
 
-def make(how: str, group: ProcessGroup) -> Parts:
+def make(how: str, group: ProcessGroup) -> Setup:
     config = configure(how)
     images = open_images(config.data)
     return build(fit_to_data(config, images), images, print, group=group)
 
 
-def train(parts: Parts, first: int, count: int) -> None:
+def train(parts: Setup, first: int, count: int) -> None:
     for step in range(first, first + count):
-        parts.stepper.take(parts.feed.take(step), step)
+        parts.stepper.step(parts.feed.load(step), step)
 
 
 def size(tensors: Sequence[torch.Tensor]) -> int:
@@ -70,7 +70,7 @@ def weigh(how: str, group: ProcessGroup) -> dict[str, Any]:
     train(parts, 0, 2)
     told["weights"] = size(list(state.weights.tensors().values()))
     told["moments"] = size([value for moments in state.optimizer.state.values() for value in moments.values()])
-    told["averages"] = size([value for track in state.averages.shadows.values() for value in track])
+    told["averages"] = size([value for track in state.ema.shadows.values() for value in track])
     told["block"] = gathered if how == "divided" and group.size > 1 else 0
     told["peak"] = peak() - start
     return told

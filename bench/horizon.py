@@ -166,12 +166,12 @@ def worker() -> None:
     with join_group(config.train) as group:
         images = group.local_main_first(lambda: open_images(config.data))
         parts = build(fit_to_data(config, images), images, lambda _: None, group=group)
-        inputs = parts.feed.take(0)
+        inputs = parts.feed.load(0)
         flat = torch.zeros(sum(parameter.numel() for parameter in parts.state.model.parameters()))
         for step in range(3):
-            parts.stepper.take(inputs, step)
+            parts.stepper.step(inputs, step)
         sums = [timed(lambda: group.wait(group.start_all_reduce(flat))) for _ in range(20)]
-        steps = [timed(lambda step=step: parts.stepper.take(inputs, step)) for step in range(3, 33)]
+        steps = [timed(lambda step=step: parts.stepper.step(inputs, step)) for step in range(3, 33)]
         if group.is_main:
             print(json.dumps({"sum": statistics.median(sums), "step": statistics.median(steps)}), flush=True)
 

@@ -16,7 +16,7 @@ from bench.measure import write_table
 
 if TYPE_CHECKING:
     from safelight.config import Config
-    from safelight.training.build import Parts
+    from safelight.training.build import Setup
 
 CASES = {"digits": 128, "tiny": 64, "small": 8, "base": 2}  # images at a time: what a CPU can do in minutes
 STEPS = {"digits": 40, "tiny": 10, "small": 4, "base": 3}  # small tensors settle late, and large ones take long
@@ -107,9 +107,9 @@ def measure(preset: str, checkpointing: bool) -> None:
     print(resident("VmHWM") - before, flush=True)
 
 
-def step_real(parts: Parts, steps: int) -> None:
+def step_real(parts: Setup, steps: int) -> None:
     for step in range(steps):
-        parts.stepper.take(parts.feed.take(step), step)
+        parts.stepper.step(parts.feed.load(step), step)
 
 
 def resident(name: str) -> int:

@@ -22,9 +22,9 @@ from safelight.diffusion.objective import target_of
 from safelight.diffusion.schedule import make_schedule
 from safelight.model.unet import predict
 from safelight.training.build import fit_to_data
-from safelight.training.engine import choose_device
 from safelight.training.network import build_model
 from safelight.training.optimizer import learning_rate
+from safelight.training.runtime import choose_device
 from safelight.training.saving import checkpoint_interval
 
 TARGET = 0.97

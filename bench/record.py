@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 
 from bench.measure import spread, write_table
+from safelight.record.chunk_writer import width
 from safelight.record.history import History, open_history
-from safelight.record.ledger import width
-from safelight.record.store import Record
+from safelight.record.store import RecordWriter
 from safelight.record.zoom import Zoom
 
 SIGNALS = tuple(f"area/signal_{number:02d}" for number in range(50))
@@ -50,7 +50,7 @@ def measure_cost(folder: Path, steps: int) -> dict[str, list[float]]:
     numbers = np.random.default_rng(0).normal(size=(steps, len(SIGNALS))).astype(np.float32)
     lines = [dict(zip(SIGNALS, line, strict=True)) for line in numbers.tolist()]
     for window in (1, 16):
-        record = Record(folder / f"cost_{window}.sqlite", from_step=0, say=fail)
+        record = RecordWriter(folder / f"cost_{window}.sqlite", from_step=0, say=fail)
         spent = []
         for step in range(0, steps, window):
             time.sleep(0.001 * window)
@@ -82,7 +82,7 @@ def fill(path: Path, sizes: Sizes) -> tuple[Injected, float]:
     values = np.array([SPIKE, -SPIKE] * (sizes.injected // 2) + [np.nan] * sizes.injected, np.float32)
     order = np.argsort(places)
     places, values = places[order], values[order]
-    record = Record(path, from_step=0, say=fail)
+    record = RecordWriter(path, from_step=0, say=fail)
     begun = time.perf_counter()
     for start in range(0, sizes.steps, WINDOW):
         steps = np.arange(start, min(start + WINDOW, sizes.steps))
@@ -138,9 +138,9 @@ def timed(work: Callable[[], object], times: int = 20) -> list[float]:
 WRITER = """
 import os, struct, sys, time
 from pathlib import Path
-from safelight.record.store import Record
+from safelight.record.store import RecordWriter
 path, log, start, sitting = Path(sys.argv[1]), os.open(sys.argv[2], os.O_WRONLY | os.O_APPEND), *map(int, sys.argv[3:])
-record = Record(path, from_step=start, say=lambda words: os.write(2, words.encode()))
+record = RecordWriter(path, from_step=start, say=lambda words: os.write(2, words.encode()))
 names = [f"signal_{number}" for number in range(20)]
 for step in range(start, start + 100_000):
     record.add(step, {"step": step, "sitting": sitting, **dict.fromkeys(names, 0.5)})

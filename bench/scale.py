@@ -22,8 +22,8 @@ from safelight.config import Config
 from safelight.config.resolve import resolve
 from safelight.data.prepare import open_images
 from safelight.processes.group import ProcessGroup, join_group
-from safelight.processes.reduction import Alone
-from safelight.training.build import Parts, build, fit_to_data
+from safelight.processes.reduction import NoReduction
+from safelight.training.build import Setup, build, fit_to_data
 
 PROCESSES = 2
 EFFICIENCY, SAVE_SHARE, SAVE_EVERY = 0.9, 0.01, 60.0
@@ -44,7 +44,7 @@ ALONE = (ONE, ONE_EXACT)
 class Contender:
     """The same training in one of several ways."""
 
-    parts: Parts
+    parts: Setup
     step: int = 0
     own: list[float] = field(default_factory=list)  # seconds of work of this process, by block
 
@@ -52,7 +52,7 @@ class Contender:
         group = self.parts.stepper.group
         begun, waited = time.perf_counter(), group.seconds_waited
         for _ in range(steps):
-            self.parts.stepper.take(self.parts.feed.take(self.step), self.step)
+            self.parts.stepper.step(self.parts.feed.load(self.step), self.step)
             self.step += 1
         self.own.append(time.perf_counter() - begun - group.seconds_waited + waited)
 
@@ -67,9 +67,9 @@ def make(case: str, name: str, group: ProcessGroup) -> Contender:
     parts = build(fit_to_data(config, images), images, print, group=ProcessGroup() if name in ALONE else group)
     if name == DDP:
         # It takes the mean where a sum is wanted, which costs the same.
-        parts.stepper.network, parts.stepper.reduction = DistributedDataParallel(parts.state.model), Alone()
+        parts.stepper.network, parts.stepper.reduction = DistributedDataParallel(parts.state.model), NoReduction()
     if name == APART:
-        parts.stepper.reduction, parts.stepper.group = Alone(), ProcessGroup()
+        parts.stepper.reduction, parts.stepper.group = NoReduction(), ProcessGroup()
     return Contender(parts)
 
 

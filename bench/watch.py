@@ -29,19 +29,19 @@ import safelight
 from bench.measure import ratios, spread, write_table
 from safelight.config.resolve import resolve
 from safelight.data.prepare import open_images
-from safelight.diffusion.inputs import Inputs
+from safelight.diffusion.micro_batch import MicroBatch
 from safelight.diffusion.schedule import make_schedule
 from safelight.model.unet import predict
-from safelight.monitors.pool import Pool
+from safelight.monitors.reading_buffer import ReadingBuffer
 from safelight.monitors.suite import DEEP_EVERY
 from safelight.observing.row_check import RowCheck
-from safelight.probes.agenda import CLOSE, Agenda
 from safelight.probes.inspection import Inspection
-from safelight.record.store import Record
-from safelight.training.build import Parts, build, fit_to_data
+from safelight.probes.probe_schedule import CLOSE, ProbeSchedule
+from safelight.record.store import RecordWriter
+from safelight.training.build import Setup, build, fit_to_data
 from safelight.training.network import build_model
 from safelight.training.preflight import inspect
-from safelight.training.step import Onlookers
+from safelight.training.step import StepObservers
 
 Step = Callable[[int], object]  # told: whether a window was brought to the host
 RECORD_THREAD = "safelight-record"
@@ -131,7 +131,7 @@ def enter(stack: contextlib.ExitStack, folder: Path, settings: dict[str, Any]) -
     step = recording(stack, folder / "recorded", recorded)
     yield Contender("trainer, recorded", alone.name, step, is_ours=True)
     yield seen
-    batch = build(config, images, lambda _: None).feed.take(0)[0]
+    batch = build(config, images, lambda _: None).feed.load(0)[0]
     alphas = make_schedule(config.diffusion).alphas_cumprod
 
     def network() -> nn.Module:
@@ -147,14 +147,14 @@ def enter(stack: contextlib.ExitStack, folder: Path, settings: dict[str, Any]) -
         yield Contender("plain loop, wandb.watch", bare, weights_and_biases(stack, folder / "wandb", network(), batch))
 
 
-def trainer(stack: contextlib.ExitStack, folder: Path, unwatched: Parts, parts: Parts) -> Iterator[Contender]:
+def trainer(stack: contextlib.ExitStack, folder: Path, unwatched: Setup, parts: Setup) -> Iterator[Contender]:
     """Each on a network of its own: hooks of the one must not be in the other."""
-    inputs = [unwatched.feed.take(step) for step in range(8)]
+    inputs = [unwatched.feed.load(step) for step in range(8)]
     inspection = inspect(parts, print, looked_before=True)
     inspection.attach()
 
     def step(number: int) -> None:
-        unwatched.stepper.take(inputs[number % 8], number)
+        unwatched.stepper.step(inputs[number % 8], number)
 
     alone = Contender("trainer, alone", "", step)
     yield alone
@@ -162,18 +162,18 @@ def trainer(stack: contextlib.ExitStack, folder: Path, unwatched: Parts, parts: 
     yield Contender("trainer, recorded and diagnosed", alone.name, seen, is_ours=True)
 
 
-def recording(stack: contextlib.ExitStack, folder: Path, parts: Parts, inspection: Inspection | None = None) -> Step:
+def recording(stack: contextlib.ExitStack, folder: Path, parts: Setup, inspection: Inspection | None = None) -> Step:
     """All monitors of a step and the record; probes too, if there is an inspection."""
     folder.mkdir(parents=True)
-    record = Record(folder / "record.sqlite", from_step=0, say=print)
+    record = RecordWriter(folder / "record.sqlite", from_step=0, say=print)
     stack.callback(record.close)
-    pool, inputs = Pool(record), [parts.feed.take(step) for step in range(8)]
-    onlookers = Onlookers(parts.state.monitors, inspection)
-    ledger = None if inspection is None else RowCheck(parts.config, parts.images, parts.engine.send)
+    pool, inputs = ReadingBuffer(record), [parts.feed.load(step) for step in range(8)]
+    onlookers = StepObservers(parts.state.monitors, inspection)
+    row_check = None if inspection is None else RowCheck(parts.config, parts.images, parts.runtime.to_device)
 
     def step(number: int) -> bool:
-        view = parts.stepper.take(inputs[number % 8], number, onlookers=onlookers)
-        compared = () if ledger is None else ledger.look(view)
+        view = parts.stepper.step(inputs[number % 8], number, onlookers=onlookers)
+        compared = () if row_check is None else row_check.look(view)
         pool.add(number, [*view.readings, *compared], {"optimizer/lr": view.lr})
         if due := pool.is_due:
             pool.flush()
@@ -182,7 +182,7 @@ def recording(stack: contextlib.ExitStack, folder: Path, parts: Parts, inspectio
     return step
 
 
-def plain(model: nn.Module, batch: Inputs, look: Callable[[int, Tensor], None] | None = None) -> Step:
+def plain(model: nn.Module, batch: MicroBatch, look: Callable[[int, Tensor], None] | None = None) -> Step:
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
     return around(model, optimizer, batch, look)
 
@@ -190,7 +190,7 @@ def plain(model: nn.Module, batch: Inputs, look: Callable[[int, Tensor], None] |
 def around(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
-    batch: Inputs,
+    batch: MicroBatch,
     look: Callable[[int, Tensor], None] | None,
     after: Callable[..., None] | None = None,
 ) -> Step:
@@ -210,7 +210,7 @@ def around(
     return step
 
 
-def watched(stack: contextlib.ExitStack, folder: Path, model: nn.Module, batch: Inputs, alphas: Tensor) -> Step:
+def watched(stack: contextlib.ExitStack, folder: Path, model: nn.Module, batch: MicroBatch, alphas: Tensor) -> Step:
     """With all that it can be given at a step."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
     watch = stack.enter_context(
@@ -228,14 +228,14 @@ def numbers_of(model: nn.Module) -> dict[str, float]:
     return found
 
 
-def tutorial(model: nn.Module, batch: Inputs) -> Step:
+def tutorial(model: nn.Module, batch: MicroBatch) -> Step:
     def look(step: int, loss: Tensor) -> None:
         numbers_of(model)["loss"] = loss.item()
 
     return plain(model, batch, look)
 
 
-def tensorboard(stack: contextlib.ExitStack, folder: Path, model: nn.Module, batch: Inputs) -> Step:
+def tensorboard(stack: contextlib.ExitStack, folder: Path, model: nn.Module, batch: MicroBatch) -> Step:
     from torch.utils.tensorboard import SummaryWriter
 
     writer = SummaryWriter(str(folder))
@@ -248,7 +248,7 @@ def tensorboard(stack: contextlib.ExitStack, folder: Path, model: nn.Module, bat
     return plain(model, batch, look)
 
 
-def weights_and_biases(stack: contextlib.ExitStack, folder: Path, model: nn.Module, batch: Inputs) -> Step:
+def weights_and_biases(stack: contextlib.ExitStack, folder: Path, model: nn.Module, batch: MicroBatch) -> Step:
     import wandb  # pyright: ignore[reportMissingImports]
 
     folder.mkdir(parents=True)
@@ -277,7 +277,7 @@ class Closely:
 def measure_closely(alone: Contender, seen: Contender, pairs: int) -> Closely:
     """Single steps of the two in turns: finer than blocks on a machine that is never still. The watched one is past
     the first steps, which are all looked at closely."""
-    agenda, usual, kinds = Agenda(), list[float](), dict[str, list[float]]()
+    agenda, usual, kinds = ProbeSchedule(), list[float](), dict[str, list[float]]()
     for step in range(CLOSE + 8):
         seen.step(step)
         agenda.turn()
@@ -307,14 +307,14 @@ def in_proportion(kinds: Sequence[np.ndarray]) -> float:
 
 
 def asked_in(steps: int) -> int:
-    agenda, found = Agenda(), 0
+    agenda, found = ProbeSchedule(), 0
     for _ in range(steps):
         found += agenda.is_replayed or agenda.is_searched
         agenda.turn()
     return found
 
 
-def kind_of(number: int, agenda: Agenda, looked: bool) -> str:
+def kind_of(number: int, agenda: ProbeSchedule, looked: bool) -> str:
     if agenda.is_replayed or agenda.is_searched:
         return ASKED
     look = ("thorough" if agenda.is_about_average else "close") if agenda.is_close else f"glance {agenda.is_glanced}"

@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 import torch
 
-from safelight.diffusion.inputs import Inputs
+from safelight.diffusion.micro_batch import MicroBatch
 from safelight.training import step as step_module
-from safelight.training.feed import Feed
-from safelight.training.step import NOBODY, Stepper
+from safelight.training.batch_loader import BatchLoader
+from safelight.training.step import NO_OBSERVERS, Stepper
 
 
 def spoil_images(monkeypatch: pytest.MonkeyPatch, ids: Iterable[int]) -> list[int]:
     """These images are NaN wherever training draws them. Returns a list that fills with the steps that drew one."""
-    original, bad, drawn = Feed._micro_batch, list(ids), list[int]()
+    original, bad, drawn = BatchLoader._micro_batch, list(ids), list[int]()
 
-    def spoilt(self: Feed, *given: Any) -> Inputs:
+    def spoilt(self: BatchLoader, *given: Any) -> MicroBatch:
         step, micro = given[0], original(self, *given)
         for row, sample in enumerate(micro.ids):
             if int(sample) in bad:
@@ -26,7 +26,7 @@ def spoil_images(monkeypatch: pytest.MonkeyPatch, ids: Iterable[int]) -> list[in
                 drawn.append(step)
         return micro
 
-    monkeypatch.setattr(Feed, "_micro_batch", spoilt)
+    monkeypatch.setattr(BatchLoader, "_micro_batch", spoilt)
     return drawn
 
 
@@ -35,18 +35,20 @@ def disturb_gradient(
 ) -> list[int]:
     """Multiplies one number of a gradient, as a flipped bit of its exponent does: at the first pass of a step only, or
     at each. Returns a list that fills with the steps that it happened at."""
-    original, take, wanted, done = Stepper.accumulate, Stepper.take, set(steps), list[int]()
+    original, take, wanted, done = Stepper.accumulate, Stepper.step, set(steps), list[int]()
     judged = False
 
-    def taking(self: Stepper, inputs: Any, step: int, how: Any = None, onlookers: Any = NOBODY, **more: Any) -> Any:
+    def taking(
+        self: Stepper, inputs: Any, step: int, how: Any = None, onlookers: Any = NO_OBSERVERS, **more: Any
+    ) -> Any:
         nonlocal judged
-        judged = onlookers.judge is not None
+        judged = onlookers.on_gradients is not None
         try:
             return take(self, inputs, step, how, onlookers, **more)
         finally:
             judged = False
 
-    def disturbed(self: Stepper, micro: Inputs, step: int, *more: Any) -> torch.Tensor:
+    def disturbed(self: Stepper, micro: MicroBatch, step: int, *more: Any) -> torch.Tensor:
         loss = original(self, micro, step, *more)
         if step in wanted and judged and not (once and step in done):
             done.append(step)
@@ -54,7 +56,7 @@ def disturb_gradient(
             gradient.view(-1)[0] = (gradient.view(-1)[0].abs() + 1e-3) * factor  # type: ignore[union-attr]
         return loss
 
-    monkeypatch.setattr(Stepper, "take", taking)
+    monkeypatch.setattr(Stepper, "step", taking)
     monkeypatch.setattr(Stepper, "accumulate", disturbed)
     return done
 
@@ -72,7 +74,7 @@ def limit_memory(monkeypatch: pytest.MonkeyPatch, images: int, from_step: int = 
     """More images than that at a time do not fit."""
     original = Stepper.accumulate
 
-    def limited(self: Stepper, micro: Inputs, step: int, *more: Any) -> torch.Tensor:
+    def limited(self: Stepper, micro: MicroBatch, step: int, *more: Any) -> torch.Tensor:
         if step >= from_step and len(micro.x0) > images:
             original(self, micro, step, *more)  # gradients and buffers have moved by the time it happens
             raise torch.OutOfMemoryError("CUDA out of memory (not really).")
@@ -85,9 +87,9 @@ def overflow(monkeypatch: pytest.MonkeyPatch, steps: range) -> None:
     """Inside fp16, some activation is beyond 65,504 in the backward pass, whatever the scale."""
     original = Stepper.accumulate
 
-    def overflowing(self: Stepper, micro: Inputs, step: int, *more: Any) -> torch.Tensor:
+    def overflowing(self: Stepper, micro: MicroBatch, step: int, *more: Any) -> torch.Tensor:
         loss = original(self, micro, step, *more)
-        if step in steps and self.state.scale.active:
+        if step in steps and self.state.loss_scale.active:
             self.state.model.conv_out.bias.grad.fill_(torch.inf)  # type: ignore[union-attr]
         return loss
 
@@ -95,9 +97,9 @@ def overflow(monkeypatch: pytest.MonkeyPatch, steps: range) -> None:
 
 
 def leave_train_mode(monkeypatch: pytest.MonkeyPatch, when: Callable[[int], bool]) -> None:
-    original = Feed.take
+    original = BatchLoader.load
 
-    def taking(self: Feed, step: int, *more: Any) -> list[Inputs]:
+    def taking(self: BatchLoader, step: int, *more: Any) -> list[MicroBatch]:
         for model in _models:
             if when(step):
                 model.eval()
@@ -111,4 +113,4 @@ def leave_train_mode(monkeypatch: pytest.MonkeyPatch, when: Callable[[int], bool
         _models.append(self.state.model)
 
     monkeypatch.setattr(Stepper, "__init__", remember)
-    monkeypatch.setattr(Feed, "take", taking)
+    monkeypatch.setattr(BatchLoader, "load", taking)

@@ -68,13 +68,13 @@ def _loss(model: nn.Module, x_t: Tensor, t: Tensor, wanted: Tensor, labels: Tens
 def _sampler(run: Loop, table: Tensor, held: Tensor) -> float:
     """How far the sampler ends from a set of which it is given the exact denoiser: training has no part in it."""
     try:
-        drawn = run.sample(Oracle(held, table, run.options.prediction), torch.randn_like(held))
+        drawn = run.sample(PerfectModel(held, table, run.options.prediction), torch.randn_like(held))
         return energy_distance(drawn.float(), held.float())
     except Exception:
         return math.inf
 
 
-class Oracle(nn.Module):
+class PerfectModel(nn.Module):
     """The exact answer for data that are these points and no others."""
 
     def __init__(self, points: Tensor, table: Tensor, prediction: str) -> None:

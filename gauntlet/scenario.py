@@ -8,7 +8,7 @@ from typing import Any, Literal
 from gauntlet.options import Base, Options, Shown, defaults
 
 Kind = Literal["faulty", "healthy", "twin"]
-Seen = dict[str, Any]  # cause, severity, step, confidence
+Detection = dict[str, Any]  # cause, severity, step, confidence
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Verdict:
     """Step at which the fault began."""
     once: bool = False
     shown: Shown = "all"
-    findings: list[Seen] = field(default_factory=list)
+    findings: list[Detection] = field(default_factory=list)
     looks: dict[str, int] = field(default_factory=dict)
     """Steps that were done at the look that first showed a cause."""
     preflight: bool = False

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from gauntlet.baselines import RULES
-from gauntlet.scenario import Seen, Verdict
+from gauntlet.scenario import Detection, Verdict
 
 ALARMS = ("error", "warning")
 
@@ -64,7 +64,7 @@ def rule_of_three(of: int) -> float:
     return 1 - 0.05 ** (1 / of) if of else 1.0
 
 
-def alarms(verdict: Verdict) -> list[Seen]:
+def alarms(verdict: Verdict) -> list[Detection]:
     return [found for found in verdict.findings if found["severity"] in ALARMS]
 
 

@@ -12,11 +12,11 @@ from torch import Tensor
 from safelight.config import Config
 from safelight.data.images import Images
 from safelight.data.sources import KNOWN
-from safelight.diffusion.inputs import Inputs
+from safelight.diffusion.micro_batch import MicroBatch
 from safelight.model.memory import Memory, available_memory, largest_batch, traced
 from safelight.terminal import duration
-from safelight.training.build import Parts, build, fit_to_data
-from safelight.training.engine import choose_device
+from safelight.training.build import Setup, build, fit_to_data
+from safelight.training.runtime import choose_device
 from safelight.training.stages import stage_steps
 from safelight.training.step import seconds_per_step
 from safelight.words import in_bytes
@@ -96,24 +96,24 @@ def trace_step(config: Config, micro_batch: int) -> Memory:
     with traced() as live:
         parts = parts_for(config)
         state, inputs = parts.state, [empty_inputs(parts.config, micro_batch)]
-        parts.stepper.take(inputs, 0)
+        parts.stepper.step(inputs, 0)
         before = live.now
         held = parts.stepper.forward(inputs[0], 1)
         activations = live.now - before
         del held
         live.peak = live.now
-        parts.stepper.take(inputs, 1)
+        parts.stepper.step(inputs, 1)
         parameters = total(state.model.parameters())
         optimizer = total(value for entry in state.optimizer.state.values() for value in entry.values())
-        ema = total(value for shadow in state.averages.shadows.values() for value in shadow)
+        ema = total(value for shadow in state.ema.shadows.values() for value in shadow)
         return Memory(parameters, parameters, optimizer, ema, activations, live.peak)
 
 
-def empty_inputs(config: Config, count: int) -> Inputs:
+def empty_inputs(config: Config, count: int) -> MicroBatch:
     side, channels = config.data.image_size, config.data.channels or 3
     x0, t = torch.empty(count, channels, side, side), torch.zeros(count, dtype=torch.long)
     labels = torch.zeros(count, dtype=torch.long) if config.model.conditional else None
-    return Inputs(0, np.zeros(count, np.int64), x0, torch.empty_like(x0), t, labels)
+    return MicroBatch(0, np.zeros(count, np.int64), x0, torch.empty_like(x0), t, labels)
 
 
 def total(tensors: Iterable[Tensor]) -> int:
@@ -125,7 +125,7 @@ def time_step(config: Config, micro_batches: int) -> float:
     return seconds_per_step(parts.stepper, parts.feed.prepare(0))
 
 
-def parts_for(config: Config) -> Parts:
+def parts_for(config: Config) -> Setup:
     images = stand_ins(config)
     return build(fit_to_data(config, images), images, lambda _: None)
 

@@ -27,10 +27,10 @@ from safelight.generate import Request, generate
 from safelight.model.unet import describe_unet
 from safelight.processes.group import ProcessGroup
 from safelight.run import RunFolder, open_run
-from safelight.training.build import Parts
+from safelight.training.build import Setup
 from safelight.training.ema import rebuild
-from safelight.training.engine import choose_device
 from safelight.training.network import build_model
+from safelight.training.runtime import choose_device
 
 # What a resume may change without changing what is trained. With the first group even the bits stay the same.
 SAME_BITS = {"checkpoint.every", "checkpoint.keep_last", "checkpoint.keep_every", "checkpoint.keep_best",
@@ -115,7 +115,7 @@ def check_environment(loaded: Loaded, config: Config, say: Callable[[str], None]
         say(f"Another environment than at the checkpoint ({'; '.join(other)}): the bytes may differ.")
 
 
-def write_config(folder: RunFolder, parts: Parts) -> None:
+def write_config(folder: RunFolder, parts: Setup) -> None:
     config, images = parts.config, parts.images
     facts = {
         "versions": environment(),
@@ -125,7 +125,7 @@ def write_config(folder: RunFolder, parts: Parts) -> None:
             "class_names": list(images.class_names),
             "rejected": len(images.rejected),
         },
-        "exact": not config.model.compile and parts.engine.device.type == "cpu",
+        "exact": not config.model.compile and parts.runtime.device.type == "cpu",
         "created": folder.status().get("created", time.time()),
     }
     folder.report(**facts)

@@ -20,13 +20,13 @@ from safelight.opened import Run
 from safelight.pages.report.html import write_report
 from safelight.probes.inspection import Inspection
 from safelight.processes.restarts import note_failure
-from safelight.record.store import Record
+from safelight.record.store import RecordWriter
 from safelight.run import RunFolder
 from safelight.terminal import Terminal
-from safelight.training.build import Parts, out_of_memory
-from safelight.training.engine import busy_machine
+from safelight.training.build import Setup, out_of_memory
 from safelight.training.loop import Trainer
 from safelight.training.preflight import Preflight, inspect, preflight
+from safelight.training.runtime import busy_machine
 from safelight.training.step import seconds_per_step
 
 OnStart = Callable[[Path, Callable[[str], None]], object]
@@ -37,19 +37,21 @@ LEFT_OUT = (
 )
 
 
-def run_training(parts: Parts, folder: RunFolder, terminal: Terminal, on_start: OnStart | None = None) -> Run:
+def run_training(parts: Setup, folder: RunFolder, terminal: Terminal, on_start: OnStart | None = None) -> Run:
     """The preflight, and the training from the step of the state to the last one. `on_start` is called once the run is
     on the screen, and must return at once: it starts what shows the run elsewhere."""
     if parts.state.counters.step >= parts.config.train.steps:
         terminal.say("The run has reached its last step: nothing is left to train. For more: --steps N --force")
         Trainer(parts, folder, terminal).run()  # no step, but a snapshot or timelapse that a kill prevented
         return Run(folder.path, parts.config, parts.state.counters.step)
-    started, config, group = time.time(), parts.config, parts.engine.group
+    started, config, group = time.time(), parts.config, parts.runtime.group
     load = os.getloadavg()[0]  # before our own threads add to it
     terminal.first_screen(parts, folder, _seconds_per_step(parts))
     if on_start is not None and group.is_main:
         on_start(folder.path, terminal.say)
-    if parts.engine.device.type == "cpu" and (hint := busy_machine(load, os.cpu_count() or 1, torch.get_num_threads())):
+    if parts.runtime.device.type == "cpu" and (
+        hint := busy_machine(load, os.cpu_count() or 1, torch.get_num_threads())
+    ):
         terminal.say(hint)
     if parts.batches.count < config.train.batch_size:
         terminal.say(
@@ -86,7 +88,7 @@ def run_training(parts: Parts, folder: RunFolder, terminal: Terminal, on_start: 
     return Run(folder.path, config, parts.state.counters.step)
 
 
-def _inspect(parts: Parts, terminal: Terminal) -> Inspection:
+def _inspect(parts: Setup, terminal: Terminal) -> Inspection:
     inspection = inspect(parts, terminal.say, looked_before=True)
     if not parts.config.model.compile:  # a hook would be compiled with it, and might change its arithmetic
         inspection.attach()
@@ -111,7 +113,7 @@ def _write_report(folder: RunFolder, terminal: Terminal) -> None:
         )
 
 
-def _preflight(parts: Parts, folder: RunFolder, terminal: Terminal) -> Preflight | None:
+def _preflight(parts: Setup, folder: RunFolder, terminal: Terminal) -> Preflight | None:
     """Reports what it finds; an error ends the run before its first step, unless the config says to continue."""
     wanted = parts.config.train.preflight
     if wanted == "off":
@@ -134,7 +136,7 @@ def _preflight(parts: Parts, folder: RunFolder, terminal: Terminal) -> Preflight
     if not found.errors or wanted == "tell":
         return found
     step = parts.state.counters.step
-    record = Record(folder.record, from_step=step, say=terminal.say)
+    record = RecordWriter(folder.record, from_step=step, say=terminal.say)
     for number, readings in sorted(found.readings.items()):
         record.add(number, readings)
     if found.parameters:
@@ -150,7 +152,7 @@ def _preflight(parts: Parts, folder: RunFolder, terminal: Terminal) -> Preflight
     )
 
 
-def _seconds_per_step(parts: Parts) -> float:
+def _seconds_per_step(parts: Setup) -> float:
     try:
         return seconds_per_step(parts.stepper, parts.feed.prepare(parts.state.counters.step))
     except RuntimeError as error:

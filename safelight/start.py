@@ -34,10 +34,10 @@ from safelight.run import RunFolder, SilentFolder, create_run, free_name, open_r
 from safelight.runner import OnStart, run_training
 from safelight.terminal import Terminal
 from safelight.training.build import build, check_shares, fit_to_data
-from safelight.training.engine import choose_device
 from safelight.training.network import build_model, is_sharded
 from safelight.training.preflight import preflight
 from safelight.training.recovery import undo as undo_act
+from safelight.training.runtime import choose_device
 
 MOST_NAMED = 10  # files left out that are named on the screen
 

@@ -22,7 +22,7 @@ from safelight import __version__
 if TYPE_CHECKING:
     from safelight.diagnosis.finding import Finding
     from safelight.run import RunFolder
-    from safelight.training.build import Parts
+    from safelight.training.build import Setup
     from safelight.training.readout import Progress
 
 REFRESHES_PER_SECOND = 4
@@ -125,14 +125,14 @@ class Terminal:
             task = bar.add_task(what, total=None)
             yield lambda done, total: bar.update(task, completed=done, total=total)
 
-    def first_screen(self, parts: Parts, folder: RunFolder, seconds: float) -> None:
+    def first_screen(self, parts: Setup, folder: RunFolder, seconds: float) -> None:
         config, step = parts.config, parts.state.counters.step
         epochs = parts.batches.epoch(config.train.steps)
         left = duration((config.train.steps - step) * seconds) if math.isfinite(seconds) else "(not known yet)"
         self._table(
             f"safelight {__version__}",
             [
-                ("device", f"{parts.engine.describe()}, {config.train.precision}{_processes_in_words(parts)}"),
+                ("device", f"{parts.runtime.describe()}, {config.train.precision}{_processes_in_words(parts)}"),
                 ("data", f"{config.data.source}: {_images_in_words(parts)}"),
                 ("model", _model_in_words(parts)),
                 ("batch", _batch_in_words(parts)),
@@ -143,7 +143,7 @@ class Terminal:
             ],
         )
 
-    def last_screen(self, parts: Parts, folder: RunFolder, seconds: float, findings: Sequence[Finding]) -> None:
+    def last_screen(self, parts: Setup, folder: RunFolder, seconds: float, findings: Sequence[Finding]) -> None:
         counters, pictures = parts.state.counters, folder.pictures()
         by = "by evaluation" if counters.best_evaluated else f"probe loss {counters.best_loss:.4f}"
         best = f"best at step {counters.best_step:,} ({by})" if counters.best_step is not None else "nothing saved"
@@ -180,7 +180,7 @@ def _next_commands(folder: RunFolder) -> list[tuple[str, str]]:
     return [("next", sample), ("", f"safelight export {folder.path} -o pipeline")]
 
 
-def _images_in_words(parts: Parts) -> str:
+def _images_in_words(parts: Setup) -> str:
     images, data = parts.images, parts.config.data
     classes = f", {len(images.class_names)} classes" if images.class_names else ""
     held = f", {len(images) - parts.batches.count:,} held out" if parts.held_out_set is not None else ""
@@ -188,7 +188,7 @@ def _images_in_words(parts: Parts) -> str:
     return f"{len(images):,} images, {data.image_size} px, {colour}{classes}{held}"
 
 
-def _model_in_words(parts: Parts) -> str:
+def _model_in_words(parts: Setup) -> str:
     model, diffusion = parts.state.model, parts.config.diffusion
     parameters = sum(p.numel() for p in model.parameters()) / 1e6
     kind = type(model).__name__.removeprefix("FSDP")
@@ -196,15 +196,15 @@ def _model_in_words(parts: Parts) -> str:
     return f"{name}, {parameters:.2f} M parameters, {diffusion.prediction}, {diffusion.schedule} schedule"
 
 
-def _batch_in_words(parts: Parts) -> str:
+def _batch_in_words(parts: Setup) -> str:
     size, micro = parts.config.train.batch_size, len(parts.feed.spans())
-    each = " for each process" * (parts.engine.group.size > 1)
-    part = size // micro // parts.engine.group.size
+    each = " for each process" * (parts.runtime.group.size > 1)
+    part = size // micro // parts.runtime.group.size
     return f"{size}" if micro == 1 else f"{size} as {micro} micro-batches of {part}{each}"
 
 
-def _processes_in_words(parts: Parts) -> str:
-    count = parts.engine.group.size
+def _processes_in_words(parts: Setup) -> str:
+    count = parts.runtime.group.size
     sharded = ", weights divided among them" * (parts.state.weights.shard is not None)
     return f", {count} processes{sharded}" if count > 1 else ""
 

@@ -113,7 +113,7 @@ def plain_words(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def every_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs look at, and show, every step: many tests act on what they are shown."""
-    monkeypatch.setattr("safelight.monitors.pool.HOST_SECONDS", 0.0)
+    monkeypatch.setattr("safelight.monitors.reading_buffer.HOST_SECONDS", 0.0)
 
 
 @pytest.fixture(scope="session")

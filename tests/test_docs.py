@@ -376,7 +376,7 @@ def test_every_rule_is_documented_in_its_own_words() -> None:
     from safelight.diagnosis.rules import RULES
 
     page = (Path(__file__).parents[1] / "docs" / "diagnosis.md").read_text(encoding="utf-8")
-    rows = [f"| {rule.code} | {rule.cause} | {rule.title} | {rule.alike} |" for rule in RULES]
+    rows = [f"| {rule.code} | {rule.cause} | {rule.title} | {rule.similar} |" for rule in RULES]
     assert [row for row in rows if row not in page] == []
 
 

@@ -53,7 +53,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The undisturbed run and what a crash after step 5 left of it, trained once."""
     folder = tmp_path_factory.mktemp("runs")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("safelight.monitors.pool.HOST_SECONDS", 0.0)
+        patch.setattr("safelight.monitors.reading_buffer.HOST_SECONDS", 0.0)
         train(folder / "whole")
         train(folder / "broken", crash_after=5)
     return folder

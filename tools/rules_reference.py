@@ -20,7 +20,7 @@ BEGIN, END = "<!-- rules -->", "<!-- /rules -->"
 
 def table() -> str:
     """One row for each rule, in the order in which they are asked."""
-    rows = [f"| {rule.code} | {rule.cause} | {rule.title} | {rule.alike} |" for rule in RULES]
+    rows = [f"| {rule.code} | {rule.cause} | {rule.title} | {rule.similar} |" for rule in RULES]
     head = ["| code | cause | what | how it is told from its look-alikes |", "|---|---|---|---|"]
     return "\n".join([*head, *rows])
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from torture.pieces import Piece, cut, run_pieces
+from torture.pieces import PendingReading, cut, run_pieces
 from torture.report import Found, add, render
 from torture.scenario import Outcome, Scenario, is_as_wanted, merge
 from torture.scenarios import all_scenarios
@@ -63,14 +63,14 @@ def span(words: str) -> range:
     return range(int(start), int(stop) if stop else int(start) + 1)
 
 
-def choose(given: argparse.Namespace, chosen: dict[str, Scenario]) -> list[Piece]:
+def choose(given: argparse.Namespace, chosen: dict[str, Scenario]) -> list[PendingReading]:
     if given.cases is not None:
-        return [Piece(each, given.seed, 0, given.cases) for each in chosen.values()]
+        return [PendingReading(each, given.seed, 0, given.cases) for each in chosen.values()]
     pieces = [piece for each in chosen.values() for piece in cut(each, given.seed, quick=given.quick)]
     return [piece for piece in pieces if given.pieces is None or piece.number in given.pieces]
 
 
-def tell(piece: Piece, outcome: Outcome) -> None:
+def tell(piece: PendingReading, outcome: Outcome) -> None:
     name, unit = piece.scenario.name, piece.scenario.unit
     found = f"{len(outcome.lost)} found out" if piece.scenario.is_control else f"{len(outcome.lost)} lost"
     cases = f"{piece.cases.start}:{piece.cases.stop}"

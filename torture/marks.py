@@ -13,7 +13,7 @@ from typing import Any
 
 from safelight import start
 from safelight.checkpoints import writer as checkpoint
-from safelight.diffusion.inputs import Inputs
+from safelight.diffusion.micro_batch import MicroBatch
 from safelight.observing.step_view import StepView
 from safelight.training.loop import Trainer
 from safelight.training.pictures import Pictures
@@ -186,14 +186,14 @@ def put_up_marks(marks: Marks) -> None:
     Trainer.run = _within(Trainer.run, lambda: marks.during(Phase.TRAINING))
     Pictures._draw = _within(Pictures._draw, marks.during_drawing)
     checkpoint.commit = _within(checkpoint.commit, marks.during_save)
-    take = Stepper.take
+    take = Stepper.step
 
-    def marked(self: Stepper, inputs: Sequence[Inputs], step: int, *more: Any, **named: Any) -> StepView:
+    def marked(self: Stepper, inputs: Sequence[MicroBatch], step: int, *more: Any, **named: Any) -> StepView:
         marks.begin_step(step)
         marks.stand(step)
         return take(self, inputs, step, *more, **named)
 
-    Stepper.take = marked
+    Stepper.step = marked
 
 
 def _within(work: Callable[..., Any], context: Callable[[], Any]) -> Callable[..., Any]:

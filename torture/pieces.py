@@ -21,7 +21,7 @@ LONGEST = 1500.0  # seconds that a piece may take before it counts as hung
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class PendingReading:
     """Cases of one scenario that are tried in one process."""
 
     scenario: Scenario
@@ -30,24 +30,24 @@ class Piece:
     cases: range
 
 
-def cut(scenario: Scenario, seed: int, *, quick: bool) -> list[Piece]:
+def cut(scenario: Scenario, seed: int, *, quick: bool) -> list[PendingReading]:
     total = scenario.quick if quick else scenario.cases
     starts = range(0, total, scenario.piece)
     return [
-        Piece(scenario, seed, number, range(start, min(start + scenario.piece, total)))
+        PendingReading(scenario, seed, number, range(start, min(start + scenario.piece, total)))
         for number, start in enumerate(starts)
     ]
 
 
 @dataclass(slots=True)
 class _Running:
-    piece: Piece
+    piece: PendingReading
     folder: Path
     answer: Path
     began: float
 
 
-def run_pieces(pieces: Sequence[Piece], *, jobs: int) -> Iterator[tuple[Piece, Outcome]]:
+def run_pieces(pieces: Sequence[PendingReading], *, jobs: int) -> Iterator[tuple[PendingReading, Outcome]]:
     """As they end. The folder of a piece that lost nothing is removed."""
     waiting, running = deque(pieces), dict[int, _Running]()
     top = Path(tempfile.mkdtemp(prefix="safelight-torture-"))
@@ -71,7 +71,7 @@ def run_pieces(pieces: Sequence[Piece], *, jobs: int) -> Iterator[tuple[Piece, O
         top.rmdir()
 
 
-def _start(piece: Piece, folder: Path, answer: Path) -> int:
+def _start(piece: PendingReading, folder: Path, answer: Path) -> int:
     parent, child = os.getpid(), os.fork()
     if child:
         return child

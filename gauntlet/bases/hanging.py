@@ -11,18 +11,18 @@ from torch import Tensor, nn
 
 import safelight.training.step as stepping
 from safelight.data.batches import Rows
-from safelight.diffusion.inputs import Inputs
+from safelight.diffusion.micro_batch import MicroBatch
 from safelight.diffusion.objective import Noised
 from safelight.healing.step_settings import StepSettings
-from safelight.training.build import Parts
+from safelight.training.build import Setup
 
 if TYPE_CHECKING:
     from gauntlet.bases.own import Own
 
-Hang = Callable[["Own", Parts, dict[str, Any]], None]
+Hang = Callable[["Own", Setup, dict[str, Any]], None]
 
 
-def _batches(own: Own, parts: Parts, _: dict[str, Any]) -> None:
+def _batches(own: Own, parts: Setup, _: dict[str, Any]) -> None:
     rows = parts.feed.batches.rows
 
     def drawn(step: int, start: int, stop: int, quarantined: frozenset[int] = frozenset()) -> Rows:
@@ -33,7 +33,7 @@ def _batches(own: Own, parts: Parts, _: dict[str, Any]) -> None:
     parts.feed.batches.rows = drawn
 
 
-def _labels(own: Own, parts: Parts, original: dict[str, Any]) -> None:
+def _labels(own: Own, parts: Setup, original: dict[str, Any]) -> None:
     inner = parts.feed._labels
 
     def dropped(labels: Tensor, step: int, start: int, stop: int) -> Tensor:
@@ -43,13 +43,13 @@ def _labels(own: Own, parts: Parts, original: dict[str, Any]) -> None:
     parts.feed._labels = dropped  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def _draws(own: Own, parts: Parts, original: dict[str, Any]) -> None:
+def _draws(own: Own, parts: Setup, original: dict[str, Any]) -> None:
     if "draws" in original:
         return
     inner = original["draws"] = parts.feed.prepare
 
-    def prepared(step: int, how: StepSettings | None = None) -> list[Inputs]:
-        found: list[Inputs] = []
+    def prepared(step: int, how: StepSettings | None = None) -> list[MicroBatch]:
+        found: list[MicroBatch] = []
         for micro in inner(step, how):
             own.step, own._micro = step, micro
             found.append(replace(micro, t=own.draw_t(micro.x0), noise=own.draw_noise(micro.x0)))
@@ -58,11 +58,11 @@ def _draws(own: Own, parts: Parts, original: dict[str, Any]) -> None:
     parts.feed.prepare = prepared
 
 
-def _corruption(own: Own, parts: Parts, _: dict[str, Any]) -> None:
-    def corrupt(x0: Tensor, noise: Tensor, t: Tensor) -> Noised:
+def _corruption(own: Own, parts: Setup, _: dict[str, Any]) -> None:
+    def add_noise(x0: Tensor, noise: Tensor, t: Tensor) -> Noised:
         return Noised(own.add_noise(x0, noise, t), own.target_of(x0, noise, t), t)
 
-    parts.stepper.objective.corrupt = corrupt
+    parts.stepper.objective.add_noise = add_noise
 
 
 class _Called(nn.Module):
@@ -76,11 +76,11 @@ class _Called(nn.Module):
         return self.ask(*given)
 
 
-def _network(own: Own, parts: Parts, _: dict[str, Any]) -> None:
+def _network(own: Own, parts: Setup, _: dict[str, Any]) -> None:
     parts.stepper.network = _Called(own)
 
 
-def _loss(own: Own, parts: Parts, original: dict[str, Any]) -> None:
+def _loss(own: Own, parts: Setup, original: dict[str, Any]) -> None:
     original["loss"] = parts.stepper.objective.loss
 
     def judged(answer: Tensor, noised: Noised) -> tuple[Tensor, Tensor]:
@@ -90,7 +90,7 @@ def _loss(own: Own, parts: Parts, original: dict[str, Any]) -> None:
     parts.stepper.objective.loss = judged
 
 
-def _clip(own: Own, parts: Parts, original: dict[str, Any]) -> None:
+def _clip(own: Own, parts: Setup, original: dict[str, Any]) -> None:
     clip = parts.state.clipper.clip
 
     def clipped(gradients: list[Tensor], norm: Tensor) -> Tensor:
@@ -101,7 +101,7 @@ def _clip(own: Own, parts: Parts, original: dict[str, Any]) -> None:
     parts.state.clipper.clip = clipped
 
 
-def _update(own: Own, parts: Parts, original: dict[str, Any]) -> None:
+def _update(own: Own, parts: Setup, original: dict[str, Any]) -> None:
     if "step" in original:
         return
     original["step"] = parts.state.optimizer.step
@@ -109,19 +109,19 @@ def _update(own: Own, parts: Parts, original: dict[str, Any]) -> None:
     parts.state.optimizer.step = lambda *_, **__: own.update()
 
 
-def _rate(own: Own, _: Parts, __: dict[str, Any]) -> None:
+def _rate(own: Own, _: Setup, __: dict[str, Any]) -> None:
     """Where the trainer asks for it: a rate that came into the optimizer behind its back would be another disease."""
     stepping.learning_rate = lambda settings, number, steps: own.rate(number)
 
 
-def _zero(own: Own, parts: Parts, original: dict[str, Any]) -> None:
+def _zero(own: Own, parts: Setup, original: dict[str, Any]) -> None:
     original["zero_grad"] = parts.state.optimizer.zero_grad
     parts.state.optimizer.zero_grad = lambda set_to_none=True: own.zero_grad()
 
 
-def _average(own: Own, parts: Parts, original: dict[str, Any]) -> None:
-    original["average"] = parts.state.averages.update
-    parts.state.averages.update = lambda step: own.average()
+def _average(own: Own, parts: Setup, original: dict[str, Any]) -> None:
+    original["average"] = parts.state.ema.update
+    parts.state.ema.update = lambda step: own.average()
 
 
 HANG: dict[str, Hang] = {

@@ -16,12 +16,12 @@ from gauntlet.options import Base, Options
 from safelight.config.resolve import resolve
 from safelight.data.batches import Rows
 from safelight.data.prepare import open_images
-from safelight.diffusion.inputs import Inputs
+from safelight.diffusion.micro_batch import MicroBatch
 from safelight.diffusion.objective import Noised
-from safelight.training.build import Parts, build, fit_to_data
+from safelight.training.build import Setup, build, fit_to_data
 from safelight.training.ema import MAIN
 from safelight.training.optimizer import learning_rate
-from safelight.training.step import Onlookers
+from safelight.training.step import StepObservers
 
 TINY: dict[str, Any] = {
     "model.widths": (16, 32),
@@ -70,16 +70,16 @@ class Own:
         os.environ.setdefault("SAFELIGHT_CACHE", str(Path(tempfile.gettempdir()) / "gauntlet-cache"))
         config = resolve(preset="digits", settings=settings)
         images = open_images(config.data, lambda *_: None, lambda _: None)
-        self.parts: Parts = build(fit_to_data(config, images), images, lambda _: None)
+        self.parts: Setup = build(fit_to_data(config, images), images, lambda _: None)
         self.base: Base = "own"
         self.options, self.seed, self.step = options, seed, 0
         state = self.parts.state
-        self.model, self.optimizer, self.ema, self.scaler = state.model, state.optimizer, state.averages, state.scale
+        self.model, self.optimizer, self.ema, self.scaler = state.model, state.optimizer, state.ema, state.loss_scale
         self.null = self.parts.config.data.classes if options.conditional else None
         self.images: Tensor = torch.empty(0)  # the trainer has its own, in a cache
         self.labels: Tensor | None = None
         self._weights = [p for p in self.model.parameters() if p.requires_grad]  # now: a fault may freeze some
-        self._micro: Inputs | None = None
+        self._micro: MicroBatch | None = None
         self._rows: Rows | None = None
         self._original: dict[str, Any] = {}
 
@@ -99,7 +99,7 @@ class Own:
         return self._weights
 
     def shadows(self) -> list[Tensor]:
-        return self.parts.state.averages.shadows[MAIN]
+        return self.parts.state.ema.shadows[MAIN]
 
     # What a piece does where nobody replaced it.
     def begin(self) -> None: ...
@@ -165,7 +165,7 @@ class Own:
 
     def follow(self, on_step: Any) -> None:
         """Calls `on_step(step)` before the inputs of each step are taken, which also keeps the count."""
-        take = self.parts.feed.take
+        take = self.parts.feed.load
 
         def counted(step: int, how: Any = None) -> Any:
             self.step = step
@@ -173,13 +173,13 @@ class Own:
             self.begin()
             return take(step, how)
 
-        self.parts.feed.take = counted
+        self.parts.feed.load = counted
 
     def train_bare(self) -> None:
         """All steps without trainer, record and watch: what a fault does when nobody looks."""
         for step in range(self.options.steps):
-            inputs = [micro.moved(self.parts.engine.send) for micro in self.parts.feed.take(step)]
-            self.parts.stepper.take(inputs, step, onlookers=Onlookers(self.parts.state.monitors))
+            inputs = [micro.moved(self.parts.runtime.to_device) for micro in self.parts.feed.load(step)]
+            self.parts.stepper.step(inputs, step, onlookers=StepObservers(self.parts.state.monitors))
             self.parts.state.counters.step += 1
 
 

@@ -94,7 +94,7 @@ class Command:
     def _assess_piles(self) -> Assessment:
         from safelight.assessment import assess_piles
         from safelight.terminal import Terminal
-        from safelight.training.engine import choose_device
+        from safelight.training.runtime import choose_device
 
         for flag in ("sampler", "sample_steps", "guidance", "step", "ema", "raw", "out"):
             if getattr(self, flag):

@@ -33,6 +33,6 @@ class Command:
         else:
             [rule] = rules
             print(f"{rule.code}  {rule.cause}: {rule.title}\n")
-            sections = {"What it is": rule.what, "Why it is bad": rule.why, "Look-alikes": rule.alike}
-            for name, text in (sections | {"Not seen": rule.misses, "What to do": rule.fix}).items():
+            sections = {"What it is": rule.what, "Why it is bad": rule.why, "Look-alikes": rule.similar}
+            for name, text in (sections | {"Not seen": rule.limits, "What to do": rule.fix}).items():
                 print(f"{name}. {text}")

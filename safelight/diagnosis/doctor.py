@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from safelight.config.resolve import resolve
-from safelight.diagnosis.case import Case
 from safelight.diagnosis.finding import ORDER, Evidence, Finding, Fix
 from safelight.diagnosis.rule import Rule
 from safelight.diagnosis.rules import RULES
+from safelight.diagnosis.run_history import RunHistory
 from safelight.errors import UsageError
 from safelight.record.history import open_history
 from safelight.run import open_recorded
@@ -21,15 +21,15 @@ def diagnose(run: str | Path) -> list[Finding]:
     folder = open_recorded(Path(run))
     config = resolve(file=folder.config) if folder.config.is_file() else None
     with open_history(folder.record) as history:
-        return examine(Case(history, config, folder.status()))
+        return examine(RunHistory(history, config, folder.status()))
 
 
-def examine(case: Case, rules: tuple[Rule, ...] = RULES) -> list[Finding]:
+def examine(run: RunHistory, rules: tuple[Rule, ...] = RULES) -> list[Finding]:
     """The worst first, and what is over last. One cause gives one finding: its consequences are not reported."""
     found: list[tuple[Rule, Finding]] = []
     for rule in rules:
         try:
-            finding = rule.find(case)
+            finding = rule.find(run)
         except Exception as error:  # a rule that fails must not stop the others
             finding = _broken(rule, error)
         if finding is not None:
@@ -71,9 +71,9 @@ def _explains(other: Rule, cause: Finding, rule: Rule, finding: Finding) -> bool
     """An earlier cause explains what came with it or after it; a later one does not."""
     if other is rule or cause.severity == "info" or cause.step > finding.step + LATER:
         return False
-    if "*" in rule.yields and "*" not in other.yields:
+    if "*" in rule.explained_by and "*" not in other.explained_by:
         return True
-    return any(other.cause.startswith(start) for start in rule.yields if start != "*")
+    return any(other.cause.startswith(start) for start in rule.explained_by if start != "*")
 
 
 def _broken(rule: Rule, error: Exception) -> Finding:

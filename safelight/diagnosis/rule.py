@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from safelight.checks import Check
-from safelight.diagnosis.case import Case, Reading, Spell, name_of
 from safelight.diagnosis.finding import Evidence, Finding, Fix, Severity
+from safelight.diagnosis.run_history import Episode, Reading, RunHistory, name_of
 from safelight.vocabulary import Signal
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class Detection:
     """What a look found, in addition to the rule's page."""
 
     step: int
@@ -28,8 +28,8 @@ class Seen:
     over: int | None = None
 
 
-Look = Callable[[Case], Seen | None]
-Usual = Mapping[Reading, str | None]
+Detector = Callable[[RunHistory], Detection | None]
+HealthyRanges = Mapping[Reading, str | None]
 """Readings that are evidence, with what a healthy run has."""
 CONFIG = "config"
 Need = Check | Signal | str
@@ -47,21 +47,21 @@ class Rule:
     why: str
     """Why it is bad."""
     fix: str
-    look: Look
+    detect: Detector
     needs: tuple[Need | tuple[Need, ...], ...] = ()
     """What it cannot look without; of an inner tuple any one is enough."""
-    alike: str = ""
+    similar: str = ""
     """How it differs from what looks like it."""
-    misses: str = ""
+    limits: str = ""
     severity: Severity = "error"
     default_fix: Fix = field(default_factory=lambda: Fix(""))
     """The fix of a finding; without a text, that of `fix`."""
-    yields: tuple[str, ...] = ()
+    explained_by: tuple[str, ...] = ()
     """Beginnings of causes that explain this one: where one of them is found, this one is only a consequence. A star
     stands for every cause that has no star itself."""
 
-    def find(self, case: Case) -> Finding | None:
-        seen = self.look(case)
+    def find(self, run: RunHistory) -> Finding | None:
+        seen = self.detect(run)
         if seen is None:
             return None
         fix = seen.fix or self.default_fix
@@ -86,39 +86,41 @@ def _is_there(evidence: Evidence) -> bool:
 
 def on_latest(
     check: Check, is_wrong: Callable[[float], bool], summary: str, usual: str, *ruled_out: str, step: int | None = None
-) -> Look:
+) -> Detector:
     """A look at the last number of one check, which `summary` is formatted with."""
 
-    def look(case: Case) -> Seen | None:
-        if not len(case.steps(check)) or not is_wrong(value := case.latest(check)):
+    def detect(run: RunHistory) -> Detection | None:
+        if not len(run.steps(check)) or not is_wrong(value := run.latest(check)):
             return None
-        since = case.latest_step(check) if step is None else step
-        return Seen(since, summary.format(value), (case.evidence(check, usual),), ruled_out)
+        since = run.latest_step(check) if step is None else step
+        return Detection(since, summary.format(value), (run.evidence(check, usual),), ruled_out)
 
-    return look
+    return detect
 
 
-def on_spell(
-    case: Case,
-    spell: Spell | None,
-    summary: str | Callable[[Spell], str],
-    evidence: Usual,
+def on_episode(
+    run: RunHistory,
+    episode: Episode | None,
+    summary: str | Callable[[Episode], str],
+    evidence: HealthyRanges,
     *ruled_out: str,
-    latest: Usual | None = None,
+    latest: HealthyRanges | None = None,
     severity: Severity | None = None,
-) -> Seen | None:
+) -> Detection | None:
     """What was found for the time of a spell, with `evidence` of its last step and the `latest` of other readings."""
-    if spell is None:
+    if episode is None:
         return None
-    found = [case.evidence(reading, usual, spell.last) for reading, usual in evidence.items()]
-    found += [case.evidence(reading, usual) for reading, usual in (latest or {}).items()]
-    text = summary if isinstance(summary, str) else summary(spell)
-    return Seen(spell.first, text, tuple(found), ruled_out, severity=severity, over=spell.over)
+    found = [run.evidence(reading, usual, episode.last) for reading, usual in evidence.items()]
+    found += [run.evidence(reading, usual) for reading, usual in (latest or {}).items()]
+    text = summary if isinstance(summary, str) else summary(episode)
+    return Detection(episode.first, text, tuple(found), ruled_out, severity=severity, over=episode.over)
 
 
-def on_count(case: Case, check: Check, summary: str, *ruled_out: str, severity: Severity | None = None) -> Seen:
+def on_count(
+    run: RunHistory, check: Check, summary: str, *ruled_out: str, severity: Severity | None = None
+) -> Detection:
     """What was found where a check is recorded only for hits; `summary` is formatted with their number."""
-    steps = case.steps(check)
+    steps = run.steps(check)
     where = int(steps[0]), int(steps[-1])
     evidence = Evidence(name_of(check), float(len(steps)), where, "0")
-    return Seen(where[0], summary.format(len(steps)), (evidence,), ruled_out, severity=severity)
+    return Detection(where[0], summary.format(len(steps)), (evidence,), ruled_out, severity=severity)

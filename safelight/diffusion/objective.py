@@ -108,7 +108,7 @@ class Objective:
         weights = weights_of(settings.weighting, settings.prediction, schedule.snr, settings.min_snr_gamma)
         self.weights = weights.to(device, torch.float32)
 
-    def corrupt(self, x0: Tensor, noise: Tensor, t: Tensor) -> Noised:
+    def add_noise(self, x0: Tensor, noise: Tensor, t: Tensor) -> Noised:
         """x_t and the target, in fp32 whatever the precision of the model."""
         a, s = per_sample(self.signal[t], x0), per_sample(self.noise[t], x0)
         return Noised(a * x0 + s * noise, target_of(self.settings.prediction, x0, noise, a, s), t)

@@ -28,7 +28,7 @@ def is_good(loss: float, lowest: float, margin: float = 1.1) -> bool:
     return math.isfinite(loss) and loss <= lowest * margin
 
 
-class Usual:
+class RecentRange:
     """What loss and gradient norm usually are. Forgotten by a resume: it decides on replays only, which change
     nothing."""
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from safelight.diffusion.inputs import Inputs
+from safelight.diffusion.micro_batch import MicroBatch
 from safelight.processes.group import ProcessGroup
 
 MOST = 0.5  # share of a step's samples; where more are bad alone, it is not the samples
 
 
-def find_bad_samples(inputs: Sequence[Inputs], is_finite: Callable[[Inputs], bool], group: ProcessGroup) -> list[int]:
+def find_bad_samples(
+    inputs: Sequence[MicroBatch], is_finite: Callable[[MicroBatch], bool], group: ProcessGroup
+) -> list[int]:
     """Dataset indices of the samples whose own loss or gradient is not finite; none where it is the weights that are
     bad, or where samples are bad only together."""
     rows = [row for micro in inputs for row in micro.rows()]

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from safelight.checkpoints.snapshot import Loaded
 from safelight.config import Config
 from safelight.config.tree import Optimizer
-from safelight.diffusion.inputs import Inputs
+from safelight.diffusion.micro_batch import MicroBatch
 from safelight.errors import Stopped
 from safelight.healing.alarms import DivergenceWatch, is_lost
 from safelight.healing.bad_samples import find_bad_samples
@@ -60,9 +60,9 @@ class Training(Protocol):
         """The loss of the fixed set under the raw weights."""
         ...
 
-    def inputs(self, step: int, how: StepSettings) -> Sequence[Inputs]: ...
+    def inputs(self, step: int, step_settings: StepSettings) -> Sequence[MicroBatch]: ...
 
-    def is_finite(self, row: Inputs, step: int, how: StepSettings) -> bool:
+    def is_finite(self, row: MicroBatch, step: int, step_settings: StepSettings) -> bool:
         """Whether loss and gradient of one sample alone are."""
         ...
 
@@ -78,7 +78,7 @@ class Training(Protocol):
         """The state of a checkpoint; the journal stays."""
         ...
 
-    def loss_after(self, loaded: Loaded, how: StepSettings, updates: int) -> float:
+    def loss_after(self, loaded: Loaded, step_settings: StepSettings, updates: int) -> float:
         """The loss of the fixed set after some updates; the checkpoint is restored afterwards."""
         ...
 
@@ -96,18 +96,18 @@ class Healer:
         self._in_train_mode = [module for module in state.model.modules() if module.training]
         self._zero = training.zero_level() if self.enabled else math.nan
         self._replays = Replays()
-        self._how = self._settings(state.counters.step)
+        self._step_settings = self._settings(state.counters.step)
         self._touched = False  # whether the update of this step may have begun
         self._repeated = False  # whether the step was repeated in train mode
 
     def prepare(self, step: int) -> StepSettings:
         """How the next step is made: as the journal says."""
-        self._how = how = self._settings(step)
-        if self.enabled or how.keeps_train_mode:
+        self._step_settings = step_settings = self._settings(step)
+        if self.enabled or step_settings.keeps_train_mode:
             self._keep_train_mode(step)
         self._replays.begin()
         self._touched = self._repeated = False
-        return how
+        return step_settings
 
     def _settings(self, step: int) -> StepSettings:
         return settings_at(self._config, self._state.journal.acts, step)
@@ -122,17 +122,17 @@ class Healer:
             module.training = True
         return bool(off)
 
-    def judge(
-        self, step: int, inputs: Sequence[Inputs], loss: Tensor, norm: Tensor, refused: Tensor
-    ) -> Sequence[Inputs] | None:
+    def check_gradients(
+        self, step: int, inputs: Sequence[MicroBatch], loss: Tensor, norm: Tensor, refused: Tensor
+    ) -> Sequence[MicroBatch] | None:
         """Inside a step, before anything is touched: None to continue, or the inputs to repeat the step with."""
         again = self._again(step, inputs, loss, norm, refused)
         self._touched = again is None
         return again
 
     def _again(
-        self, step: int, inputs: Sequence[Inputs], loss: Tensor, norm: Tensor, refused: Tensor
-    ) -> Sequence[Inputs] | None:
+        self, step: int, inputs: Sequence[MicroBatch], loss: Tensor, norm: Tensor, refused: Tensor
+    ) -> Sequence[MicroBatch] | None:
         if self._keep_train_mode(step) and not self._repeated:
             self._repeated = True  # once: a model that leaves train mode in every pass would repeat without end
             return inputs
@@ -146,8 +146,8 @@ class Healer:
             return inputs
         if verdict == "isolate" and self._quarantine(step, inputs, since=step):
             self._replays.begin()
-            self._how = self._settings(step)
-            return self._training.inputs(step, self._how)
+            self._step_settings = self._settings(step)
+            return self._training.inputs(step, self._step_settings)
         if verdict == "redone":
             self._report_redone(step)
         self._replays.remember(mean, size)
@@ -162,11 +162,11 @@ class Healer:
         )
         self._act("redo", step, reason, facts)
 
-    def _quarantine(self, step: int, inputs: Sequence[Inputs], *, since: int) -> bool:
+    def _quarantine(self, step: int, inputs: Sequence[MicroBatch], *, since: int) -> bool:
         """Whether some samples are the cause. If not, it is the weights: a divergence, if it continues."""
         self._training.discard_pass()
         samples = find_bad_samples(
-            inputs, lambda row: self._training.is_finite(row, step, self._how), self._training.group
+            inputs, lambda row: self._training.is_finite(row, step, self._step_settings), self._training.group
         )
         if not samples:
             return False
@@ -185,7 +185,7 @@ class Healer:
             facts = {"probe": probe, "lowest_probe": lowest, "zero_level": self._zero}
             raise Rollback("lower-rate", step, f"diverged: the probe loss is {probe:.4g}, it was {lowest:.4g}", facts)
 
-    def read(self, step: int, inputs: Sequence[Inputs], loss: float, *, refused: bool, overflow: bool) -> None:
+    def read(self, step: int, inputs: Sequence[MicroBatch], loss: float, *, refused: bool, overflow: bool) -> None:
         """After a step was brought to the host; an update that was not checked before is checked now."""
         if not self.enabled:
             return
@@ -224,15 +224,15 @@ class Healer:
         return self._state.journal.write(order.kind, step=order.step, since=loaded.step, reason=reason, facts=facts)
 
     def _lower_rate(self, step: int, loaded: Loaded) -> dict[str, Any]:
-        how, steps = self._settings(loaded.step), self._config.train.steps
+        step_settings, steps = self._settings(loaded.step), self._config.train.steps
 
         def loss_after(optimizer: Optimizer, updates: int) -> float:
-            return self._training.loss_after(loaded, replace(how, optimizer=optimizer), updates)
+            return self._training.loss_after(loaded, replace(step_settings, optimizer=optimizer), updates)
 
-        tried = try_rates(how.optimizer, loss_after)
+        tried = try_rates(step_settings.optimizer, loss_after)
         return {
             "factor": choose_cut(tried),
-            "warmup": longer_warmup(self._training.warmup_steps(how.optimizer), step, steps),
+            "warmup": longer_warmup(self._training.warmup_steps(step_settings.optimizer), step, steps),
             "tried": {f"{factor:g}": loss for factor, loss in tried.items()},
         }
 
@@ -242,7 +242,7 @@ class Healer:
             return False  # the other processes are in the middle of the step; a shard cannot be cut
         if not self.enabled or self._touched or not is_out_of_memory(error):
             return False
-        return next_micro_batches(self._config.train.batch_size, self._how.micro_batches) is not None
+        return next_micro_batches(self._config.train.batch_size, self._step_settings.micro_batches) is not None
 
     def split(self, step: int) -> None:
         """After running out of memory: the same batch in smaller pieces."""
@@ -250,7 +250,7 @@ class Healer:
         gc.collect()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
-        batch, before = self._config.train.batch_size, self._how.micro_batches
+        batch, before = self._config.train.batch_size, self._step_settings.micro_batches
         more = next_micro_batches(batch, before)
         assert more is not None, "may_split comes first"
         reason = f"out of memory with micro-batches of {batch // before}; "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Literal
 
-from safelight.healing.alarms import Usual
+from safelight.healing.alarms import RecentRange
 
 ALIKE = 1e-3  # relative difference of loss and norm up to which a replay gave the same
 MOST_PASSES = 4  # of a step that comes out otherwise each time
@@ -17,7 +17,7 @@ class Replays:
     """A replay is the step made once more. Nothing random has state, so a healthy machine gives the same result."""
 
     def __init__(self) -> None:
-        self._usual = Usual()
+        self._usual = RecentRange()
         self._passes: list[tuple[float, float]] = []
 
     def begin(self) -> None:

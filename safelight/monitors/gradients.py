@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from safelight.monitors.modules import ParameterBlocks, Total
-from safelight.monitors.pool import Piece
+from safelight.monitors.reading_buffer import PendingReading
 from safelight.vocabulary import (
     CLIP_KEPT,
     CLIP_LIMIT,
@@ -50,7 +50,7 @@ class GradientMonitor:
         return told
 
     @torch.no_grad()
-    def look_deeper(self, gradients: Sequence[Tensor]) -> Piece:
+    def look_deeper(self, gradients: Sequence[Tensor]) -> PendingReading:
         """Share of gradients that are exactly zero: reads every number, so not at every step."""
         first = gradients[0].device
         zeros = torch.stack([_zeros(gradient).to(first) for gradient in gradients]).float()
@@ -62,7 +62,7 @@ class GradientMonitor:
             shares = self._parts.total(counts) / self._parts.total(sizes)
             return dict(zip(self._zero_names, shares.tolist(), strict=True))
 
-        return Piece((zeros, sizes), finish)
+        return PendingReading((zeros, sizes), finish)
 
     def look_at_noise(self, small: float, big: float, small_batch: int, big_batch: int) -> dict[str, float]:
         """The batch size at which noise and signal of the gradient are equal, from the norm over a part of the batch

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from safelight.monitors.gradients import GradientMonitor
 from safelight.monitors.loss import LossMonitor
 from safelight.monitors.modules import Total, find_parts, trained
-from safelight.monitors.pool import Piece
+from safelight.monitors.reading_buffer import PendingReading
 from safelight.monitors.updates import UpdateMonitor
 from safelight.vocabulary import LOSS, LOSS_SCALE, REFUSED
 
@@ -47,7 +47,7 @@ class Monitors:
         self._loss = None if log_snr is None else LossMonitor(log_snr)
         self._gradients = GradientMonitor(self.parts, total)
         self._updates = UpdateMonitor(self.parts, [parameter for _, parameter in named], total)
-        self._zeros: list[Piece] = []
+        self._zeros: list[PendingReading] = []
 
     def is_deep(self, step: int) -> bool:
         return step % DEEP_EVERY == 0
@@ -71,17 +71,19 @@ class Monitors:
         refused: Tensor,
         small: PartialGradient | None,
         average: Sequence[Tensor] | None,
-    ) -> list[Piece]:
+    ) -> list[PendingReading]:
         """The readings of the step, as vectors on the device."""
         scalars = torch.stack([each.reshape(()).float() for each in (norm, limit, scale, refused)])
-        pieces = [Piece((norms, scalars), self._tell_gradients)]
+        pieces = [PendingReading((norms, scalars), self._tell_gradients)]
         if small is not None:
             noise = functools.partial(self._gradients.look_at_noise, small_batch=small.batch, big_batch=small.whole)
-            pieces.append(Piece((torch.stack([small.norm, norm]).float(),), lambda pair: noise(*pair.tolist())))
+            pieces.append(
+                PendingReading((torch.stack([small.norm, norm]).float(),), lambda pair: noise(*pair.tolist()))
+            )
         if self._loss is not None and t is not None:
-            pieces.append(Piece((loss, t), functools.partial(self._loss.look, step)))
+            pieces.append(PendingReading((loss, t), functools.partial(self._loss.look, step)))
         else:
-            pieces.append(Piece((loss,), lambda losses: {LOSS.name: float(losses.mean())}))
+            pieces.append(PendingReading((loss,), lambda losses: {LOSS.name: float(losses.mean())}))
         if self.is_deep(step):
             pieces += [*self._zeros, self._updates.after(average)]
             self._zeros = []

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from safelight.monitors.modules import ParameterBlocks, Total, join_norms, norms_of
-from safelight.monitors.pool import Piece
+from safelight.monitors.reading_buffer import PendingReading
 from safelight.vocabulary import EMA_DISTANCE, UPDATE_RATIO, WEIGHT_NORM
 
 TINY = float(np.finfo(np.float32).tiny)
@@ -27,7 +27,7 @@ class UpdateMonitor:
         self._before = [parameter.detach().clone() for parameter in self._parameters]
 
     @torch.no_grad()
-    def after(self, average: Sequence[Tensor] | None) -> Piece:
+    def after(self, average: Sequence[Tensor] | None) -> PendingReading:
         """`average`: the averaged weights, in the same order."""
         assert self._before is not None, "before() comes first"
         before, self._before = self._before, None
@@ -39,7 +39,9 @@ class UpdateMonitor:
             near = [shadow.to(parameter.device) for shadow, parameter in zip(average, self._parameters, strict=True)]
             apart = norms_of(torch._foreach_sub([parameter.detach() for parameter in self._parameters], near))
         weights, moved, apart = join_norms(torch.stack([weights, moved, apart]), self._total)
-        return Piece((weights, moved, apart), self._tell if average is not None else self._tell_without_average)
+        return PendingReading(
+            (weights, moved, apart), self._tell if average is not None else self._tell_without_average
+        )
 
     def _tell(self, weights: np.ndarray, moved: np.ndarray, apart: np.ndarray) -> dict[str, float]:
         told = self._tell_without_average(weights, moved, apart)

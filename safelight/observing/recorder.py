@@ -16,8 +16,8 @@ from safelight.diagnosis.finding import Finding
 from safelight.record.backlog import gather
 from safelight.record.sinks import open_sinks
 from safelight.record.sinks.batch import Batch, Event, Histogram, LoggedPicture, ReadingTable
-from safelight.record.sinks.pump import Pump
-from safelight.record.store import Record, SilentRecord
+from safelight.record.sinks.logger_threads import LoggerThreads
+from safelight.record.store import RecordWriter, SilentRecordWriter
 from safelight.run import RunFolder
 
 BATCH_STEPS, BATCH_SECONDS = 64, 1.0
@@ -26,26 +26,26 @@ END_SECONDS, INTERRUPTED_SECONDS = 20.0, 5.0  # that loggers have to finish: W&B
 
 def open_record(
     folder: RunFolder, config: Config, step: int, say: Callable[[str], None], *, silent: bool
-) -> tuple[Record, Pump | None]:
+) -> tuple[RecordWriter, LoggerThreads | None]:
     """The record and the loggers of a run from this step on. `silent`: of a process that is not the first."""
     if silent:
-        return SilentRecord(), None
+        return SilentRecordWriter(), None
     names, path = dict.fromkeys(config.log.to), folder.path
     pump = (
         open_sinks(names, path, config=to_dict(config), run_name=path.name, from_step=step, say=say) if names else None
     )
-    return Record(folder.record, from_step=step, say=say), pump
+    return RecordWriter(folder.record, from_step=step, say=say), pump
 
 
 class Recorder:
     """The record is the truth; loggers get copies, a second's worth at a time, and cost the training nothing."""
 
-    def __init__(self, record: Record, pump: Pump | None) -> None:
+    def __init__(self, record: RecordWriter, pump: LoggerThreads | None) -> None:
         self._record, self._pump = record, pump
         self._readings: list[tuple[int, dict[str, float]]] = []
         self._sent = time.monotonic()
 
-    def replace(self, record: Record, pump: Pump | None) -> None:
+    def replace(self, record: RecordWriter, pump: LoggerThreads | None) -> None:
         """Continues with others, opened from an earlier step; the old ones were closed."""
         self._record, self._pump, self._readings = record, pump, []
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from safelight import checks
 from safelight.config import Config
 from safelight.data.images import Images, hold_out
-from safelight.monitors.pool import Piece
+from safelight.monitors.reading_buffer import PendingReading
 from safelight.observing.step_view import StepView
 from safelight.probes.inspection import checked
 
@@ -31,15 +31,15 @@ class RowCheck:
         _, held = hold_out(images, config.data.held_out)
         self._held = np.isin(np.arange(len(images)), held) if len(held) else None
 
-    def look(self, view: StepView) -> list[Piece]:
+    def look(self, view: StepView) -> list[PendingReading]:
         if view.step >= CLOSE and view.step % EVERY:
             return []
-        pieces: list[Piece] = []
+        pieces: list[PendingReading] = []
         if self._held is not None:
             share = float(np.mean([self._held[micro.ids].mean() for micro in view.inputs]))
-            pieces.append(Piece((), partial(checked, {checks.ROWS_HELD_OUT: share})))
+            pieces.append(PendingReading((), partial(checked, {checks.ROWS_HELD_OUT: share})))
         if self._labels is not None:
-            pieces.append(Piece((self._moved(view, self._labels),), _read_moved))
+            pieces.append(PendingReading((self._moved(view, self._labels),), _read_moved))
         return pieces
 
     def _moved(self, view: StepView, known: np.ndarray) -> Tensor:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from safelight.diffusion.inputs import Inputs
-from safelight.monitors.pool import Piece
+from safelight.diffusion.micro_batch import MicroBatch
+from safelight.monitors.reading_buffer import PendingReading
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,12 +16,12 @@ class StepView:
     """What one step did, still on the device: monitors may look, not touch."""
 
     step: int  # index of the update, from 0
-    inputs: Sequence[Inputs]  # of this process
+    inputs: Sequence[MicroBatch]  # of this process
     loss: Tensor  # [batch] unweighted, of all processes
     norms: Tensor  # [parameters], before clipping
     norm: Tensor  # of all together
     scale: Tensor
     refused: Tensor  # 1 where the update was refused
     lr: float
-    readings: Sequence[Piece]  # of the monitors
+    readings: Sequence[PendingReading]  # of the monitors
     stop_signal: Tensor  # number of a signal that one of the processes received, or 0

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from safelight import checks
-from safelight.probes.micro_batch import Call, answer_of, call_of
+from safelight.probes.forward_pass import Call, answer_of, call_of
 from safelight.probes.replay import dense
 
 
-class Hearing:
+class CallHooks:
     """Owns the hooks, and what they saw since it was last taken."""
 
     def __init__(

@@ -15,16 +15,17 @@ from torch import Tensor, nn
 from safelight import checks
 from safelight.model.memory import available_memory
 from safelight.monitors.modules import trained
-from safelight.monitors.pool import Piece
-from safelight.probes.agenda import REPLAYED_FIRST, Agenda
+from safelight.monitors.reading_buffer import PendingReading
 from safelight.probes.average import look_at_average
-from safelight.probes.call_hooks import Hearing
+from safelight.probes.call_hooks import CallHooks
 from safelight.probes.dataset import look_at_images, take_images
-from safelight.probes.micro_batch import Call, Declared, MicroBatch
+from safelight.probes.draw_history import DrawHistory, prints_of
+from safelight.probes.forward_pass import Call, Declared, ForwardPass
 from safelight.probes.network import look_at_network
 from safelight.probes.noising import glance, look_at_batch, look_at_noising, read_glance
+from safelight.probes.probe_schedule import REPLAYED_FIRST, ProbeSchedule
 from safelight.probes.replay import (
-    Before,
+    StateBefore,
     keep_before,
     look_at_labels,
     look_at_responses,
@@ -32,10 +33,9 @@ from safelight.probes.replay import (
     replay_gradient,
     search_line,
 )
-from safelight.probes.sample_parameter import Sentinel
+from safelight.probes.sample_parameter import SampleParameter
 from safelight.probes.sampler import Sampler, accepts, look_at_sampler
 from safelight.probes.settings import look_at_names, look_at_optimizer, look_at_schedule
-from safelight.probes.stream import Stream, prints_of
 from safelight.vocabulary import CHECK
 
 COPIES = 6  # times the weights: what a replay holds for the length of a step
@@ -47,7 +47,7 @@ Average = Callable[[], list[Tensor] | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class InspectedLoop:
     """What is inspected; only the model is required."""
 
     model: nn.Module
@@ -64,7 +64,7 @@ class Inspection:
 
     def __init__(
         self,
-        subject: Subject,
+        subject: InspectedLoop,
         declared: Declared,
         say: Callable[[str], None],
         *,
@@ -77,17 +77,17 @@ class Inspection:
         self._looked_before = looked_before
         self._named = trained(subject.model)
         self._size = sum(p.numel() * p.element_size() for _, p in self._named)
-        self._agenda = Agenda()
+        self._schedule = ProbeSchedule()
         self._tells_all = False
-        self._hearing = Hearing(
-            subject.model, self._named, self._is_wanted, lambda: self._agenda.is_close, self._is_replayed
+        self._hooks = CallHooks(
+            subject.model, self._named, self._is_wanted, lambda: self._schedule.is_close, self._is_replayed
         )
-        self._sentinel = Sentinel(self._hearing.sentinel)
-        self._averaged_sentinel: dict[str, Tensor] = {}
+        self._sample_parameter = SampleParameter(self._hooks.sentinel)
+        self._averaged_sample: dict[str, Tensor] = {}
         self._came = torch.tensor(-1.0)
         self._heard: list[dict[str, float]] = []
-        self._stream = Stream(declared.timesteps)
-        self._before: Before | None = None
+        self._stream = DrawHistory(declared.timesteps)
+        self._before: StateBefore | None = None
         self._previous: dict[str, Tensor | None] | None = None
         self._old_average: list[Tensor] | None = None
         self._call_average: list[Tensor] | None = None
@@ -140,13 +140,13 @@ class Inspection:
     # --- at every step --------------------------------------------------------------------------------------------
 
     def _is_wanted(self) -> bool:
-        return not (self._tells_all and self._agenda.is_quiet)
+        return not (self._tells_all and self._schedule.is_quiet)
 
     def _is_replayed(self) -> bool:
-        return self._alone and self._agenda.is_replayed and self._has_room()
+        return self._alone and self._schedule.is_replayed and self._has_room()
 
     def _is_searched(self) -> bool:
-        return self._agenda.is_searched and self._has_room()
+        return self._schedule.is_searched and self._has_room()
 
     def _has_room(self) -> bool:
         device = next(self.subject.model.parameters()).device
@@ -154,42 +154,42 @@ class Inspection:
 
     def attach(self, on_call: Callable[[], None] | None = None) -> None:
         """Hooks the network; `on_call` runs before every call with gradients that is not a probe's."""
-        self._hearing.attach(on_call or _nothing, lambda *heard: self._guarded(lambda: self._on_call(*heard)))
+        self._hooks.attach(on_call or _nothing, lambda *heard: self._guarded(lambda: self._on_call(*heard)))
         if (optimizer := self.subject.optimizer) is not None:
             hook = optimizer.register_step_post_hook(lambda *_: self._guarded(self._just_updated))
-            self._hearing.undo_later(hook.remove)
+            self._hooks.undo_later(hook.remove)
 
     def take_call(self) -> Call | None:
         """The last call of the network, once; None where the step is not checked and the loop passes everything."""
-        return self._hearing.take_call()
+        return self._hooks.take_call()
 
     @property
     def cleared(self) -> int:
         """Gradients that came since the last update and were cleared without another."""
-        return self._hearing.cleared
+        return self._hooks.cleared
 
     def begin_again(self) -> None:
         """The step is made once more: backward passes so far do not count."""
-        self._hearing.take_backwards()
+        self._hooks.take_backwards()
 
     def close(self) -> None:
-        self._hearing.close()
+        self._hooks.close()
 
     def forget(self) -> None:
         """After a return to an earlier step, where repeats are expected."""
-        self._stream = Stream(self.declared.timesteps)
+        self._stream = DrawHistory(self.declared.timesteps)
         self._before, self._previous, self._old_average, self._call_average = None, None, None, None
         self._had_memory = False
-        self._sentinel.forget()
+        self._sample_parameter.forget()
         self._told.clear()
 
     def before_update(self) -> None:
         """Gradients are there, weights are still the old ones, and the EMA has seen the update before."""
         self._guarded(self._before_update)
 
-    def after_update(self, micro_batches_seen: Sequence[MicroBatch]) -> list[Piece]:
+    def after_update(self, micro_batches_seen: Sequence[ForwardPass]) -> list[PendingReading]:
         """What was measured of the step; readings follow when the pieces are on the host."""
-        pieces: list[Piece] = []
+        pieces: list[PendingReading] = []
         self._guarded(lambda: pieces.extend(self._after_update(micro_batches_seen)))
         return pieces
 
@@ -207,7 +207,7 @@ class Inspection:
         self._stand(checks.MODE_TRAINING, float(training))
         self._stand(checks.PRECISION_HALF, 0.0 if half is None else HALF.get(half, 0.0))
         self._calls += 1
-        if 0 < self._agenda.seen <= REPLAYED_FIRST:  # an EMA moves with an update, not between micro-batches
+        if 0 < self._schedule.seen <= REPLAYED_FIRST:  # an EMA moves with an update, not between micro-batches
             now = self._averaged()
             if self._calls == 1:
                 self._call_average = None if now is None else [each.clone() for each in now]
@@ -221,10 +221,10 @@ class Inspection:
 
     def _before_update(self) -> None:
         self._look_at_memory()
-        if (changed := self._sentinel.look_between()) is not None:
+        if (changed := self._sample_parameter.look_between()) is not None:
             self._told[checks.SENTINEL_CHANGED] = changed
-        self._averaged_sentinel = {}
-        if not self._agenda.is_quiet or self._old_average is not None:
+        self._averaged_sample = {}
+        if not self._schedule.is_quiet or self._old_average is not None:
             self._keep_before()
 
     @torch.no_grad()
@@ -233,21 +233,21 @@ class Inspection:
         self._look_at_average()
         if self._is_replayed() or self._is_searched():
             self._before = keep_before(self._named, self.subject.optimizer)
-        if self._agenda.is_close:
-            self._sentinel.keep()
-            average, place = self._averaged(), self._hearing.place
+        if self._schedule.is_close:
+            self._sample_parameter.keep()
+            average, place = self._averaged(), self._hooks.place
             if average is not None and place is not None and len(average) == len(self._named):
-                self._averaged_sentinel = self._sentinel.look_at_average(average[place])
+                self._averaged_sample = self._sample_parameter.look_at_average(average[place])
 
     def _just_updated(self) -> None:
         """Before the loop can change anything."""
         optimizer = self.subject.optimizer
         self._had_memory = optimizer is not None and any(optimizer.state.values())
-        self._sentinel.leave(self._agenda.is_close)
+        self._sample_parameter.leave(self._schedule.is_close)
 
     def _look_at_average(self) -> None:
         """Between two updates: the EMA before the last one, the EMA now, and the weights."""
-        old, keep = self._old_average, self._agenda.is_about_average
+        old, keep = self._old_average, self._schedule.is_about_average
         if old is None and not keep:
             return
         now = self._averaged()
@@ -261,33 +261,33 @@ class Inspection:
         optimizer = self.subject.optimizer
         if optimizer is not None and self._had_memory:
             forgotten = not any(optimizer.state.values())
-            if forgotten or self._agenda.seen < REMEMBERS:
+            if forgotten or self._schedule.seen < REMEMBERS:
                 self._told[checks.OPTIMIZER_FORGOTTEN] = float(forgotten)
 
     def _averaged(self) -> list[Tensor] | None:
         return None if self.subject.average is None else self.subject.average()
 
-    def _after_update(self, micro_batches_seen: Sequence[MicroBatch]) -> list[Piece]:
+    def _after_update(self, micro_batches_seen: Sequence[ForwardPass]) -> list[PendingReading]:
         self._stand(checks.ACCUMULATION_MICRO_BATCHES, float(len(micro_batches_seen)))
-        self._stand(checks.ACCUMULATION_BACKWARDS, float(self._hearing.take_backwards()))
+        self._stand(checks.ACCUMULATION_BACKWARDS, float(self._hooks.take_backwards()))
         self._tells_all = micro_batches_seen[-1].tells_all
         told, self._told = self._told, {}
-        pieces: list[Piece] = []
+        pieces: list[PendingReading] = []
         if self._is_glanced(micro_batches_seen[-1].loss):
             pieces += self._look(micro_batches_seen)
-        if self._before is not None or self._agenda.seen == 0:
-            self._hearing.busy = True
+        if self._before is not None or self._schedule.seen == 0:
+            self._hooks.busy = True
             try:
                 told |= self._look_deep(micro_batches_seen)
             finally:
-                self._hearing.busy = False
+                self._hooks.busy = False
         else:
             self._previous = None
         if told:
-            pieces.append(Piece((), lambda: checked(told)))
-        self._agenda.turn()
+            pieces.append(PendingReading((), lambda: checked(told)))
+        self._schedule.turn()
         for found in self._heard:
-            self._agenda.listen(found)
+            self._schedule.listen(found)
         self._heard.clear()
         self._calls = 0
         return pieces
@@ -295,27 +295,27 @@ class Inspection:
     def _is_glanced(self, loss: Tensor) -> bool:
         """On the host, where numbers are read without waiting, also steps with an unusual loss; on a device all steps,
         which costs almost nothing."""
-        return self._agenda.is_glanced or loss.device.type != "cpu" or self._agenda.is_odd(float(loss.mean()))
+        return self._schedule.is_glanced or loss.device.type != "cpu" or self._schedule.is_odd(float(loss.mean()))
 
     @torch.no_grad()
-    def _look(self, micro_batches_seen: Sequence[MicroBatch]) -> list[Piece]:
+    def _look(self, micro_batches_seen: Sequence[ForwardPass]) -> list[PendingReading]:
         """Without waiting for the device."""
-        pieces: list[Piece] = []
+        pieces: list[PendingReading] = []
         if (seen := glance(micro_batches_seen[-1])) is not None:
             pieces.append(self._piece(seen[1], functools.partial(read_glance, seen[0])))
-        return pieces + self._look_closely(micro_batches_seen) if self._agenda.is_close else pieces
+        return pieces + self._look_closely(micro_batches_seen) if self._schedule.is_close else pieces
 
-    def _look_closely(self, micro_batches_seen: Sequence[MicroBatch]) -> list[Piece]:
-        self._came = self._hearing.take_came()
-        scalars = self._sentinel.look() | self._averaged_sentinel | self._hearing.take_carried()
-        scalars |= self._hearing.take_unheard()
+    def _look_closely(self, micro_batches_seen: Sequence[ForwardPass]) -> list[PendingReading]:
+        self._came = self._hooks.take_came()
+        scalars = self._sample_parameter.look() | self._averaged_sample | self._hooks.take_carried()
+        scalars |= self._hooks.take_unheard()
         scalars |= {checks.SENTINEL_CAME: self._came} if scalars else {}
         scalars |= (
             look_at_noising(micro_batches_seen[-1], self.declared)
-            if self._agenda.is_about_noising
+            if self._schedule.is_about_noising
             else look_at_batch(micro_batches_seen[-1])
         )
-        pieces: list[Piece] = []
+        pieces: list[PendingReading] = []
         if scalars:
             device = next(iter(scalars.values())).device
             stacked = torch.stack([value.detach().to(device, torch.float32).reshape(()) for value in scalars.values()])
@@ -323,12 +323,12 @@ class Inspection:
         prints = [prints_of(micro_batch) for micro_batch in micro_batches_seen]
         if names := tuple(prints[0]):
             joined = tuple(torch.cat([each[name].reshape(-1) for each in prints if name in each]) for name in names)
-            pieces.append(Piece(joined, functools.partial(self._tell_stream, names)))
+            pieces.append(PendingReading(joined, functools.partial(self._tell_stream, names)))
         return pieces
 
-    def _look_deep(self, micro_batches_seen: Sequence[MicroBatch]) -> dict[str, float]:
+    def _look_deep(self, micro_batches_seen: Sequence[ForwardPass]) -> dict[str, float]:
         told: dict[str, float] = {}
-        if self._agenda.seen == 0 and not self._looked_before:
+        if self._schedule.seen == 0 and not self._looked_before:
             told |= self._first_look(micro_batches_seen)
         before, self._before = self._before, None
         if before is None:
@@ -347,7 +347,7 @@ class Inspection:
         self._previous = before.gradients
         return told
 
-    def _first_look(self, micro_batches_seen: Sequence[MicroBatch]) -> dict[str, float]:
+    def _first_look(self, micro_batches_seen: Sequence[ForwardPass]) -> dict[str, float]:
         told: dict[str, float] = {}
         micro_batch = micro_batches_seen[-1]
         x = micro_batch.x0 if micro_batch.x0 is not None else micro_batch.input
@@ -365,18 +365,18 @@ class Inspection:
             told |= self._ask("network", lambda: look_at_network(model, micro_batch, timesteps, old))
         return told
 
-    def _piece(self, numbers: Tensor, read: Callable[[np.ndarray], dict[str, float]]) -> Piece:
+    def _piece(self, numbers: Tensor, read: Callable[[np.ndarray], dict[str, float]]) -> PendingReading:
         """Read at once on the host, so that no clock decides when an alarm is raised; else with its window."""
         if numbers.device.type == "cpu":
             self._heard.append(found := read(numbers.numpy()))
-            return Piece((), lambda: checked(found))
+            return PendingReading((), lambda: checked(found))
 
         def finish(values: np.ndarray) -> dict[str, float]:
             found = read(values)
-            self._agenda.listen(found)
+            self._schedule.listen(found)
             return checked(found)
 
-        return Piece((numbers,), finish)
+        return PendingReading((numbers,), finish)
 
     def _tell_stream(self, names: tuple[str, ...], *vectors: np.ndarray) -> dict[str, float]:
         """Without the zeros of what did not repeat."""

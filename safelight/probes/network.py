@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from safelight import checks
-from safelight.probes.micro_batch import Call, MicroBatch
+from safelight.probes.forward_pass import Call, ForwardPass
 
 SAMPLES = 16
 REHEARSAL = 4  # updates: an output layer of zeros passes gradients after the first
@@ -23,7 +23,7 @@ SUNK = -5.0  # below it ReLU and SiLU return 0
 
 
 def look_at_network(
-    model: nn.Module, micro_batch: MicroBatch, timesteps: int | None, old: Mapping[str, Tensor] | None = None
+    model: nn.Module, micro_batch: ForwardPass, timesteps: int | None, old: Mapping[str, Tensor] | None = None
 ) -> dict[str, float]:
     """On a copy. Returns nothing where the network cannot be copied or called again. `old`: the weights from before an
     update that was made meanwhile."""

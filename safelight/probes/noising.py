@@ -11,12 +11,12 @@ from torch import Tensor
 
 from safelight import checks
 from safelight.diffusion.objective import target_of
-from safelight.probes.micro_batch import Declared, MicroBatch
+from safelight.probes.forward_pass import Declared, ForwardPass
 
 TINY = 1e-12
 
 
-def look_at_noising(micro_batch: MicroBatch, declared: Declared) -> dict[str, Tensor]:
+def look_at_noising(micro_batch: ForwardPass, declared: Declared) -> dict[str, Tensor]:
     """Scalars on the device, by the name of the reading; what is not known is left out."""
     x0, noise, t = micro_batch.x0, micro_batch.noise, micro_batch.times
     found: dict[str, Tensor] = {}
@@ -38,7 +38,7 @@ def look_at_noising(micro_batch: MicroBatch, declared: Declared) -> dict[str, Te
     return found
 
 
-def look_at_batch(micro_batch: MicroBatch) -> dict[str, Tensor]:
+def look_at_batch(micro_batch: ForwardPass) -> dict[str, Tensor]:
     x0 = micro_batch.x0
     return _moments(checks.BATCH_MOMENTS, x0) if x0 is not None and x0.is_floating_point() and x0.dim() > 1 else {}
 
@@ -106,7 +106,7 @@ def _target(target: Tensor, x0: Tensor, noise: Tensor, a: Tensor, s: Tensor) -> 
     return found
 
 
-def _seen(micro_batch: MicroBatch, x_t: Tensor) -> dict[str, Tensor]:
+def _seen(micro_batch: ForwardPass, x_t: Tensor) -> dict[str, Tensor]:
     """The inputs of the network against those that the loop passes: they may be scaled, and not differ otherwise."""
     call = micro_batch.call
     if call is None or call.x is None or call.x.shape != x_t.shape:
@@ -154,7 +154,7 @@ def _spread(noise: Tensor) -> dict[str, Tensor]:
     return found
 
 
-def glance(micro_batch: MicroBatch) -> tuple[tuple[str, ...], Tensor] | None:
+def glance(micro_batch: ForwardPass) -> tuple[tuple[str, ...], Tensor] | None:
     """Measured at every step, in a few operations: the error of the prediction, the loss that the loop passes, and the
     largest absolute values, which are not finite where something is not. Names, and one vector on the device."""
     answer, target, loss = micro_batch.answer, micro_batch.target, micro_batch.loss.detach()

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from safelight import checks
-from safelight.probes.micro_batch import MicroBatch, answer_of
+from safelight.probes.forward_pass import ForwardPass, answer_of
 
 TINY = 1e-30
 SAMPLES = 32  # of a batch are enough for a line search
@@ -24,7 +24,7 @@ COUNTS = 1e-3  # share of the squared gradient from which a tensor is compared o
 
 
 @dataclass(frozen=True, slots=True)
-class Before:
+class StateBefore:
     """A copy of what an update is about to change, and of what it will be made from."""
 
     weights: dict[str, Tensor]
@@ -41,7 +41,7 @@ class Before:
 
 
 @torch.no_grad()
-def keep_before(named: Sequence[tuple[str, nn.Parameter]], optimizer: torch.optim.Optimizer | None) -> Before:
+def keep_before(named: Sequence[tuple[str, nn.Parameter]], optimizer: torch.optim.Optimizer | None) -> StateBefore:
     weights = {name: parameter.detach().clone() for name, parameter in named}
     gradients = {name: None if p.grad is None else dense(p.grad) for name, p in named}
     twin, copies = (None, {}) if optimizer is None else _twin(named, optimizer)
@@ -50,7 +50,9 @@ def keep_before(named: Sequence[tuple[str, nn.Parameter]], optimizer: torch.opti
     decay = max((float(group.get("weight_decay", 0.0) or 0.0) for group in groups), default=0.0)
     apart = isinstance(optimizer, torch.optim.AdamW) or any(g.get("decoupled_weight_decay") for g in groups)
     added = isinstance(optimizer, torch.optim.Adam | torch.optim.SGD) and not apart
-    return Before(weights, gradients, twin, copies, rate, decay, _shrinking(named, groups), decay if added else 0.0)
+    return StateBefore(
+        weights, gradients, twin, copies, rate, decay, _shrinking(named, groups), decay if added else 0.0
+    )
 
 
 def _shrinking(named: Sequence[tuple[str, nn.Parameter]], groups: Sequence[dict[str, Any]]) -> dict[str, float]:
@@ -96,7 +98,7 @@ def _twin(
 
 
 @torch.no_grad()
-def look_at_update(before: Before, named: Sequence[tuple[str, nn.Parameter]]) -> dict[str, float]:
+def look_at_update(before: StateBefore, named: Sequence[tuple[str, nn.Parameter]]) -> dict[str, float]:
     """What the weights did against what the optimizer's own arithmetic says."""
     moved, aligned, gradient, decayed, lost, asked = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
     expected = apart = 0.0
@@ -140,8 +142,8 @@ def look_at_update(before: Before, named: Sequence[tuple[str, nn.Parameter]]) ->
 
 def replay_gradient(
     model: nn.Module,
-    before: Before,
-    micro_batches_seen: Sequence[MicroBatch],
+    before: StateBefore,
+    micro_batches_seen: Sequence[ForwardPass],
     previous: Mapping[str, Tensor | None] | None,
 ) -> dict[str, float]:
     """The gradient of the mean squared error of every micro-batch, against the one that the optimizer got.
@@ -210,7 +212,7 @@ def _carried(
 
 
 def search_line(
-    model: nn.Module, before: Before, named: Sequence[tuple[str, nn.Parameter]], micro_batch: MicroBatch
+    model: nn.Module, before: StateBefore, named: Sequence[tuple[str, nn.Parameter]], micro_batch: ForwardPass
 ) -> dict[str, float]:
     """The error on the step's own samples at several lengths of its update, over the error without it."""
     call, target = micro_batch.call, micro_batch.target
@@ -237,7 +239,7 @@ def search_line(
 
 
 @torch.no_grad()
-def look_at_labels(model: nn.Module, before: Before, micro_batch: MicroBatch) -> dict[str, float]:
+def look_at_labels(model: nn.Module, before: StateBefore, micro_batch: ForwardPass) -> dict[str, float]:
     """How much worse the network is with the labels of other samples: not at all, where labels carry no information.
     With the weights from before the update, which has seen these samples."""
     call, target = micro_batch.call, micro_batch.target
@@ -283,7 +285,7 @@ def explained(images: Tensor, labels: Tensor) -> float:
 
 
 @torch.no_grad()
-def look_at_responses(model: nn.Module, before: Before, micro_batch: MicroBatch) -> dict[str, float]:
+def look_at_responses(model: nn.Module, before: StateBefore, micro_batch: ForwardPass) -> dict[str, float]:
     """How much the answer changes when timesteps, and when labels, are those of other samples."""
     call = micro_batch.call
     if call is None or call.x is None or call.output is None:

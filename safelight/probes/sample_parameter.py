@@ -11,7 +11,7 @@ from safelight.probes.replay import dense
 TINY = 1e-30
 
 
-class Sentinel:
+class SampleParameter:
     """Remembers the tensor before an update, and the gradient of the step before."""
 
     def __init__(self, parameter: nn.Parameter | None) -> None:

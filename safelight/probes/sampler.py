@@ -25,7 +25,7 @@ MOST_SAMPLES = 64
 Sampler = Callable[..., Any]
 
 
-class Oracle(nn.Module):
+class PerfectModel(nn.Module):
     """The exact denoiser of a known distribution: two images, or a Gaussian around one."""
 
     def __init__(
@@ -93,8 +93,8 @@ def look_at_sampler(
 def _drive(
     sampler: Sampler, alphas: Tensor, prediction: Prediction, pattern: Tensor, width: float, noise: Tensor
 ) -> dict[str, float]:
-    points = Oracle(alphas, prediction, torch.stack([pattern, -pattern]), 0.0, device=noise.device)
-    cloud = Oracle(alphas, prediction, 0.4 * pattern[None], width, device=noise.device)
+    points = PerfectModel(alphas, prediction, torch.stack([pattern, -pattern]), 0.0, device=noise.device)
+    cloud = PerfectModel(alphas, prediction, 0.4 * pattern[None], width, device=noise.device)
     told = _points(ask(sampler, points.eval(), noise), pattern)
     told |= _cloud(ask(sampler, cloud.eval(), noise), 0.4 * pattern, width)
     return told | _path(points, len(alphas))
@@ -198,7 +198,7 @@ def _affine(x: Tensor, y: Tensor) -> tuple[float, float]:
     return scale, float(y.mean()) - scale * float(x.mean())
 
 
-def _path(oracle: Oracle, timesteps: int) -> dict[str, float]:
+def _path(oracle: PerfectModel, timesteps: int) -> dict[str, float]:
     times = oracle.times
     if not times:
         return {checks.SAMPLER_CALLS: 0.0}

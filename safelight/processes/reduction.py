@@ -24,7 +24,7 @@ class Reduction(Protocol):
     def finish(self) -> None: ...
 
 
-class Alone:
+class NoReduction:
     """One process: autograd adds micro-batch to micro-batch."""
 
     def begin(self) -> None: ...
@@ -36,7 +36,7 @@ class Alone:
 def make_reduction(parameters: Sequence[nn.Parameter], group: ProcessGroup, shards: int | None) -> Reduction:
     if shards is not None:
         return Tree(parameters, group, shards)
-    return Buckets(parameters, group) if group.size > 1 else Alone()
+    return Buckets(parameters, group) if group.size > 1 else NoReduction()
 
 
 @dataclass(slots=True)

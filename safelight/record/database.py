@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from safelight.record.cells import Cell, pack, unpack
-from safelight.record.ledger import MARKS, Ledger, width
+from safelight.record.chunk_writer import MARKS, ChunkWriter, width
+from safelight.record.chunks import Chunk, pack, unpack
 from safelight.record.schema import BITS, CELL, LEVELS, SCHEMA, VERSION, newer
 
 SIGNALS = """
@@ -61,7 +61,7 @@ def upgrade(database: sqlite3.Connection) -> None:
     """Version 1 had rows of any length and no rollups: all readings are put into rows of 64 steps."""
     database.execute("ALTER TABLE reading RENAME TO old")
     create(database)
-    ledger = Ledger(database)
+    ledger = ChunkWriter(database)
     rows = database.execute("SELECT signal, first, last, steps, numbers FROM old ORDER BY signal, first")
     for signal, *row in rows:
         steps, numbers = unpack(*row)
@@ -90,7 +90,7 @@ def _cut(database: sqlite3.Connection, signal: str, step: int) -> None:
     query = "SELECT first, last, steps, numbers FROM reading WHERE signal = ? AND first BETWEEN ? AND ?"
     parts = [unpack(*row) for row in database.execute(query, (signal, start, step - 1))]
     database.execute("DELETE FROM reading WHERE signal = ? AND first >= ?", (signal, start))
-    cells = [Cell(signal, start // CELL, [s[s < step]], [n[s < step]]) for s, n in parts]
+    cells = [Chunk(signal, start // CELL, [s[s < step]], [n[s < step]]) for s, n in parts]
     database.executemany(f"INSERT INTO reading VALUES ({MARKS})", pack(cells))
 
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 
 from safelight.errors import RecordError
-from safelight.record.cells import summarise, unpack, unpack_all
+from safelight.record.chunk_writer import STATISTICS, width
+from safelight.record.chunks import summarise, unpack, unpack_all
 from safelight.record.database import SIGNALS, read_version
-from safelight.record.ledger import STATISTICS, width
-from safelight.record.notes import Note, RecordedPicture, read_notes, read_pictures
+from safelight.record.events import RecordedEvent, RecordedPicture, read_notes, read_pictures
 from safelight.record.reading import open_reader
 from safelight.record.schema import CELL, VERSION, newer
 from safelight.record.shape import foreign_table
@@ -110,12 +110,12 @@ class History:
         with self._moment():
             return self._ends(signal, None, None)
 
-    def events(self, kind: str | None = None, *, most: int | None = None) -> list[Note]:
+    def events(self, kind: str | None = None, *, most: int | None = None) -> list[RecordedEvent]:
         """As they came; the newest if there are more than `most`."""
         with self._moment():
             return read_notes(self._database, "event", "kind", kind, most)
 
-    def findings(self, code: str | None = None, *, most: int | None = None) -> list[Note]:
+    def findings(self, code: str | None = None, *, most: int | None = None) -> list[RecordedEvent]:
         with self._moment():
             return read_notes(self._database, "finding", "code", code, most) if self._version >= 2 else []
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from safelight.record.cells import unpack
+from safelight.record.chunks import unpack
 
 LONGEST = 64 << 20  # bytes of one value that are ever read
 

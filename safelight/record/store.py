@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from safelight.record.backlog import Window, gather, take
+from safelight.record.chunk_writer import ChunkWriter
 from safelight.record.database import forget_from, open_database, transaction
 from safelight.record.fact_encoding import encode
-from safelight.record.ledger import Ledger
 
 STORE_SECONDS = 0.4  # between two commits: with the time they take, a kill costs less than a second
 GATHER_SECONDS = 0.02  # what comes first is seldom alone: a window is handed over step by step
@@ -27,7 +27,7 @@ LARGEST_LEDGER = 50_000  # rows that wait for room on the disk, about 100 MB
 Statement = tuple[str, tuple[Any, ...]]
 
 
-class Record:
+class RecordWriter:
     """Collects readings, events, pictures and findings. Never blocks or ends the training."""
 
     def __init__(self, path: Path, *, from_step: int, say: Callable[[str], None]) -> None:
@@ -101,7 +101,7 @@ class Record:
         except Exception as error:  # also a damaged row: without this thread the backlog would fill, and `close` hang
             self._say(f"The record {self._path} cannot be opened ({error}); the run goes on without it.")
             database = None
-        ledger = None if database is None else Ledger(database)
+        ledger = None if database is None else ChunkWriter(database)
         closing, stored = False, -STORE_SECONDS
         while not closing:
             self._wake.wait(STORE_SECONDS if self._failing else None)  # a run that says nothing costs nothing
@@ -115,7 +115,7 @@ class Record:
         if database is not None:
             database.close()
 
-    def _write(self, database: sqlite3.Connection | None, ledger: Ledger | None) -> None:
+    def _write(self, database: sqlite3.Connection | None, ledger: ChunkWriter | None) -> None:
         waiting = take(self._waiting)
         readings, windows = take(self._readings), take(self._windows)
         if database is None or ledger is None:
@@ -127,7 +127,7 @@ class Record:
         for stored in waiting:
             stored.set()
 
-    def _put(self, ledger: Ledger, window: Window) -> None:
+    def _put(self, ledger: ChunkWriter, window: Window) -> None:
         steps, names, values, present = window
         try:
             with np.errstate(over="ignore"):  # beyond float32: counted with the infinite ones
@@ -137,7 +137,7 @@ class Record:
                 self._say(f"Readings of {which} could not be recorded ({error}); the run goes on.")
             self._told.add(which)
 
-    def _store(self, database: sqlite3.Connection, ledger: Ledger) -> None:
+    def _store(self, database: sqlite3.Connection, ledger: ChunkWriter) -> None:
         statements = list(self._statements)
         try:
             with transaction(database):
@@ -153,7 +153,7 @@ class Record:
         self._failing = False
         self._tell_losses()
 
-    def _fail(self, ledger: Ledger, error: Exception) -> None:
+    def _fail(self, ledger: ChunkWriter, error: Exception) -> None:
         """A full or locked disk is tried again, with all that came since; what cannot be kept so long is lost."""
         if not self._failing:
             self._say(f"The record could not be written ({error}); it is tried again, the run goes on.")
@@ -175,7 +175,7 @@ class Record:
             self._say_aloud(words)
 
 
-class SilentRecord(Record):
+class SilentRecordWriter(RecordWriter):
     """Of a process that is not the first: keeps nothing."""
 
     def __init__(self) -> None: ...

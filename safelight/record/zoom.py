@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from safelight.record.ledger import width
+from safelight.record.chunk_writer import width
 from safelight.record.schema import BITS, CELL, LEVELS
 
 

@@ -13,7 +13,7 @@ from torch import nn
 from safelight.config import Config
 from safelight.data.batches import Batches, Views
 from safelight.data.images import Images, hold_out
-from safelight.diffusion.inputs import Inputs
+from safelight.diffusion.micro_batch import MicroBatch
 from safelight.diffusion.objective import Objective
 from safelight.diffusion.schedule import NoiseSchedule, make_schedule
 from safelight.errors import DataError, OutOfMemory, UsageError
@@ -21,10 +21,10 @@ from safelight.healing.step_settings import StepSettings
 from safelight.model.memory import find_accumulation, with_content
 from safelight.processes.group import ProcessGroup
 from safelight.processes.reduction import make_reduction
-from safelight.training.engine import Engine
-from safelight.training.feed import Feed
+from safelight.training.batch_loader import BatchLoader
 from safelight.training.fixed_set import FixedSet
 from safelight.training.network import build_model, place_model
+from safelight.training.runtime import Runtime
 from safelight.training.state import State, make_state
 from safelight.training.step import Stepper
 
@@ -32,22 +32,22 @@ GPU_WORKERS = 2  # threads that prepare batches while the device works
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class Setup:
     """The objects of a run."""
 
     config: Config  # resolved: channels, classes and micro-batches are numbers now
-    engine: Engine
+    runtime: Runtime
     state: State
     stepper: Stepper
-    feed: Feed
+    feed: BatchLoader
     fixed_set: FixedSet
     held_out_set: FixedSet | None  # on images that are held out
     batches: Batches
     images: Images
 
-    def inputs(self, step: int, how: StepSettings | None = None) -> list[Inputs]:
+    def inputs(self, step: int, step_settings: StepSettings | None = None) -> list[MicroBatch]:
         """Of any step, on the device, whatever is prepared ahead."""
-        return [micro.moved(self.engine.send) for micro in self.feed.prepare(step, how)]
+        return [micro.moved(self.runtime.to_device) for micro in self.feed.prepare(step, step_settings)]
 
 
 def fit_to_data(config: Config, images: Images) -> Config:
@@ -73,37 +73,37 @@ def build(
     say: Callable[[str], None],
     model: nn.Module | None = None,
     group: ProcessGroup | None = None,
-) -> Parts:
+) -> Setup:
     """Everything, ready for step 0 or for a checkpoint to be restored into."""
     if config.train.threads is not None:
         torch.set_num_threads(config.train.threads)
-    engine = Engine(config.train.device, group)
-    check_shares(config, engine.group.size)
-    model, weights = place_model(build_model(config) if model is None else model, config, engine, say)
+    runtime = Runtime(config.train.device, group)
+    check_shares(config, runtime.group.size)
+    model, weights = place_model(build_model(config) if model is None else model, config, runtime, say)
     network = cast(nn.Module, torch.compile(model)) if config.model.compile else model
     model.train()
     with with_content():
         schedule = make_schedule(config.diffusion)
         levels = log_snr(schedule)
-    state = make_state(config, model, weights, levels, engine.device)
-    objective = Objective(config.diffusion, schedule, engine.device)
+    state = make_state(config, model, weights, levels, runtime.device)
+    objective = Objective(config.diffusion, schedule, runtime.device)
     batches = make_batches(config, images)
-    config = _with_micro_batches(Stepper(config, engine, objective, state, network), batches, say)
-    check_micro_batches(config.train.batch_size, int(config.train.accumulate), engine.group.size)
+    config = _with_micro_batches(Stepper(config, runtime, objective, state, network), batches, say)
+    check_micro_batches(config.train.batch_size, int(config.train.accumulate), runtime.group.size)
     train_ids, held_ids = hold_out(images, config.data.held_out)
-    fixed_set = FixedSet(config, images, train_ids, objective, engine)
-    held_out_set = FixedSet(config, images, held_ids, objective, engine, len(fixed_set)) if len(held_ids) else None
-    feed = Feed(_with_workers(config, engine), batches, rank=engine.group.rank, processes=engine.group.size)
+    fixed_set = FixedSet(config, images, train_ids, objective, runtime)
+    held_out_set = FixedSet(config, images, held_ids, objective, runtime, len(fixed_set)) if len(held_ids) else None
+    feed = BatchLoader(_with_workers(config, runtime), batches, rank=runtime.group.rank, processes=runtime.group.size)
     parameters = [parameter for _, parameter in weights.named]
-    reduction = weights.reduction or make_reduction(parameters, engine.group, config.train.shards)
-    stepper = Stepper(config, engine, objective, state, network, reduction)
-    return Parts(config, engine, state, stepper, feed, fixed_set, held_out_set, batches, images)
+    reduction = weights.reduction or make_reduction(parameters, runtime.group, config.train.shards)
+    stepper = Stepper(config, runtime, objective, state, network, reduction)
+    return Setup(config, runtime, state, stepper, feed, fixed_set, held_out_set, batches, images)
 
 
-def _with_workers(config: Config, engine: Engine) -> Config:
+def _with_workers(config: Config, runtime: Runtime) -> Config:
     if config.data.workers is not None:
         return config
-    return replace(config, data=replace(config.data, workers=0 if engine.device.type == "cpu" else GPU_WORKERS))
+    return replace(config, data=replace(config.data, workers=0 if runtime.device.type == "cpu" else GPU_WORKERS))
 
 
 def make_batches(config: Config, images: Images) -> Batches:
@@ -143,7 +143,7 @@ def check_micro_batches(batch_size: int, micro_batches: int, processes: int) -> 
 
 def _with_micro_batches(stepper: Stepper, batches: Batches, say: Callable[[str], None]) -> Config:
     """Resolves `accumulate: auto` by trying: forward and backward of one micro-batch, nothing updated."""
-    config, engine = stepper.config, stepper.engine
+    config, runtime = stepper.config, stepper.runtime
     if config.train.accumulate != "auto":
         return config
 
@@ -152,14 +152,14 @@ def _with_micro_batches(stepper: Stepper, batches: Batches, say: Callable[[str],
 
     if config.train.shards is not None:
         return accumulating(1)  # every shard is a micro-batch
-    share = config.train.batch_size // engine.group.size
+    share = config.train.batch_size // runtime.group.size
 
     def attempt(micro_batch: int) -> None:
         idle = replace(accumulating(share // micro_batch), data=replace(config.data, workers=0))
-        stepper.rehearse(Feed(idle, batches, processes=engine.group.size).prepare(0)[:1])
+        stepper.dry_run(BatchLoader(idle, batches, processes=runtime.group.size).prepare(0)[:1])
 
     # What the smallest of the devices can hold.
-    found = max(engine.group.all_gather_object(find_accumulation(attempt, share)))
+    found = max(runtime.group.all_gather_object(find_accumulation(attempt, share)))
     if found > 1:
         say(f"A batch of {share} does not fit into memory; it is trained as {found} micro-batches of {share // found}.")
     return accumulating(found)

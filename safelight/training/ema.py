@@ -45,7 +45,7 @@ def tracks(settings: Ema) -> list[str]:
     return [MAIN, *(name for name in profiles if name != main)]
 
 
-class Averages:
+class EmaWeights:
     """The main average and the snapshot profiles; a function of the step and the weights it was shown."""
 
     def __init__(

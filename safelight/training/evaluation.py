@@ -28,7 +28,7 @@ from safelight.keys import key
 from safelight.observing.recorder import Recorder
 from safelight.pictures.grid import save_png
 from safelight.run import RunFolder
-from safelight.training.build import Parts
+from safelight.training.build import Setup
 from safelight.training.stages import Drawn, draw_together, planned_steps, preview_request
 from safelight.vocabulary import (
     APARTNESS,
@@ -146,7 +146,7 @@ class Evaluator:
 
     def __init__(
         self,
-        parts: Parts,
+        parts: Setup,
         record: Recorder,
         folder: RunFolder,
         seconds: Callable[[], tuple[float, float]],
@@ -154,8 +154,8 @@ class Evaluator:
     ) -> None:
         """`seconds`: trained so far, and of the whole training."""
         self._config, self._state, self._record, self._say = parts.config, parts.state, record, say
-        self._images, self._device, self._folder, self._seconds = parts.images, parts.engine.device, folder, seconds
-        self._group, self._sharded = parts.engine.group, parts.state.weights.shard is not None
+        self._images, self._device, self._folder, self._seconds = parts.images, parts.runtime.device, folder, seconds
+        self._group, self._sharded = parts.runtime.group, parts.state.weights.shard is not None
         self._budget = Budget(parts.config, parts.state.counters.evaluation_seconds)
         self._skip_reported = self._opened = False
         self._best: np.ndarray | None = None  # features
@@ -274,7 +274,7 @@ class Evaluator:
         """Samples of another checkpoint, or of the weights as they are now."""
         now = step == self._state.counters.step
         state, folder = self._state, self._folder.checkpoints
-        weights = state.averages.tensors() if now else load_ema(self._group, folder, step, state.weights.shard)
+        weights = state.ema.tensors() if now else load_ema(self._group, folder, step, state.weights.shard)
         request = replace(preview_request(self._config, self._config.evaluate.samples), seed=seed)
         with state.weights.lend({name: tensor.to(self._device) for name, tensor in weights.items()}) as lent:
 

@@ -10,12 +10,12 @@ from safelight.config import Config
 from safelight.data.batches import Batches, Views
 from safelight.data.images import Images
 from safelight.diffusion.draws import draw_noise, draw_timesteps
-from safelight.diffusion.inputs import Inputs
+from safelight.diffusion.micro_batch import MicroBatch
 from safelight.diffusion.objective import Noised, Objective
 from safelight.generate import WithWeights, evaluation_mode
 from safelight.keys import key
 from safelight.model.unet import predict
-from safelight.training.engine import Engine
+from safelight.training.runtime import Runtime
 from safelight.training.state import State
 
 SIZE = 128
@@ -31,7 +31,7 @@ class FixedSet:
         images: Images,
         ids: np.ndarray | None,
         objective: Objective,
-        engine: Engine,
+        runtime: Runtime,
         count: int | None = None,
     ) -> None:
         """`ids`: the images it is taken from; unset: all. `count`: of samples, in which images come again if they are
@@ -44,8 +44,8 @@ class FixedSet:
         timesteps = len(objective.signal)
         t = draw_timesteps("stratified", seed=seed, step=0, batch_size=count, timesteps=timesteps)
         noise = draw_noise(seed, 0, 0, count, tuple(rows.images.shape[1:]))
-        inputs = Inputs(0, rows.ids, rows.images, noise, t, rows.labels if config.model.conditional else None)
-        self._inputs, self._objective = inputs.moved(engine.send), objective
+        inputs = MicroBatch(0, rows.ids, rows.images, noise, t, rows.labels if config.model.conditional else None)
+        self._inputs, self._objective = inputs.moved(runtime.to_device), objective
 
     def __len__(self) -> int:
         return len(self._inputs.x0)
@@ -58,7 +58,7 @@ class FixedSet:
     @torch.no_grad()
     def zero_level(self) -> float:
         """The loss of a model that always predicts zero: of one that knows nothing."""
-        noised = self._objective.corrupt(self._inputs.x0, self._inputs.noise, self._inputs.t)
+        noised = self._objective.add_noise(self._inputs.x0, self._inputs.noise, self._inputs.t)
         return float(self._objective.loss(torch.zeros_like(noised.target), noised)[0].mean())
 
     def losses(self, state: State) -> tuple[float, float]:
@@ -69,10 +69,10 @@ class FixedSet:
     @torch.no_grad()
     def samples(self, state: State) -> tuple[Tensor, Tensor]:
         """(raw, EMA), of each sample."""
-        noised = self._objective.corrupt(self._inputs.x0, self._inputs.noise, self._inputs.t)
+        noised = self._objective.add_noise(self._inputs.x0, self._inputs.noise, self._inputs.t)
         with evaluation_mode(state.model):
             raw = self._losses(state.model, noised)
-            with state.weights.lend(state.averages.tensors()) as weights:
+            with state.weights.lend(state.ema.tensors()) as weights:
                 ema = state.model if weights is None else WithWeights(state.model, weights)
                 return raw, self._losses(ema, noised)
 

@@ -13,21 +13,21 @@ from safelight.observing.recorder import Recorder, open_record
 from safelight.observing.speed import Speedometer
 from safelight.probes.inspection import Inspection
 from safelight.processes.interrupts import Interrupts, exit_code_of
-from safelight.record.sinks.pump import Pump
-from safelight.record.store import Record
+from safelight.record.sinks.logger_threads import LoggerThreads
+from safelight.record.store import RecordWriter
 from safelight.run import RunFolder
-from safelight.training.build import Parts, out_of_memory
+from safelight.training.build import Setup, out_of_memory
 from safelight.training.pictures import Pictures
 from safelight.training.readout import Readout, Screen
 from safelight.training.recovery import Recovery
 from safelight.training.saving import Saving
-from safelight.training.step import Onlookers
+from safelight.training.step import StepObservers
 
 
 class Trainer:
     """Trains from the step of the state to the last one."""
 
-    def __init__(self, parts: Parts, folder: RunFolder, screen: Screen, inspection: Inspection | None = None) -> None:
+    def __init__(self, parts: Setup, folder: RunFolder, screen: Screen, inspection: Inspection | None = None) -> None:
         self.parts, self.folder, self.screen, self._inspection = parts, folder, screen, inspection
         self.config, self.state = parts.config, parts.state
         speed = self._speed = Speedometer(self.state.counters.seconds)
@@ -37,16 +37,18 @@ class Trainer:
         self._readout = Readout(parts, record, folder, screen, speed, healer)
         self._saving = Saving(parts, record, folder, speed, self._readout, self._recovery, screen.say)
         self._pictures = Pictures(parts, record, folder, speed, self._readout, self._saving, screen.say)
-        self._onlookers = Onlookers(self.state.monitors, inspection, healer.judge if healer.enabled else None)
+        self._onlookers = StepObservers(
+            self.state.monitors, inspection, healer.check_gradients if healer.enabled else None
+        )
 
-    def _open_record(self) -> tuple[Record, Pump | None]:
+    def _open_record(self) -> tuple[RecordWriter, LoggerThreads | None]:
         """From the present step on; what was recorded of it and later ones is removed."""
-        step, is_main = self.state.counters.step, self.parts.engine.group.is_main
+        step, is_main = self.state.counters.step, self.parts.runtime.group.is_main
         return open_record(self.folder, self.config, step, self.screen.say, silent=not is_main)
 
     def run(self) -> None:
         """Trains to the last step, to a signal or to a diagnosis. Whatever happens, the state is saved."""
-        parts, state, group, steps = self.parts, self.state, self.parts.engine.group, self.config.train.steps
+        parts, state, group, steps = self.parts, self.state, self.parts.runtime.group, self.config.train.steps
         with self._closing(), Interrupts() as interrupts, self._saving_last():
             self.folder.report(status="training", step=state.counters.step, steps=steps)
             self._saving.begin()
@@ -56,13 +58,17 @@ class Trainer:
                     if (step := state.counters.step) >= steps:
                         self._finish()
                         break
-                    how = self._healer.prepare(step)
+                    step_settings = self._healer.prepare(step)
                     with group.watched(), self._speed.waiting():
-                        inputs = [micro.moved(parts.engine.send) for micro in parts.feed.take(step, how)]
+                        inputs = [
+                            micro.moved(parts.runtime.to_device) for micro in parts.feed.load(step, step_settings)
+                        ]
                     view = None
                     with group.watched(), self._speed.working():
                         try:
-                            view = parts.stepper.take(inputs, step, how, self._onlookers, signal=interrupts.number)
+                            view = parts.stepper.step(
+                                inputs, step, step_settings, self._onlookers, signal=interrupts.number
+                            )
                         except (RuntimeError, MemoryError) as error:
                             if not self._healer.may_split(error):
                                 raise

@@ -23,7 +23,7 @@ from safelight.model.unet import (
     units_of,
 )
 from safelight.processes.local_weights import LocalWeights, WholeWeights
-from safelight.training.engine import Engine
+from safelight.training.runtime import Runtime
 
 LARGEST_DIFFERENCE = 1e-3  # of ᾱ between two schedules that are the same but for rounding
 
@@ -50,24 +50,24 @@ def build_model(config: Config, architecture: dict[str, Any] | None = None) -> n
 
 
 def place_model(
-    model: nn.Module, config: Config, engine: Engine, say: Callable[[str], None]
+    model: nn.Module, config: Config, runtime: Runtime, say: Callable[[str], None]
 ) -> tuple[nn.Module, LocalWeights]:
     """On the device, the same on all processes; divided among them, if the config says so."""
-    sharded = is_sharded(config, engine.group.size)  # then moved block by block
-    if not sharded and any(p.device != engine.device for p in model.parameters()):  # what is traced cannot be moved
-        model = cast(nn.Module, model.to(engine.device))
+    sharded = is_sharded(config, runtime.group.size)  # then moved block by block
+    if not sharded and any(p.device != runtime.device for p in model.parameters()):  # what is traced cannot be moved
+        model = cast(nn.Module, model.to(runtime.device))
     if config.model.channels_last:
         model = cast(nn.Module, model.to(memory_format=torch.channels_last))  # pyright: ignore[reportCallIssue]
     with torch.no_grad():  # a custom model may have been initialised differently by every process
         for tensor in (*model.parameters(), *model.buffers()):
-            engine.group.broadcast_tensor(tensor)
+            runtime.group.broadcast_tensor(tensor)
     if not sharded:
         return model, WholeWeights(model)
     from safelight.processes.sharding import shard_weights  # FSDP takes a second to import
 
     if not units_of(model):
         say("The model has no lists of modules that could be gathered one by one: every pass gathers all of it.")
-    return model, shard_weights(model, engine.group, engine.device)
+    return model, shard_weights(model, runtime.group, runtime.device)
 
 
 def is_sharded(config: Config, processes: int) -> bool:

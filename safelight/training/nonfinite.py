@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from safelight.diffusion.inputs import Inputs
+from safelight.diffusion.micro_batch import MicroBatch
 from safelight.errors import Stopped
 from safelight.healing.step_settings import settings_at
 from safelight.monitors.modules import NAMED
@@ -58,7 +58,7 @@ def stopped(stepper: Stepper, step: int, where: str) -> Stopped:
     )
 
 
-def find_first_nonfinite(stepper: Stepper, inputs: Sequence[Inputs], step: int) -> str:
+def find_first_nonfinite(stepper: Stepper, inputs: Sequence[MicroBatch], step: int) -> str:
     """Such as "the output of mid_block.attentions.0". Exact, because nothing random has state and a refused update
     leaves the weights as they were. Each process checks its own share of the batch."""
     found = stepper.group.all_gather_object(_find_here(stepper, inputs, step))
@@ -66,7 +66,7 @@ def find_first_nonfinite(stepper: Stepper, inputs: Sequence[Inputs], step: int) 
     return found[rank] + (f" on process {rank}" if len(found) > 1 and found[rank] != NOWHERE else "")
 
 
-def _find_here(stepper: Stepper, inputs: Sequence[Inputs], step: int) -> str:
+def _find_here(stepper: Stepper, inputs: Sequence[MicroBatch], step: int) -> str:
     model = stepper.state.model
     for name, parameter in model.named_parameters():
         if not parameter.isfinite().all():
@@ -78,7 +78,7 @@ def _find_here(stepper: Stepper, inputs: Sequence[Inputs], step: int) -> str:
     return NOWHERE
 
 
-def describe_inputs(inputs: Sequence[Inputs], group: ProcessGroup) -> dict[str, object]:
+def describe_inputs(inputs: Sequence[MicroBatch], group: ProcessGroup) -> dict[str, object]:
     """What went into the step on all processes, for the record."""
     rows = group.all_gather_object(_describe_here(inputs))
     joined: dict[str, object] = {name: [x for each in rows for x in each[name]] for name in ("samples", "timesteps")}
@@ -87,7 +87,7 @@ def describe_inputs(inputs: Sequence[Inputs], group: ProcessGroup) -> dict[str, 
     return joined
 
 
-def _describe_here(inputs: Sequence[Inputs]) -> dict[str, Any]:
+def _describe_here(inputs: Sequence[MicroBatch]) -> dict[str, Any]:
     images = torch.cat([micro.x0 for micro in inputs]).float()
     return {
         "samples": [int(i) for micro in inputs for i in micro.ids],
@@ -99,14 +99,14 @@ def _describe_here(inputs: Sequence[Inputs]) -> dict[str, Any]:
     }
 
 
-def _in_inputs(micro: Inputs) -> str | None:
+def _in_inputs(micro: MicroBatch) -> str | None:
     for name, value in (("images", micro.x0), ("noise", micro.noise)):
         if not value.isfinite().all():
             return f"the input {name}"
     return None
 
 
-def _in_pass(stepper: Stepper, micro: Inputs, step: int) -> str | None:
+def _in_pass(stepper: Stepper, micro: MicroBatch, step: int) -> str | None:
     """Replays forward and backward of one micro-batch, reading every output on the host: slow, and only here."""
     model, found = stepper.state.model, list[str]()
 
@@ -130,15 +130,15 @@ def _in_pass(stepper: Stepper, micro: Inputs, step: int) -> str | None:
         p.register_post_accumulate_grad_hook(watch_gradient(n)) for n, p in model.named_parameters() if p.requires_grad
     ]
     try:
-        how = settings_at(stepper.config, stepper.state.journal.acts, step)
-        noised, answer = stepper.forward(micro, step, how)
+        step_settings = settings_at(stepper.config, stepper.state.journal.acts, step)
+        noised, answer = stepper.forward(micro, step, step_settings)
         _, weighted = stepper.objective.loss(answer, noised)
         if not found and not answer.isfinite().all():
             found.append("the output of the model")
         if not found and not weighted.isfinite().all():
             found.append("the loss")
         if not found:
-            (weighted.sum() * (stepper.state.scale.scale / stepper.config.train.batch_size)).backward()
+            (weighted.sum() * (stepper.state.loss_scale.value / stepper.config.train.batch_size)).backward()
     finally:
         for hook in hooks:
             hook.remove()

@@ -13,7 +13,7 @@ from safelight.observing.recorder import Recorder
 from safelight.observing.speed import Speedometer
 from safelight.pictures.grid import save_png
 from safelight.run import RunFolder
-from safelight.training.build import Parts
+from safelight.training.build import Setup
 from safelight.training.evaluation import Evaluator, evaluation_steps
 from safelight.training.readout import Readout
 from safelight.training.saving import Saving
@@ -36,7 +36,7 @@ class Pictures:
 
     def __init__(
         self,
-        parts: Parts,
+        parts: Setup,
         record: Recorder,
         folder: RunFolder,
         speed: Speedometer,
@@ -47,7 +47,7 @@ class Pictures:
         self._parts, self._config, self._state = parts, parts.config, parts.state
         self._record, self._folder, self._speed, self._say = record, folder, speed, say
         self._readout, self._saving = readout, saving
-        self._group, self._is_main = parts.engine.group, parts.engine.group.is_main
+        self._group, self._is_main = parts.runtime.group, parts.runtime.group.is_main
         self._sharded = parts.state.weights.shard is not None
         self._stages, self._evaluations = stage_steps(self._config), evaluation_steps(self._config)
         self.restart()

@@ -15,21 +15,21 @@ from safelight import checks
 from safelight.checkpoints.snapshot import Loaded
 from safelight.config import Config
 from safelight.data.images import hold_out
-from safelight.diagnosis.case import Case, Remembered
 from safelight.diagnosis.doctor import examine
 from safelight.diagnosis.finding import Finding
+from safelight.diagnosis.run_history import InMemoryReadings, RunHistory
 from safelight.diffusion.sampling import Denoiser
 from safelight.diffusion.schedule import make_schedule
 from safelight.generate import Request, draw_from, make_denoiser
 from safelight.monitors.modules import NAMED
-from safelight.monitors.pool import Pool
+from safelight.monitors.reading_buffer import ReadingBuffer
 from safelight.observing.row_check import RowCheck
-from safelight.probes.inspection import Inspection, Subject, checked
-from safelight.probes.micro_batch import Declared
+from safelight.probes.forward_pass import Declared
+from safelight.probes.inspection import InspectedLoop, Inspection, checked
 from safelight.probes.sampler import look_at_guidance
-from safelight.training.build import Parts
+from safelight.training.build import Setup
 from safelight.training.ema import MAIN
-from safelight.training.step import Onlookers, Stepper
+from safelight.training.step import StepObservers, Stepper
 from safelight.vocabulary import CHECK, LEARNING_RATE
 
 STEPS = 3
@@ -72,7 +72,7 @@ class Gathered:
         return found
 
 
-def inspect(parts: Parts, say: Callable[[str], None], *, looked_before: bool = False) -> Inspection:
+def inspect(parts: Setup, say: Callable[[str], None], *, looked_before: bool = False) -> Inspection:
     """The probes on safelight's own step; the same that `safelight.watch` puts on anyone's."""
     config, state = parts.config, parts.state
     steps = max(TRIED_STEPS, config.sample.steps)  # what is tested is the formula, which few steps blur
@@ -81,25 +81,25 @@ def inspect(parts: Parts, say: Callable[[str], None], *, looked_before: bool = F
     def sampler(model: nn.Module, noise: Tensor) -> Tensor:
         return draw_from(model, noise, config, request)
 
-    subject = Subject(
+    subject = InspectedLoop(
         state.model,
         state.optimizer if state.weights.shard is None else None,  # else it holds other tensors than the model
-        lambda: state.averages.shadows[MAIN],
+        lambda: state.ema.shadows[MAIN],
         sampler,
         None if looked_before else _images(parts),
-        scaled=state.scale.active,
+        scaled=state.loss_scale.active,
     )
     declared = Declared(make_schedule(config.diffusion).alphas_cumprod, config.diffusion.prediction)
     alone = parts.stepper.group.size == 1
     return Inspection(subject, declared, say, looked_before=looked_before, alone=alone)
 
 
-def _images(parts: Parts) -> Tensor:
+def _images(parts: Setup) -> Tensor:
     """As the network is given them, each at most once."""
     return parts.batches.rows(0, 0, min(parts.batches.count, parts.config.train.batch_size)).images
 
 
-def preflight(parts: Parts, say: Callable[[str], None]) -> Preflight:
+def preflight(parts: Setup, say: Callable[[str], None]) -> Preflight:
     """State, gradients and randomness are the same as before afterwards, to the last bit. Among several processes one
     alone rehearses, on its share of the batch; of divided weights none does: every pass would take all of them."""
     step, gathered, rehearsed = parts.state.counters.step, Gathered(), parts.state.weights.shard is None
@@ -116,11 +116,13 @@ def preflight(parts: Parts, say: Callable[[str], None]) -> Preflight:
         if kept is not None:
             kept.put_back()
     names = {kind: list(found)[:NAMED] for kind, found in inspection.names().items() if found} if rehearsed else {}
-    case = Case(Remembered(gathered.series(), [(step, "parameters", names)] if rehearsed else []), parts.config)
+    case = RunHistory(
+        InMemoryReadings(gathered.series(), [(step, "parameters", names)] if rehearsed else []), parts.config
+    )
     return Preflight([each for each in examine(case) if each.over is None], fixed, gathered.steps, names)
 
 
-def _static(parts: Parts, inspection: Inspection) -> dict[str, float]:
+def _static(parts: Setup, inspection: Inspection) -> dict[str, float]:
     """What is known without a step."""
     static = inspection.at_start() | ask_guidance(parts.config) | checked(_overlap(parts))
     if parts.config.data.balance:  # the same image may be drawn twice, and rightly
@@ -131,13 +133,13 @@ def _static(parts: Parts, inspection: Inspection) -> dict[str, float]:
 STATIC = tuple(f"{CHECK.name}/{name}/" for name in ("network", "sampler", "checkpoint", "batch/dim", "batch/integer"))
 
 
-def _rehearse(parts: Parts, inspection: Inspection, gathered: Gathered, step: int, kept: _Kept) -> None:
+def _rehearse(parts: Setup, inspection: Inspection, gathered: Gathered, step: int, kept: _Kept) -> None:
     """A few real steps, and the same with a save and a load among them."""
-    stepper, onlookers = parts.stepper.alone(), Onlookers(parts.state.monitors, inspection)
-    pool, row_check = Pool(gathered), RowCheck(parts.config, parts.images, parts.engine.send)
+    stepper, onlookers = parts.stepper.single_process(), StepObservers(parts.state.monitors, inspection)
+    pool, row_check = ReadingBuffer(gathered), RowCheck(parts.config, parts.images, parts.runtime.to_device)
     inspection.attach()
     for number in range(step, step + STEPS):
-        view = stepper.take(parts.inputs(number), number, onlookers=onlookers)
+        view = stepper.step(parts.inputs(number), number, onlookers=onlookers)
         pool.add(number, [*view.readings, *row_check.look(view)], {LEARNING_RATE.name: view.lr})
     pool.flush()
     trained = _copies(parts.state.model.state_dict().values())
@@ -145,22 +147,22 @@ def _rehearse(parts: Parts, inspection: Inspection, gathered: Gathered, step: in
     gathered.add(step, checked(_round_trip(parts, stepper, trained, step)))
 
 
-def _round_trip(parts: Parts, stepper: Stepper, trained: list[Tensor], step: int) -> dict[str, float]:
+def _round_trip(parts: Setup, stepper: Stepper, trained: list[Tensor], step: int) -> dict[str, float]:
     """Saved after one step, loaded, and trained on: the weights must be those of the steps without that."""
     state = parts.state
-    stepper.take(parts.inputs(step), step, onlookers=(watched := Onlookers(state.monitors)))
+    stepper.step(parts.inputs(step), step, onlookers=(watched := StepObservers(state.monitors)))
     snapshot = state.snapshot()
     live = _everything(parts)
     loaded = Loaded(snapshot.step, Path("memory"), snapshot.tensors, dict(snapshot.state), {})
     state.optimizer.state.clear()
     with torch.no_grad():
-        for tensors in (*state.averages.shadows.values(), list(state.model.parameters())):
+        for tensors in (*state.ema.shadows.values(), list(state.model.parameters())):
             for tensor in tensors:
                 tensor.add_(1)  # what a snapshot does not hold must not be right by having been there before
     state.restore(loaded)
     found = {str(checks.CHECKPOINT[name]): _apart(own, live[name]) for name, own in _everything(parts).items()}
     for number in range(step + 1, step + STEPS):
-        stepper.take(parts.inputs(number), number, onlookers=watched)
+        stepper.step(parts.inputs(number), number, onlookers=watched)
     return found | {str(checks.CHECKPOINT_STEP): _apart(list(state.model.state_dict().values()), trained)}
 
 
@@ -168,12 +170,12 @@ def _copies(tensors: Iterable[Tensor]) -> list[Tensor]:
     return [tensor.detach().clone() for tensor in tensors]
 
 
-def _everything(parts: Parts) -> dict[str, list[Tensor]]:
+def _everything(parts: Setup) -> dict[str, list[Tensor]]:
     state = parts.state
     moments = [v for p in state.model.parameters() for v in state.optimizer.state.get(p, {}).values()]
     return {
         "model": _copies(state.model.state_dict().values()),
-        "average": _copies(value for track in state.averages.shadows.values() for value in track),
+        "average": _copies(value for track in state.ema.shadows.values() for value in track),
         "optimizer": _copies(value for value in moments if isinstance(value, Tensor)),
     }
 
@@ -197,7 +199,7 @@ def ask_guidance(config: Config) -> dict[str, float]:
     return checked(look_at_guidance(denoiser, shape))
 
 
-def _overlap(parts: Parts) -> dict[str, float]:
+def _overlap(parts: Setup) -> dict[str, float]:
     """Whether images that are held out are trained on."""
     _, held = hold_out(parts.images, parts.config.data.held_out)
     if not len(held):
@@ -208,13 +210,13 @@ def _overlap(parts: Parts) -> dict[str, float]:
 class _Kept:
     """A copy of everything that a step changes, and the way back. Not a snapshot: that is what is being tested."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Setup) -> None:
         self._state = state = parts.state
-        shadows = (value for track in state.averages.shadows.values() for value in track)
+        shadows = (value for track in state.ema.shadows.values() for value in track)
         self._tensors = [(v, v.detach().clone()) for v in (*state.model.parameters(), *state.model.buffers(), *shadows)]
         self._groups = [{k: v for k, v in group.items() if k != "params"} for group in state.optimizer.param_groups]
-        scale, moments = state.scale, state.optimizer.state.items()
-        self._copied = deepcopy((state.clipper.running, scale.scale, scale.good_steps, state.monitors.state()))
+        scale, moments = state.loss_scale, state.optimizer.state.items()
+        self._copied = deepcopy((state.clipper.running, scale.value, scale.good_steps, state.monitors.state()))
         self._moments = {parameter: deepcopy(kept) for parameter, kept in moments}
         self._counters, self._random = state.counters, torch.get_rng_state()
         self._modes = {module: module.training for module in state.model.modules()}
@@ -229,7 +231,7 @@ class _Kept:
         state.optimizer.state.update({parameter: deepcopy(kept) for parameter, kept in self._moments.items()})
         for group, before in zip(state.optimizer.param_groups, self._groups, strict=True):
             group.update(before)
-        state.clipper.running, state.scale.scale, state.scale.good_steps, monitors = deepcopy(self._copied)
+        state.clipper.running, state.loss_scale.value, state.loss_scale.good_steps, monitors = deepcopy(self._copied)
         state.monitors.restore(monitors)
         state.counters = self._counters
         torch.set_rng_state(self._random)

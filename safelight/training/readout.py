@@ -9,7 +9,7 @@ from typing import Protocol
 
 from safelight.healing.healer import Healer
 from safelight.healing.step_settings import settings_at
-from safelight.monitors.pool import Pool
+from safelight.monitors.reading_buffer import ReadingBuffer
 from safelight.observing.live_diagnosis import LiveDiagnosis
 from safelight.observing.process_check import ProcessCheck
 from safelight.observing.recorder import Recorder
@@ -17,7 +17,7 @@ from safelight.observing.row_check import RowCheck
 from safelight.observing.speed import Speedometer
 from safelight.observing.step_view import StepView
 from safelight.run import HEARTBEAT_SECONDS, RunFolder
-from safelight.training.build import Parts
+from safelight.training.build import Setup
 from safelight.training.ema import MAIN
 from safelight.training.nonfinite import count_refusal, stopped
 from safelight.vocabulary import (
@@ -60,14 +60,14 @@ class Readout:
     """Reads the device once per window: a copy waits for all the work that is queued before it."""
 
     def __init__(
-        self, parts: Parts, record: Recorder, folder: RunFolder, screen: Screen, speed: Speedometer, healer: Healer
+        self, parts: Setup, record: Recorder, folder: RunFolder, screen: Screen, speed: Speedometer, healer: Healer
     ) -> None:
         self._parts, self._config, self._state = parts, parts.config, parts.state
         self._record, self._folder, self._screen, self._speed, self._healer = record, folder, screen, speed, healer
         self._diagnosis = LiveDiagnosis(folder, record, screen.say)
-        group, weights = parts.engine.group, parts.state.weights
+        group, weights = parts.runtime.group, parts.state.weights
         self._process_check = ProcessCheck(parts.config, group, parts.state.model, weights, parts.batches, speed)
-        self._row_check = RowCheck(parts.config, parts.images, parts.engine.send)
+        self._row_check = RowCheck(parts.config, parts.images, parts.runtime.to_device)
         self.signal = 0  # number of a signal that one of the processes received
         self._reported = 0.0
         self.restart()
@@ -75,12 +75,12 @@ class Readout:
     def restart(self) -> None:
         """The steps that were not read yet are given up."""
         self._window: list[StepView] = []
-        self._pool = Pool(self._record, by_clock=self._parts.engine.group.size == 1)
+        self._pool = ReadingBuffer(self._record, by_clock=self._parts.runtime.group.size == 1)
 
     def look(self, view: StepView) -> None:
         """After every step."""
         self._window.append(view)
-        decay = self._state.averages.decay(MAIN, view.step + 1)
+        decay = self._state.ema.decay(MAIN, view.step + 1)
         replaced = bool(settings_at(self._config, self._state.journal.acts, view.step).quarantined)
         known = {LEARNING_RATE.name: view.lr, EMA_DECAY.name: decay}
         known |= self._process_check.look(view, replaced=replaced)
@@ -104,14 +104,14 @@ class Readout:
             if view.step % SYSTEM_EVERY == 0:
                 self._record_system(view.step)
         self._show(views[-1], readings[-1])
-        if self._parts.engine.group.is_main:
+        if self._parts.runtime.group.is_main:
             self._diagnosis.visit(self._state.counters.step)
 
     def _read(self, view: StepView, reading: Mapping[str, float]) -> None:
         stepper, counters, refused = self._parts.stepper, self._state.counters, bool(reading[REFUSED.name])
         overflow, where = False, None
         if refused:
-            overflow = self._state.scale.is_overflow(view.loss, view.scale)
+            overflow = self._state.loss_scale.is_overflow(view.loss, view.scale)
             where = count_refusal(stepper, self._record, view, overflow=overflow)
         else:
             counters.refused_in_row = 0
@@ -135,7 +135,7 @@ class Readout:
     def _record_system(self, step: int) -> None:
         images_per_second, seconds_left = self._pace()
         numbers = {SPEED: images_per_second, DATA_WAIT: self._speed.share_waiting, TIME_LEFT: seconds_left}
-        numbers[MEMORY] = self._parts.engine.memory()
+        numbers[MEMORY] = self._parts.runtime.memory()
         self._record.add(step, {signal.name: number for signal, number in numbers.items()})
 
     def _show(self, view: StepView, readings: Mapping[str, float]) -> None:
@@ -158,5 +158,5 @@ class Readout:
             self._folder.report(step=counters.step)
 
     def finish(self) -> None:
-        if self._parts.engine.group.is_main:
+        if self._parts.runtime.group.is_main:
             self._diagnosis.visit(self._state.counters.step, at_last=True)

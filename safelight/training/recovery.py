@@ -17,7 +17,7 @@ from safelight.healing.orders import Rollback
 from safelight.healing.step_settings import StepSettings
 from safelight.observing.recorder import Recorder
 from safelight.run import RunFolder
-from safelight.training.build import Parts
+from safelight.training.build import Setup
 from safelight.training.optimizer import warmup_steps
 from safelight.training.scaling import LossScale
 
@@ -25,9 +25,9 @@ from safelight.training.scaling import LossScale
 class Recovery:
     """See `healing.healer.Training`. The journal itself is in the checkpoints."""
 
-    def __init__(self, parts: Parts, record: Recorder, folder: RunFolder, say: Callable[[str], None]) -> None:
+    def __init__(self, parts: Setup, record: Recorder, folder: RunFolder, say: Callable[[str], None]) -> None:
         self._parts, self._state, self._record, self._folder, self._say = parts, parts.state, record, folder, say
-        self.device, self.group = parts.engine.device, parts.engine.group
+        self.device, self.group = parts.runtime.device, parts.runtime.group
         self.zero_level, self.inputs = parts.fixed_set.zero_level, parts.inputs
         self.is_finite, self.discard_pass = parts.stepper.is_finite, parts.stepper.discard_pass
         self.is_trying = False  # whether the state is that of a trial, and not of a whole number of steps
@@ -67,7 +67,7 @@ class Recovery:
         return self.group.broadcast(lambda: self._parts.fixed_set.losses(self._state)[0])
 
     def is_overflow(self, loss: Tensor) -> bool:
-        return self._state.scale.is_overflow(loss)
+        return self._state.loss_scale.is_overflow(loss)
 
     def restore(self, loaded: Loaded) -> None:
         journal, spent = self._state.journal, self._state.counters.evaluation_seconds
@@ -75,27 +75,27 @@ class Recovery:
         self._state.restore(loaded)
         self._state.journal, self._state.counters.evaluation_seconds = journal, spent
 
-    def loss_after(self, loaded: Loaded, how: StepSettings, updates: int) -> float:
-        loss = self._train_briefly(loaded.step, how, updates)
+    def loss_after(self, loaded: Loaded, step_settings: StepSettings, updates: int) -> float:
+        loss = self._train_briefly(loaded.step, step_settings, updates)
         self.restore(loaded)
         return loss
 
-    def _train_briefly(self, first: int, how: StepSettings, updates: int) -> float:
+    def _train_briefly(self, first: int, step_settings: StepSettings, updates: int) -> float:
         for step in range(first, min(first + updates, self._parts.config.train.steps)):
-            view = self._parts.stepper.take(self.inputs(step, how), step, how)
-            if bool(view.refused) and not self._state.scale.active:
+            view = self._parts.stepper.step(self.inputs(step, step_settings), step, step_settings)
+            if bool(view.refused) and not self._state.loss_scale.active:
                 return math.inf
         return self.probe_loss()
 
 
-def undo(parts: Parts, folder: RunFolder, number: int) -> Act:
+def undo(parts: Setup, folder: RunFolder, number: int) -> Act:
     """Drops the effect of an act from the next step on, at once on disk: a kill must not bring it back."""
     state = parts.state
     if state.weights.shard is not None:
         raise UsageError("--undo rewrites a checkpoint, which no process has whole. Add --set train.weights=whole.")
     act = state.journal.undo(number, state.counters.step)
     if act.kind == "change-precision":  # the search for a scale begins anew
-        state.scale = LossScale(parts.config.train.precision, parts.engine.device)
-    if parts.engine.group.is_main:
+        state.loss_scale = LossScale(parts.config.train.precision, parts.runtime.device)
+    if parts.runtime.group.is_main:
         write(folder.checkpoints, state.snapshot())
     return act

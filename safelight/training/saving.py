@@ -21,7 +21,7 @@ from safelight.observing.recorder import Recorder
 from safelight.observing.speed import Speedometer
 from safelight.processes.restarts import note_failure
 from safelight.run import RunFolder
-from safelight.training.build import Parts
+from safelight.training.build import Setup
 from safelight.training.ema import snapshot_steps
 from safelight.training.fixed_set import gap
 from safelight.training.readout import Readout
@@ -39,7 +39,7 @@ class Saving:
 
     def __init__(
         self,
-        parts: Parts,
+        parts: Setup,
         record: Recorder,
         folder: RunFolder,
         speed: Speedometer,
@@ -50,7 +50,7 @@ class Saving:
         self._parts, self._config, self._state = parts, parts.config, parts.state
         self._record, self._folder, self._speed, self._say = record, folder, speed, say
         self._readout, self._recovery = readout, recovery
-        self._group, self._is_main = parts.engine.group, parts.engine.group.is_main
+        self._group, self._is_main = parts.runtime.group, parts.runtime.group.is_main
         self._sharded = parts.state.weights.shard is not None
         keep = self._config.checkpoint
         self._writer = self._open_writer(folder.checkpoints, last=keep.keep_last, every=keep.keep_every)

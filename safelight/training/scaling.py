@@ -18,28 +18,28 @@ class LossScale:
 
     def _reset(self, active: bool, device: torch.device) -> None:
         self.active = active
-        self.scale = torch.full((), FIRST if active else 1.0, device=device)
+        self.value = torch.full((), FIRST if active else 1.0, device=device)
         self.good_steps = torch.zeros((), device=device)
 
     def use(self, precision: Precision) -> None:
         """A run that changes to or from fp16 searches for its scale anew."""
         if self.active != (precision == "fp16"):
-            self._reset(not self.active, self.scale.device)
+            self._reset(not self.active, self.value.device)
 
     def unscale(self, gradients: list[Tensor]) -> None:
         if self.active:
-            torch._foreach_mul_(gradients, 1 / self.scale)
+            torch._foreach_mul_(gradients, 1 / self.value)
 
     def is_overflow(self, loss: Tensor, scale: Tensor | None = None) -> bool:
         """Whether a refused update only means that the scale was too large: it is halved, and nothing is wrong.
         `scale`: that of the step, where it was adjusted since."""
-        return self.active and bool(loss.isfinite().all()) and float(self.scale if scale is None else scale) > LOWEST
+        return self.active and bool(loss.isfinite().all()) and float(self.value if scale is None else scale) > LOWEST
 
     def adjust(self, refused: Tensor) -> None:
         """Halve after an overflow, double after 2,000 steps without one."""
         if not self.active:
             return
         counted = torch.where(refused > 0, 0.0, self.good_steps + 1)
-        grown = torch.where(counted >= GROWTH_INTERVAL, self.scale * 2, self.scale)
-        self.scale = torch.where(refused > 0, self.scale / 2, grown)
+        grown = torch.where(counted >= GROWTH_INTERVAL, self.value * 2, self.value)
+        self.value = torch.where(refused > 0, self.value / 2, grown)
         self.good_steps = torch.where(counted >= GROWTH_INTERVAL, 0.0, counted)

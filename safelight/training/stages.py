@@ -66,7 +66,7 @@ def draw_stage(state: State, config: Config, group: ProcessGroup, *, samples: in
     compared = preview_request(config, min(COMPARED, count))
     begun, together = time.perf_counter(), state.weights.shard is not None
 
-    with state.weights.lend(state.averages.tensors()) as ema:
+    with state.weights.lend(state.ema.tensors()) as ema:
 
         def draw(start: int, stop: int) -> Tensor:
             see = columns.see if group.is_main else None
@@ -86,7 +86,7 @@ def draw_stage(state: State, config: Config, group: ProcessGroup, *, samples: in
 
 @torch.no_grad()
 def _distance(state: State) -> float:
-    ema, raw = state.averages.shadows[MAIN], [parameter.detach() for _, parameter in state.weights.named]
+    ema, raw = state.ema.shadows[MAIN], [parameter.detach() for _, parameter in state.weights.named]
     apart, length = (global_norm(list(each)) for each in (torch._foreach_sub(ema, raw), raw))
     return float(apart / length.clamp(min=1e-12))
 

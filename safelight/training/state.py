@@ -17,7 +17,7 @@ from safelight.healing.journal import Journal, read_journal
 from safelight.monitors.suite import Monitors
 from safelight.processes.local_weights import LocalWeights
 from safelight.training.clipping import Clipper
-from safelight.training.ema import MAIN, PREFIX, Averages, profile_name
+from safelight.training.ema import MAIN, PREFIX, EmaWeights, profile_name
 from safelight.training.optimizer import load_optimizer, make_optimizer, optimizer_tensors
 from safelight.training.scaling import LossScale
 
@@ -45,9 +45,9 @@ class State:
     model: nn.Module
     weights: LocalWeights  # of its weights, by this process
     optimizer: torch.optim.AdamW
-    averages: Averages
+    ema: EmaWeights
     clipper: Clipper
-    scale: LossScale
+    loss_scale: LossScale
     monitors: Monitors
     counters: Counters = field(default_factory=Counters)
     journal: Journal = field(default_factory=Journal)
@@ -59,7 +59,7 @@ class State:
         copy is no longer needed, and its memory is used for this one."""
         tensors = {
             "model": self.weights.tensors(),
-            "ema": self.averages.tensors(),
+            "ema": self.ema.tensors(),
             "optimizer": optimizer_tensors(self.optimizer, self.weights.named),
             "monitors": self.monitors.state(),
         }
@@ -67,8 +67,8 @@ class State:
             tensors["profiles"] = profiles
         scalars = {
             "clip_running": float(self.clipper.running),
-            "loss_scale": float(self.scale.scale),
-            "good_steps": float(self.scale.good_steps),
+            "loss_scale": float(self.loss_scale.value),
+            "good_steps": float(self.loss_scale.good_steps),
         }
         counters = {name: getattr(self.counters, name) for name in Counters.__slots__}
         return Snapshot(
@@ -83,24 +83,24 @@ class State:
         """Both EMA profiles at this step, cloned; written like a checkpoint, so that they are whole or absent."""
         tensors = {
             PREFIX + profile_name(width): {
-                name: value.detach().to("cpu", copy=True) for name, value in self.averages.profile(width).items()
+                name: value.detach().to("cpu", copy=True) for name, value in self.ema.profile(width).items()
             }
-            for width in self.averages.settings.profiles
+            for width in self.ema.settings.profiles
         }
         return Snapshot(self.counters.step, tensors, {}, environment(), self.weights.shard)
 
     def _profiles(self) -> dict[str, Tensor]:
         return {
             f"{track}/{name}": value
-            for track in self.averages.shadows
+            for track in self.ema.shadows
             if track != MAIN
-            for name, value in self.averages.tensors(track).items()
+            for name, value in self.ema.tensors(track).items()
         }
 
     def check(self, loaded: Loaded) -> None:
         """Refuses a checkpoint that does not fit, before anything is touched: half a restore is worse than none."""
         check_tensors("model", self.weights.tensors(), loaded)
-        check_tensors("ema", self.averages.tensors(), loaded)
+        check_tensors("ema", self.ema.tensors(), loaded)
         check_moments(self.weights.named, loaded)
         if profiles := self._profiles():
             check_tensors("profiles", profiles, loaded)
@@ -116,18 +116,18 @@ class State:
         """The exact inverse of `snapshot`."""
         self.check(loaded)
         self.weights.load(loaded.tensors["model"])
-        self.averages.load(MAIN, loaded.tensors["ema"])
-        for track in self.averages.shadows:
+        self.ema.load(MAIN, loaded.tensors["ema"])
+        for track in self.ema.shadows:
             if track != MAIN:
                 prefix = f"{track}/"
                 group = loaded.tensors.get("profiles", {})
-                self.averages.load(track, {k.removeprefix(prefix): v for k, v in group.items() if k.startswith(prefix)})
+                self.ema.load(track, {k.removeprefix(prefix): v for k, v in group.items() if k.startswith(prefix)})
         load_optimizer(self.optimizer, self.weights.named, loaded.tensors["optimizer"])
         self.monitors.restore(loaded.tensors.get("monitors", {}))
         self.clipper.running.fill_(loaded.state["clip_running"])
-        if self.scale.active:  # a run that left fp16 may go back to where it had a scale
-            self.scale.scale.fill_(loaded.state["loss_scale"])
-            self.scale.good_steps.fill_(loaded.state["good_steps"])
+        if self.loss_scale.active:  # a run that left fp16 may go back to where it had a scale
+            self.loss_scale.value.fill_(loaded.state["loss_scale"])
+            self.loss_scale.good_steps.fill_(loaded.state["good_steps"])
         # Of what an older version did not save the default holds; what a newer one added is left out.
         watch = loaded.state.get("watch", {})
         self.counters = Counters(**{name: loaded.state[name] for name in Counters.__slots__ if name in loaded.state})
@@ -143,8 +143,8 @@ def make_state(
         model=model,
         weights=weights,
         optimizer=make_optimizer(config.optimizer, model, weights.named),
-        averages=Averages(config.ema, model, weights.named),
+        ema=EmaWeights(config.ema, model, weights.named),
         clipper=Clipper(config.clipping, device),
-        scale=LossScale(config.train.precision, device),
+        loss_scale=LossScale(config.train.precision, device),
         monitors=Monitors(model, levels, weights.named, weights.total),
     )

@@ -11,44 +11,44 @@ import torch
 from torch import Tensor, nn
 
 from safelight.config import Config
-from safelight.diffusion.inputs import Inputs
+from safelight.diffusion.micro_batch import MicroBatch
 from safelight.diffusion.objective import Noised, Objective
 from safelight.healing.step_settings import StepSettings, settings_at
 from safelight.keys import key
 from safelight.model.unet import predict
 from safelight.monitors.modules import join_norms
-from safelight.monitors.pool import Piece
+from safelight.monitors.reading_buffer import PendingReading
 from safelight.monitors.suite import Monitors, PartialGradient
 from safelight.observing.step_view import StepView
+from safelight.probes.forward_pass import ForwardPass
 from safelight.probes.inspection import Inspection
-from safelight.probes.micro_batch import MicroBatch
 from safelight.processes.group import ProcessGroup
-from safelight.processes.reduction import Alone, Reduction
+from safelight.processes.reduction import NoReduction, Reduction
 from safelight.training.clipping import global_norm
 from safelight.training.ema import MAIN
-from safelight.training.engine import Engine
 from safelight.training.optimizer import learning_rate, prepare_update
+from safelight.training.runtime import Runtime
 from safelight.training.state import State
 
 
-class Judge(Protocol):
+class GradientHook(Protocol):
     """Called when gradients are known and nothing is touched yet: may have the step repeated, with these inputs."""
 
     def __call__(
-        self, step: int, inputs: Sequence[Inputs], loss: Tensor, norm: Tensor, refused: Tensor
-    ) -> Sequence[Inputs] | None: ...
+        self, step: int, inputs: Sequence[MicroBatch], loss: Tensor, norm: Tensor, refused: Tensor
+    ) -> Sequence[MicroBatch] | None: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Onlookers:
+class StepObservers:
     """What looks on at a step. Only a judge can change what comes out of it."""
 
     monitors: Monitors | None = None
     inspection: Inspection | None = None
-    judge: Judge | None = None
+    on_gradients: GradientHook | None = None
 
 
-NOBODY = Onlookers()
+NO_OBSERVERS = StepObservers()
 
 
 class Stepper:
@@ -57,70 +57,72 @@ class Stepper:
     def __init__(
         self,
         config: Config,
-        engine: Engine,
+        runtime: Runtime,
         objective: Objective,
         state: State,
         network: nn.Module,
         reduction: Reduction | None = None,
     ) -> None:
         """`network`: the model, or the model compiled. Without a `reduction` its steps are those of one process."""
-        self.config, self.engine, self.objective = config, engine, objective
+        self.config, self.runtime, self.objective = config, runtime, objective
         self.state, self.network = state, network
         self._parameters = [parameter for _, parameter in state.weights.named]
         self._default = settings_at(config, (), 0)
         self._buffers: list[tuple[Tensor, Tensor]] = []  # of the model, before the step
-        self.reduction, self.group = (Alone(), ProcessGroup()) if reduction is None else (reduction, engine.group)
+        self.reduction, self.group = (
+            (NoReduction(), ProcessGroup()) if reduction is None else (reduction, runtime.group)
+        )
 
-    def alone(self) -> Stepper:
+    def single_process(self) -> Stepper:
         """The same steps by this process alone, on its share of the batch."""
         if self.group.size == 1:
             return self
-        return Stepper(self.config, self.engine, self.objective, self.state, self.network)
+        return Stepper(self.config, self.runtime, self.objective, self.state, self.network)
 
-    def take(
+    def step(
         self,
-        inputs: Sequence[Inputs],
+        inputs: Sequence[MicroBatch],
         step: int,
-        how: StepSettings | None = None,
-        onlookers: Onlookers = NOBODY,
+        step_settings: StepSettings | None = None,
+        onlookers: StepObservers = NO_OBSERVERS,
         *,
         signal: int = 0,
     ) -> StepView:
-        """`how`: as the config says, where it is not given. `signal`: the number of one that this process received; all
-        get it."""
-        how, state, shards = how or self._default, self.state, self.config.train.shards
-        monitors, inspection, judge = onlookers.monitors, onlookers.inspection, onlookers.judge
-        state.scale.use(how.precision)
-        if judge is not None or self.group.size > 1 or shards is not None:
+        """Without `step_settings`: as the config says. `signal`: the number of one that this process received; all get
+        it."""
+        step_settings, state, shards = step_settings or self._default, self.state, self.config.train.shards
+        monitors, inspection, on_gradients = onlookers.monitors, onlookers.inspection, onlookers.on_gradients
+        state.loss_scale.use(step_settings.precision)
+        if on_gradients is not None or self.group.size > 1 or shards is not None:
             self._keep_buffers()
         losses, small = list[Tensor](), None
-        seen: list[MicroBatch] | None = None if inspection is None else []
+        forward_passes: list[ForwardPass] | None = None if inspection is None else []
         self.reduction.begin()
         for place, micro in enumerate(inputs):
             if place and shards is not None:
                 self._put_back()  # spectral norm moves with every pass, and the number of passes must not matter
             self.reduction.before(last=place == len(inputs) - 1)
-            losses.append(self.accumulate(micro, step, how, inspection, seen))
+            losses.append(self.accumulate(micro, step, step_settings, inspection, forward_passes))
             if place == 0 and monitors is not None:
                 small = self._partial_gradient(micro)
             self.reduction.after()
             self.group.beat()
         loss, t, stop_signal = self._gather(losses, inputs, signal)
         gradients = [p.grad if p.grad is not None else torch.zeros_like(p) for p in self._parameters]
-        state.scale.unscale(gradients)
+        state.loss_scale.unscale(gradients)
         norms = join_norms(torch.stack(torch._foreach_norm(gradients)), state.weights.total)
         norm = torch.linalg.vector_norm(norms)
 
         # Refused on all processes together, before anything is touched: weights, moments and counters stay clean. All
         # have the same gradients and losses here, so they agree without communicating.
         refused = 1 - (norm.isfinite() & loss.isfinite().all()).float()
-        if judge is not None and (again := judge(step, inputs, loss, norm, refused)) is not None:
+        if on_gradients is not None and (again := on_gradients(step, inputs, loss, norm, refused)) is not None:
             self.discard_pass()
             if inspection is not None:
                 inspection.begin_again()
-            return self.take(again, step, how, onlookers, signal=signal)
+            return self.step(again, step, step_settings, onlookers, signal=signal)
         limit = state.clipper.clip(gradients, norm)
-        lr = learning_rate(how.optimizer, step, self.config.train.steps)
+        lr = learning_rate(step_settings.optimizer, step, self.config.train.steps)
         if monitors is not None:
             monitors.before_update(step, gradients)
         prepare_update(state.optimizer, lr, refused)
@@ -128,10 +130,10 @@ class Stepper:
             inspection.before_update()
         state.optimizer.step()
         state.optimizer.zero_grad(set_to_none=True)
-        scale = state.scale.scale
-        state.scale.adjust(refused)
-        state.averages.update(step + 1)
-        readings: Sequence[Piece] = ()
+        scale = state.loss_scale.value
+        state.loss_scale.adjust(refused)
+        state.ema.update(step + 1)
+        readings: Sequence[PendingReading] = ()
         if monitors is not None:
             readings = monitors.after_update(
                 step,
@@ -143,28 +145,28 @@ class Stepper:
                 scale=scale,
                 refused=refused,
                 small=small,
-                average=state.averages.shadows[MAIN],
+                average=state.ema.shadows[MAIN],
             )
-        if inspection is not None and seen is not None:
-            readings = [*readings, *inspection.after_update(seen)]
+        if inspection is not None and forward_passes is not None:
+            readings = [*readings, *inspection.after_update(forward_passes)]
         return StepView(step, inputs, loss, norms, norm, scale, refused, lr, readings, stop_signal)
 
-    def rehearse(self, inputs: Sequence[Inputs]) -> None:
+    def dry_run(self, inputs: Sequence[MicroBatch]) -> None:
         """Forward and backward of some micro-batches, without a trace: gradients are dropped, buffers put back."""
         self._keep_buffers()
         try:
             for micro in inputs:
-                self.accumulate(micro.moved(self.engine.send), 0)
+                self.accumulate(micro.moved(self.runtime.to_device), 0)
         finally:
             self.discard_pass()
             self._buffers = []
 
-    def is_finite(self, row: Inputs, step: int, how: StepSettings | None = None) -> bool:
+    def is_finite(self, row: MicroBatch, step: int, step_settings: StepSettings | None = None) -> bool:
         """Whether loss and gradient of one sample alone are. Leaves no gradient behind."""
         optimizer = self.state.optimizer
         optimizer.zero_grad(set_to_none=True)
         try:
-            if not self.accumulate(row, step, how).isfinite().all():
+            if not self.accumulate(row, step, step_settings).isfinite().all():
                 return False
             gradients = [p.grad for p in self.state.model.parameters() if p.grad is not None]
             return all(bool(gradient.isfinite().all()) for gradient in gradients)
@@ -184,7 +186,7 @@ class Stepper:
         for buffer, value in self._buffers:
             buffer.copy_(value)
 
-    def _gather(self, losses: list[Tensor], inputs: Sequence[Inputs], signal: int) -> tuple[Tensor, Tensor, Tensor]:
+    def _gather(self, losses: list[Tensor], inputs: Sequence[MicroBatch], signal: int) -> tuple[Tensor, Tensor, Tensor]:
         """Losses, timesteps and the stop signal of all processes, once their gradients are added."""
         loss, t = torch.cat(losses), torch.cat([micro.t for micro in inputs])
         stop_signal = torch.full((1,), float(signal), device=loss.device)
@@ -197,45 +199,46 @@ class Stepper:
         return rows[:, :share].flatten(), rows[:, share:-1].flatten().to(t.dtype), rows[:, -1].max()
 
     @torch.no_grad()
-    def _partial_gradient(self, micro: Inputs) -> PartialGradient | None:
+    def _partial_gradient(self, micro: MicroBatch) -> PartialGradient | None:
         """The gradient after the first of several micro-batches, on the scale of a mean over it."""
         batch, whole = len(micro.x0), self.config.train.batch_size
         if batch == whole or self.state.weights.shard is not None:  # sharded, it was added over the processes already
             return None
         gradients = [p.grad for p in self._parameters if p.grad is not None]
-        return PartialGradient(global_norm(gradients) * (whole / batch) / self.state.scale.scale, batch, whole)
+        return PartialGradient(global_norm(gradients) * (whole / batch) / self.state.loss_scale.value, batch, whole)
 
     def accumulate(
         self,
-        micro: Inputs,
+        micro: MicroBatch,
         step: int,
-        how: StepSettings | None = None,
+        step_settings: StepSettings | None = None,
         inspection: Inspection | None = None,
-        seen: list[MicroBatch] | None = None,
+        forward_passes: list[ForwardPass] | None = None,
     ) -> Tensor:
-        """Forward and backward of one micro-batch; returns its unweighted losses. `seen`: filled for the inspection."""
-        noised, answer = self.forward(micro, step, how)
-        plain, weighted = self.objective.loss(answer, noised)
-        if inspection is not None and seen is not None:
+        """Forward and backward of one micro-batch; returns its unweighted losses. `forward_passes`: filled for the
+        inspection."""
+        noised, prediction = self.forward(micro, step, step_settings)
+        unweighted, weighted = self.objective.loss(prediction, noised)
+        if inspection is not None and forward_passes is not None:
             call = inspection.take_call()
-            tensors = weighted.detach(), micro.t, micro.x0, micro.noise, noised.x_t, noised.target, answer.detach()
-            seen.append(MicroBatch(*tensors, micro.labels, call))
+            tensors = weighted.detach(), micro.t, micro.x0, micro.noise, noised.x_t, noised.target, prediction.detach()
+            forward_passes.append(ForwardPass(*tensors, micro.labels, call))
         # The sum over a micro-batch divided by the whole batch: any number of micro-batches adds up the same.
-        (weighted.sum() * (self.state.scale.scale / self.config.train.batch_size)).backward()
-        return plain.detach()
+        (weighted.sum() * (self.state.loss_scale.value / self.config.train.batch_size)).backward()
+        return unweighted.detach()
 
-    def forward(self, micro: Inputs, step: int, how: StepSettings | None = None) -> tuple[Noised, Tensor]:
-        noised = self.objective.corrupt(micro.x0, micro.noise, micro.t)
-        self.engine.seed(key(self.config.train.seed, "dropout", step, micro.start))
-        with self.engine.autocast((how or self._default).precision):
+    def forward(self, micro: MicroBatch, step: int, step_settings: StepSettings | None = None) -> tuple[Noised, Tensor]:
+        noised = self.objective.add_noise(micro.x0, micro.noise, micro.t)
+        self.runtime.seed(key(self.config.train.seed, "dropout", step, micro.start))
+        with self.runtime.autocast((step_settings or self._default).precision):
             return noised, predict(self.network, noised.x_t, noised.t, micro.labels)
 
 
-def seconds_per_step(stepper: Stepper, inputs: Sequence[Inputs]) -> float:
+def seconds_per_step(stepper: Stepper, inputs: Sequence[MicroBatch]) -> float:
     """Without a trace. Of the second pass: the first one also pays for what is loaded and tuned once."""
-    stepper.rehearse(inputs)
+    stepper.dry_run(inputs)
     start = time.perf_counter()
-    stepper.rehearse(inputs)
-    if stepper.engine.device.type == "cuda":
-        torch.cuda.synchronize(stepper.engine.device)
+    stepper.dry_run(inputs)
+    if stepper.runtime.device.type == "cuda":
+        torch.cuda.synchronize(stepper.runtime.device)
     return time.perf_counter() - start

@@ -21,10 +21,10 @@ from safelight.config.tree import Prediction
 from safelight.diagnosis import Finding, diagnose
 from safelight.errors import UsageError
 from safelight.monitors.modules import NAMED, trained
-from safelight.monitors.pool import Piece, Pool
+from safelight.monitors.reading_buffer import PendingReading, ReadingBuffer
 from safelight.monitors.suite import Monitors
-from safelight.probes.inspection import Inspection, Subject
-from safelight.probes.micro_batch import Declared, MicroBatch
+from safelight.probes.forward_pass import Declared, ForwardPass
+from safelight.probes.inspection import InspectedLoop, Inspection
 from safelight.probes.sampler import accepts
 from safelight.vocabulary import DATA_WAIT, LEARNING_RATE, LOSS, LOSS_SCALE, NONFINITE_PARAMETERS, REFUSED, SPEED
 from safelight.watching.foreign import (
@@ -76,7 +76,7 @@ def watch(
     if not is_first_process():
         return SilentWatch()
     say = say or print_to_stderr
-    given = Given(
+    given = WatchArguments(
         model, optimizer, ema=ema, schedule=alphas_of(schedule), scaler=scaler,
         prediction=prediction, sampler=sampler, data=data,
     )  # fmt: skip
@@ -84,7 +84,7 @@ def watch(
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class WatchArguments:
     """What a loop shows of itself."""
 
     model: nn.Module
@@ -130,7 +130,7 @@ class SilentWatch:
 class Watch:
     """Sees gradients and updates through hooks. A fault of its own switches it off, and is told."""
 
-    def __init__(self, given: Given, journal: WatchedRun, step: int, say: Callable[[str], None]) -> None:
+    def __init__(self, given: WatchArguments, journal: WatchedRun, step: int, say: Callable[[str], None]) -> None:
         self._journal, self._ema, self._say = journal, given.ema, say
         self.folder, self._record = journal.folder, journal.record
         self._named = trained(unwrapped(given.model))
@@ -151,12 +151,12 @@ class Watch:
         except Exception as error:
             journal.close(status="crashed", error=str(error))
             raise
-        self._pool = Pool(self._record)
+        self._pool = ReadingBuffer(self._record)
         self._everything = list(unwrapped(given.model).named_parameters())
         self._means: list[Tensor] = []
         self._losses: list[Tensor] = []
         self._times: list[Tensor] = []
-        self._micro_batches: list[MicroBatch] = []
+        self._micro_batches: list[ForwardPass] = []
         self._ready: float | None = None  # since when the next batch is waited for
         self._waited, self._passed, self._counted = 0.0, 0.0, 0
         self._window: list[tuple[int, Tensor | None]] = []  # steps since the last look, with their gradients' norms
@@ -200,7 +200,7 @@ class Watch:
 
         def take() -> None:
             given = torch.as_tensor(loss).detach()
-            self._take(MicroBatch(given, t, x0, noise, x_t, target, pred, labels, self._inspection.take_call()))
+            self._take(ForwardPass(given, t, x0, noise, x_t, target, pred, labels, self._inspection.take_call()))
 
         self._safely(take)
         self._ready = time.perf_counter()
@@ -231,7 +231,7 @@ class Watch:
         self.close(**{} if error is None else {"status": "crashed", "error": f"{type(error).__name__}: {error}"})
 
     @torch.no_grad()
-    def _take(self, micro_batch: MicroBatch) -> None:
+    def _take(self, micro_batch: ForwardPass) -> None:
         hooks = self._hooks
         assert hooks is not None
         given = micro_batch.loss
@@ -273,7 +273,7 @@ class Watch:
             self._told.add("no_update")
             self._record.event(self._updates, "no_update", batches=batches)
 
-    def _prepare_inspection(self, given: Given) -> Inspection:
+    def _prepare_inspection(self, given: WatchArguments) -> Inspection:
         model = unwrapped(given.model)
         named, everything = self._named, list(model.named_parameters())
         optimizer = None if given.optimizer is None else bare_optimizer(given.optimizer)
@@ -281,7 +281,7 @@ class Watch:
         def average() -> list[Tensor] | None:
             return trained_among(given.ema, everything, named)
 
-        subject = Subject(
+        subject = InspectedLoop(
             model, optimizer, None if given.ema is None else average, given.sampler, given.data,
             scaled=given.scaler is not None or getattr(given.optimizer, "scaler", None) is not None,
         )  # fmt: skip
@@ -307,16 +307,16 @@ class Watch:
         self._losses, self._times, self._means = [], [], []
         seconds, self._last = time.perf_counter() - self._last, time.perf_counter()
         told = {SPEED.name: len(losses) / seconds} | self._tell_waiting(seconds)
-        pieces: list[Piece] = []
+        pieces: list[PendingReading] = []
         if hooks.norms is not None:
             pieces += self._look_at_update(hooks, hooks.norms, losses, times)
             pieces += self._inspection.after_update(micro_batches_seen)
         elif hooks.skipped:
             pieces.append(_tell_skipped(hooks.scale))
         # Last, over what was computed for the levels: the loss is what the loop says it is.
-        pieces.append(Piece((means,), lambda means: {LOSS.name: float(means.mean())}))
+        pieces.append(PendingReading((means,), lambda means: {LOSS.name: float(means.mean())}))
         if isinstance(hooks.lr, Tensor):
-            pieces.append(Piece((hooks.lr.reshape(1),), lambda rate: {LEARNING_RATE.name: float(rate[0])}))
+            pieces.append(PendingReading((hooks.lr.reshape(1),), lambda rate: {LEARNING_RATE.name: float(rate[0])}))
         elif hooks.lr is not None:
             told[LEARNING_RATE.name] = hooks.lr
         self._pool.add(self._updates, pieces, told)
@@ -337,7 +337,7 @@ class Watch:
 
     def _look_at_update(
         self, hooks: OptimizerHooks, norms: Tensor, losses: Tensor, times: Tensor | None
-    ) -> Sequence[Piece]:
+    ) -> Sequence[PendingReading]:
         norm = torch.linalg.vector_norm(norms)
         zero, one, limit = _constants(norm.device)
         average = None
@@ -407,10 +407,10 @@ def _constants(device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
     return zero, one, limit
 
 
-def _tell_skipped(scale: Tensor | None) -> Piece:
+def _tell_skipped(scale: Tensor | None) -> PendingReading:
     if scale is None:
-        return Piece((), lambda: {REFUSED.name: 1.0})
-    return Piece((scale.reshape(1),), lambda scale: {REFUSED.name: 1.0, LOSS_SCALE.name: float(scale[0])})
+        return PendingReading((), lambda: {REFUSED.name: 1.0})
+    return PendingReading((scale.reshape(1),), lambda scale: {REFUSED.name: 1.0, LOSS_SCALE.name: float(scale[0])})
 
 
 def print_to_stderr(text: str) -> None:

@@ -13,7 +13,7 @@ from PIL import Image
 from torch import Tensor
 
 from safelight.watching.foreign import alphas_of, is_first_process
-from safelight.watching.loop import Given, SilentWatch, Watch, print_to_stderr
+from safelight.watching.loop import SilentWatch, Watch, WatchArguments, print_to_stderr
 from safelight.watching.watched_run import WatchedRun
 
 
@@ -42,7 +42,10 @@ class Tracker(GeneralTracker):
         if not is_first_process():
             return SilentWatch()
         self._watch = Watch(
-            Given(model, optimizer, schedule=alphas_of(schedule), **given), self.tracker, self._step, print_to_stderr
+            WatchArguments(model, optimizer, schedule=alphas_of(schedule), **given),
+            self.tracker,
+            self._step,
+            print_to_stderr,
         )
         return self._watch
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from safelight import __version__
 from safelight.errors import UsageError
-from safelight.record.store import Record
+from safelight.record.store import RecordWriter
 from safelight.run import HEARTBEAT_SECONDS, RunFolder, free_name, point_latest
 
 
@@ -18,7 +18,7 @@ class WatchedRun:
 
     def __init__(self, run: str | Path | None, step: int, say: Callable[[str], None]) -> None:
         self.folder = _open_folder(run, step)
-        self.record = Record(self.folder.record, from_step=step, say=say)
+        self.record = RecordWriter(self.folder.record, from_step=step, say=say)
         self._beat, self._open = 0.0, True
         self.folder.report(status="training", step=step, kind="watched", versions={"safelight": __version__})
 

@@ -29,7 +29,7 @@ def test_10_kills_spoil_and_double_nothing(tmp_path: Path) -> None:
 def test_a_record_that_is_not_as_it_was_is_found_out(tmp_path: Path, sittings: list[int], wrong: int) -> None:
     """Sitting 1 left three steps; sitting 2 began at step 2."""
     path = tmp_path / "record.sqlite"
-    kept = record.Record(path, from_step=0, say=pytest.fail)
+    kept = record.RecordWriter(path, from_step=0, say=pytest.fail)
     for step, sitting in enumerate(sittings):
         kept.add(step, {"step": step, "sitting": sitting})
     kept.close()
@@ -42,7 +42,7 @@ def test_a_record_that_is_not_as_it_was_is_found_out(tmp_path: Path, sittings: l
 
 def test_steps_that_stand_twice_are_found_out(tmp_path: Path) -> None:
     path = tmp_path / "record.sqlite"
-    kept = record.Record(path, from_step=0, say=pytest.fail)
+    kept = record.RecordWriter(path, from_step=0, say=pytest.fail)
     for step in (0, 1, 1, 2):
         kept.add(step, {"step": step, "sitting": 1})
     kept.close()

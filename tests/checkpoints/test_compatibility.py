@@ -13,23 +13,23 @@ from tiny import tiny
 from safelight.checkpoints.snapshot import Loaded
 from safelight.data.prepare import open_images
 from safelight.errors import CheckpointError
-from safelight.training.build import Parts, build, fit_to_data
+from safelight.training.build import Setup, build, fit_to_data
 
 Change = Callable[[dict[str, Any], dict[str, Any]], object]
 
 
 @pytest.fixture(scope="module")
-def parts() -> Iterator[Parts]:
+def parts() -> Iterator[Setup]:
     config = tiny()
     images = open_images(config.data)
     made = build(fit_to_data(config, images), images, lambda words: None)
-    made.stepper.take(made.feed.prepare(0), 0)
+    made.stepper.step(made.feed.prepare(0), 0)
     made.state.counters.step = 1
     yield made
     made.feed.close()
 
 
-def loaded(parts: Parts) -> Loaded:
+def loaded(parts: Setup) -> Loaded:
     snapshot = parts.state.snapshot()
     return Loaded(1, Path("step_00000001"), snapshot.tensors, dict(snapshot.state), {})
 
@@ -63,7 +63,7 @@ MISFITS: dict[str, tuple[Change, str]] = {
 
 
 @pytest.mark.parametrize(("change", "words"), MISFITS.values(), ids=MISFITS.keys())
-def test_a_checkpoint_that_does_not_fit_is_refused_whole(parts: Parts, change: Change, words: str) -> None:
+def test_a_checkpoint_that_does_not_fit_is_refused_whole(parts: Setup, change: Change, words: str) -> None:
     found = loaded(parts)
     change(found.tensors, found.state)
     before = {name: value.clone() for name, value in parts.state.model.state_dict().items()}
@@ -76,7 +76,7 @@ def test_a_checkpoint_that_does_not_fit_is_refused_whole(parts: Parts, change: C
     assert before.keys() == parts.state.model.state_dict().keys()
 
 
-def test_near_misses_are_restored(parts: Parts) -> None:
+def test_near_misses_are_restored(parts: Setup) -> None:
     """A number that this version does not know, NaN as a best loss, and a run of before there were monitors."""
     found = loaded(parts)
     found.state.update(later=1, best_loss=float("nan"), watch=found.state["watch"] | {"later": 1})

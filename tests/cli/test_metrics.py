@@ -14,7 +14,7 @@ import pytest
 from commands import ask, refused
 
 from safelight.config.resolve import resolve, to_yaml
-from safelight.record.store import Record
+from safelight.record.store import RecordWriter
 
 STEPS = 300
 
@@ -26,7 +26,7 @@ def make_run(path: Path, *, seed: int = 0, offset: float = 0.0, sick: bool = Tru
     state.write_text(json.dumps({"seconds": 75.0 + seed}))
     (path / "config.yaml").write_text(to_yaml(resolve(settings={"train.seed": seed, "train.steps": STEPS})))
     (path / "run.json").write_text(json.dumps({"status": "finished", "step": STEPS}))
-    record = Record(path / "record.sqlite", from_step=0, say=pytest.fail)
+    record = RecordWriter(path / "record.sqlite", from_step=0, say=pytest.fail)
     for step in range(STEPS):
         loss = math.nan if sick and step == 100 else 1 / (step + 1)
         record.add(step, {"loss/mean": loss, "own": 0.5, "all/nan": math.inf})

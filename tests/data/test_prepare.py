@@ -268,8 +268,8 @@ def test_two_processes_prepare_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_threads_that_prepare_ahead_do_not_show(pile: tuple[Path, set[str], set[str]], tmp_path: Path) -> None:
     from safelight.config.resolve import resolve
+    from safelight.training.batch_loader import BatchLoader
     from safelight.training.build import fit_to_data, make_batches
-    from safelight.training.feed import Feed
 
     settings = {"data.flip": True, "data.random_crop": 0.25, "data.jitter": 0.2, "data.balance": True}
     config = resolve(
@@ -281,8 +281,8 @@ def test_threads_that_prepare_ahead_do_not_show(pile: tuple[Path, set[str], set[
     seen = {}
     for workers in (0, 1, 4):
         given = replace(config, data=replace(config.data, workers=workers))
-        feed = Feed(given, make_batches(given, images))
-        micros = [micro for step in range(20) for micro in feed.take(step)]
+        feed = BatchLoader(given, make_batches(given, images))
+        micros = [micro for step in range(20) for micro in feed.load(step)]
         feed.close()
         seen[workers] = b"".join(t.numpy().tobytes() for m in micros for t in (m.x0, m.noise, m.t))
     assert seen[0] == seen[1] == seen[4]

@@ -14,14 +14,14 @@ from rule_rows import ROWS, Row
 from safelight.checks import DATA_BLANK, LOSS_ERROR, SENTINEL_CHANGED, SENTINEL_MOVED
 from safelight.config import Config
 from safelight.config.resolve import resolve
-from safelight.diagnosis.case import Case, Remembered, name_of
 from safelight.diagnosis.coverage import coverage
 from safelight.diagnosis.rule import CONFIG, Need, Rule
 from safelight.diagnosis.rules import RULES
+from safelight.diagnosis.run_history import InMemoryReadings, RunHistory, name_of
 from safelight.vocabulary import LOSS, UPDATE_RATIO
 
 
-class Recording(Remembered):
+class Recording(InMemoryReadings):
     """Remembers which readings were asked for."""
 
     def __init__(self, *history: Any) -> None:
@@ -42,7 +42,7 @@ def fires(rule: Rule, series: Series, events: Any = (), config: Config | None = 
     """A rule that breaks without a reading cannot look without it."""
     try:
         with warnings.catch_warnings(action="ignore"):  # medians of nothing
-            return rule.find(Case(Remembered(series, events), config)) is not None
+            return rule.find(RunHistory(InMemoryReadings(series, events), config)) is not None
     except (ValueError, IndexError, KeyError):
         return False
 
@@ -92,8 +92,8 @@ def test_a_rule_that_fires_had_what_it_needs(rule: Rule) -> None:
         series, config = history_of(row)
         reads = [name for name, value in series.items() if len(value[0])]
         proven = any(note[1] in ("no_update", "refused", "nonfinite") for note in row.events)  # an event is enough
-        case = Case(Remembered({name: series[name] for name in reads}), config)
-        assert proven or coverage(case, (rule,)).looked, row.name
+        run = RunHistory(InMemoryReadings({name: series[name] for name in reads}), config)
+        assert proven or coverage(run, (rule,)).looked, row.name
 
 
 def unnamed(rule: Rule) -> set[str]:
@@ -102,7 +102,7 @@ def unnamed(rule: Rule) -> set[str]:
     for row in FIRED[rule.code]:
         series, config = history_of(row)
         recording = Recording(series, row.events)
-        rule.find(Case(recording, config))
+        rule.find(RunHistory(recording, config))
         areas = {area_of(name) for name in recording.read if name in series}
         found = {area for area in areas if not fires(rule, without(series, [area]), row.events, config)}
         essential = found if essential is None else essential & found
@@ -136,17 +136,19 @@ def rule_with(*needs: Any) -> Rule:
     ],
 )
 def test_coverage_of_one_rule(needs: tuple[Any, ...], series: Series, missing: tuple[str, ...]) -> None:
-    looked, lacking = coverage(Case(Remembered(series)), (rule_with(*needs),))
+    looked, lacking = coverage(RunHistory(InMemoryReadings(series)), (rule_with(*needs),))
     assert (looked, lacking) == ((0, {"XXX001": missing}) if missing else (1, {}))
 
 
 def test_coverage_of_runs() -> None:
     config = resolve(preset="digits")
-    nothing = coverage(Case(Remembered({})))
+    nothing = coverage(RunHistory(InMemoryReadings({})))
     assert (nothing.looked, len(nothing.missing)) == (1, len(RULES) - 1)  # events need no reading
-    monitored = coverage(Case(Remembered({n: v for n, v in HEALTHY.items() if not n.startswith("check/")}), config))
-    healthy = coverage(Case(Remembered(HEALTHY), config))
-    labelled = coverage(Case(Remembered(HEALTHY | LABELS), config))
+    monitored = coverage(
+        RunHistory(InMemoryReadings({n: v for n, v in HEALTHY.items() if not n.startswith("check/")}), config)
+    )
+    healthy = coverage(RunHistory(InMemoryReadings(HEALTHY), config))
+    labelled = coverage(RunHistory(InMemoryReadings(HEALTHY | LABELS), config))
     assert nothing.looked < monitored.looked < healthy.looked < labelled.looked <= len(RULES)
     assert all(len(each.missing) == len(RULES) - each.looked for each in (monitored, healthy, labelled))
     assert healthy.missing["DST001"] == ("distributed/drift",)

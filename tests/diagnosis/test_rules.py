@@ -20,11 +20,11 @@ from rule_rows import ROWS, Row, case_of
 
 from safelight.checks import Check
 from safelight.config.resolve import types_of_fields
-from safelight.diagnosis.case import Case, Remembered, spell_of
 from safelight.diagnosis.doctor import LATER, examine, explain
 from safelight.diagnosis.finding import Fix, Severity
-from safelight.diagnosis.rule import Rule, Seen
+from safelight.diagnosis.rule import Detection, Rule
 from safelight.diagnosis.rules import RULES
+from safelight.diagnosis.run_history import InMemoryReadings, RunHistory, episode_of
 from safelight.errors import UsageError
 
 
@@ -33,7 +33,7 @@ def row_of(name: str) -> Row:
 
 
 def causes_of(series: Series, *events: Event) -> list[str]:
-    return [finding.cause for finding in examine(Case(Remembered(HEALTHY | series, events)))]
+    return [finding.cause for finding in examine(RunHistory(InMemoryReadings(HEALTHY | series, events)))]
 
 
 def parameters() -> list[Any]:
@@ -129,13 +129,13 @@ def test_what_follows_from_another_finding_is_not_told(cause: str, consequence: 
     assert told == causes_of(found[1])
 
 
-def rule(cause: str, step: int | None, *yields: str, severity: Severity = "error") -> Rule:
+def rule(cause: str, step: int | None, *explained_by: str, severity: Severity = "error") -> Rule:
     """One that says the same of every history; nothing where `step` is None."""
 
-    def look(_: Case) -> Seen | None:
-        return None if step is None else Seen(step, "It is so.", severity=severity)
+    def detect(_: RunHistory) -> Detection | None:
+        return None if step is None else Detection(step, "It is so.", severity=severity)
 
-    return Rule(cause, cause, "", "", "", "Fix it.", look, yields=yields)
+    return Rule(cause, cause, "", "", "", "Fix it.", detect, explained_by=explained_by)
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def rule(cause: str, step: int | None, *yields: str, severity: Severity = "error
     ],
 )
 def test_yielding(rules: list[Rule], told: str) -> None:
-    found = examine(Case(Remembered({})), tuple(rules))
+    found = examine(RunHistory(InMemoryReadings({})), tuple(rules))
     assert [finding.cause for finding in found] == told.split()
 
 
@@ -170,22 +170,22 @@ def test_two_findings_are_not_none(names: tuple[str, str]) -> None:
 
 def test_what_a_look_does_not_say_comes_from_the_rule() -> None:
     plain = rule("a.x", 3, severity="warning")
-    found = plain.find(Case(Remembered({})))
+    found = plain.find(RunHistory(InMemoryReadings({})))
     assert found is not None
     assert (found.severity, found.fix.text, found.subsystem, found.over) == ("warning", "Fix it.", "a", None)
-    fixed = replace(plain, default_fix=Fix("", {"optimizer.lr": 1e-4}, "unsafe")).find(Case(Remembered({})))
+    fixed = replace(plain, default_fix=Fix("", {"optimizer.lr": 1e-4}, "unsafe")).find(RunHistory(InMemoryReadings({})))
     assert fixed is not None
     assert fixed.fix == Fix("Fix it.", {"optimizer.lr": 1e-4}, "unsafe")
-    told = replace(plain, look=lambda _: Seen(3, "It is so.", fix=Fix("Do that.")))
-    assert told.find(Case(Remembered({}))).fix.text == "Do that."  # type: ignore[union-attr]
-    assert replace(plain, look=lambda _: None).find(Case(Remembered({}))) is None
+    told = replace(plain, detect=lambda _: Detection(3, "It is so.", fix=Fix("Do that.")))
+    assert told.find(RunHistory(InMemoryReadings({}))).fix.text == "Do that."  # type: ignore[union-attr]
+    assert replace(plain, detect=lambda _: None).find(RunHistory(InMemoryReadings({}))) is None
 
 
 # What a rule is given
 
 
 def test_remembered_answers_as_a_record_does() -> None:
-    remembered = Remembered({"b": ([1, 2], [3, 4]), "a": ([], [])}, [(5, "data", {"x": 1}), (6, "stopped", {})])
+    remembered = InMemoryReadings({"b": ([1, 2], [3, 4]), "a": ([], [])}, [(5, "data", {"x": 1}), (6, "stopped", {})])
     assert remembered.signals() == ["a", "b"]
     steps, numbers = remembered.raw("b")
     assert (steps.tolist(), numbers.tolist()) == ([1, 2], [3, 4])
@@ -196,7 +196,7 @@ def test_remembered_answers_as_a_record_does() -> None:
 
 
 @pytest.mark.parametrize(
-    ("hits", "least", "spell"),
+    ("hits", "least", "episode"),
     [
         ("", 1, None),
         ("....", 1, None),
@@ -208,27 +208,27 @@ def test_remembered_answers_as_a_record_does() -> None:
         ("####", 4, (0, 3, 4, None)),
     ],
 )
-def test_spells(hits: str, least: int, spell: tuple[int, int, int, int | None] | None) -> None:
-    found = spell_of(np.arange(len(hits)), np.array([each == "#" for each in hits], dtype=bool), least)
-    assert (None if found is None else (found.first, found.last, found.looks, found.over)) == spell
+def test_spells(hits: str, least: int, episode: tuple[int, int, int, int | None] | None) -> None:
+    found = episode_of(np.arange(len(hits)), np.array([each == "#" for each in hits], dtype=bool), least)
+    assert (None if found is None else (found.first, found.last, found.looks, found.over)) == episode
 
 
 def test_answers_of_probes() -> None:
     some, none = Check("some/thing", "Something."), Check("no/thing", "Nothing.")
-    case = Case(Remembered(checks(some__thing=([4, 8, 12], [1, 2, 3]))))
-    assert (case.latest(some), case.latest_step(some)) == (3.0, 12)
-    assert (case.latest(none, 7.0), case.latest_step(none)) == (7.0, 0)
-    assert np.isnan(case.latest(none))
-    at = case.evidence(some, "1", step=8)
+    run = RunHistory(InMemoryReadings(checks(some__thing=([4, 8, 12], [1, 2, 3]))))
+    assert (run.latest(some), run.latest_step(some)) == (3.0, 12)
+    assert (run.latest(none, 7.0), run.latest_step(none)) == (7.0, 0)
+    assert np.isnan(run.latest(none))
+    at = run.evidence(some, "1", step=8)
     assert (at.signal, at.value, at.steps, at.usual) == ("check/some/thing", 2.0, (8, 8), "1")
-    assert case.evidence(some, step=99).value == 3.0
+    assert run.evidence(some, step=99).value == 3.0
 
 
 def test_a_rule_that_breaks_is_told_and_the_others_are_asked() -> None:
-    def break_down(_: Case) -> None:
+    def break_down(_: RunHistory) -> None:
         raise ZeroDivisionError("oh")
 
-    broken = replace(RULES[0], look=break_down)
+    broken = replace(RULES[0], detect=break_down)
     found = examine(case_of(row_of("a part without gradient")), (broken, *RULES[1:]))
     assert [finding.cause for finding in found] == ["model.no-gradient", "data.rule-broken"]
     assert "ZeroDivisionError: oh" in found[1].summary
@@ -243,7 +243,7 @@ def test_codes_and_causes_are_unique_and_pages_are_whole() -> None:
         assert re.fullmatch(r"[A-Z]{3}\d{3}", rule.code)
         for text in (rule.what, rule.why, rule.fix):
             assert text.endswith("."), rule.code
-        for text in (rule.alike, rule.misses):  # nothing, where nothing looks like it
+        for text in (rule.similar, rule.limits):  # nothing, where nothing looks like it
             assert text == "" or text.endswith("."), rule.code
     assert explain("los001").cause == "loss.nonfinite"
     with pytest.raises(UsageError, match=r"no finding 'LOS01'.*LOS001"):
@@ -252,7 +252,7 @@ def test_codes_and_causes_are_unique_and_pages_are_whole() -> None:
 
 def test_words_have_one_space_between_them() -> None:
     for rule in RULES:
-        for text in (rule.title, rule.what, rule.why, rule.alike, rule.misses, rule.fix):
+        for text in (rule.title, rule.what, rule.why, rule.similar, rule.limits, rule.fix):
             assert not re.search(r"\s{2}|\n", text), (rule.code, text)
 
 
@@ -267,7 +267,7 @@ def test_causes_begin_with_a_subsystem_and_yield_to_what_exists() -> None:
     causes = [rule.cause for rule in RULES]
     for rule in RULES:
         assert rule.cause.partition(".")[0] in SUBSYSTEMS
-        for start in rule.yields:
+        for start in rule.explained_by:
             assert start == "*" or any(cause.startswith(start) for cause in causes), (rule.code, start)
 
 
@@ -283,7 +283,7 @@ def test_texts_name_only_what_exists() -> None:
     known = {name for rule in RULES for name in (rule.code, rule.cause)} | set(types_of_fields())
     wrong = {}
     for rule in RULES:
-        names = named_in(" ".join((rule.what, rule.why, rule.alike, rule.misses, rule.fix)))
+        names = named_in(" ".join((rule.what, rule.why, rule.similar, rule.limits, rule.fix)))
         if strange := {name for name in names if name not in known}:
             wrong[rule.code] = strange
     assert wrong == {}

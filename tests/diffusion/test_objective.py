@@ -80,7 +80,7 @@ def test_noising_is_a_x0_plus_s_noise(settings: Diffusion) -> None:
     schedule = make_schedule(settings)
     x0, noise = batch(8)
     t = torch.tensor([0, 1, 9, 250, 500, 750, 998, 999])
-    noised = Objective(settings, schedule, CPU).corrupt(x0.float(), noise.float(), t)
+    noised = Objective(settings, schedule, CPU).add_noise(x0.float(), noise.float(), t)
     a, s = per_sample(schedule.signal[t], x0), per_sample(schedule.noise[t], x0)
     assert torch.allclose(noised.x_t.double(), a * x0 + s * noise, atol=1e-6)
     assert torch.allclose(noised.target.double(), target_of(settings.prediction, x0, noise, a, s), atol=1e-6)
@@ -91,7 +91,7 @@ def test_noising_is_a_x0_plus_s_noise(settings: Diffusion) -> None:
 def test_noising_stays_in_fp32_for_a_half_precision_model(dtype: torch.dtype) -> None:
     x0, noise = (each.to(dtype) for each in batch(2))
     with torch.autocast("cpu", torch.bfloat16):
-        noised = objective().corrupt(x0, noise, torch.tensor([0, 5]))
+        noised = objective().add_noise(x0, noise, torch.tensor([0, 5]))
     assert noised.x_t.dtype == torch.float32
     assert noised.target.dtype == torch.float32
 
@@ -203,10 +203,10 @@ def test_plain_loss_carries_no_weight(prediction: Prediction) -> None:
     x0, noise = (each.float() for each in batch(4))
     t = torch.tensor([1, 200, 600, 999])
     chosen = objective(weighting="min-snr", prediction=prediction)
-    noised = chosen.corrupt(x0, noise, t)
+    noised = chosen.add_noise(x0, noise, t)
     plain, weighted = chosen.loss(torch.zeros_like(x0), noised)
     assert torch.allclose(plain, noised.target.square().flatten(1).mean(1))
     assert torch.allclose(weighted, plain * chosen.weights[t])
     assert plain.shape == weighted.shape == (4,)
     unweighted = objective(prediction=prediction)
-    assert torch.equal(*unweighted.loss(torch.zeros_like(x0), unweighted.corrupt(x0, noise, t)))
+    assert torch.equal(*unweighted.loss(torch.zeros_like(x0), unweighted.add_noise(x0, noise, t)))

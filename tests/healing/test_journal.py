@@ -10,7 +10,7 @@ import pytest
 from safelight.config import Config
 from safelight.config.resolve import resolve
 from safelight.errors import CheckpointError, UsageError
-from safelight.healing.alarms import ENOUGH, STORM, SUSTAINED, DivergenceWatch, Usual, is_good, is_lost
+from safelight.healing.alarms import ENOUGH, STORM, SUSTAINED, DivergenceWatch, RecentRange, is_good, is_lost
 from safelight.healing.journal import Act, Journal, read_journal
 from safelight.healing.rates import choose_cut, longer_warmup
 from safelight.healing.replays import Replays
@@ -143,8 +143,8 @@ def test_micro_batches_share_the_batch_evenly(batch: int, now: int, expected: in
     assert next_micro_batches(batch, now) == expected
 
 
-def history(count: int, spread: float = 0.1) -> Usual:
-    usual, draw = Usual(), random.Random(0)
+def history(count: int, spread: float = 0.1) -> RecentRange:
+    usual, draw = RecentRange(), random.Random(0)
     for _ in range(count):
         usual.remember(0.4 * math.exp(draw.gauss(0, spread)), math.exp(draw.gauss(0, spread)))
     return usual
@@ -163,7 +163,7 @@ def history(count: int, spread: float = 0.1) -> Usual:
         (history(64), 0.0, 1.0, True),
     ],
 )
-def test_a_spike_is_told_from_the_run_s_own_past(usual: Usual, loss: float, norm: float, odd: bool) -> None:
+def test_a_spike_is_told_from_the_run_s_own_past(usual: RecentRange, loss: float, norm: float, odd: bool) -> None:
     assert usual.is_odd(loss, norm) == odd
 
 

@@ -14,7 +14,7 @@ from safelight.monitors.gradients import GradientMonitor
 from safelight.monitors.histograms import weight_histograms
 from safelight.monitors.loss import BINS, LEVELS, WINDOW, LossMonitor
 from safelight.monitors.modules import MOST, find_parts, trained
-from safelight.monitors.pool import Piece, Pool
+from safelight.monitors.reading_buffer import PendingReading, ReadingBuffer
 from safelight.monitors.updates import UpdateMonitor
 
 LOG_SNR = np.linspace(8, -8, 1000)
@@ -30,8 +30,8 @@ class Kept:
         self.readings.append((step, dict(numbers)))
 
 
-def told(piece: Piece) -> dict[str, float]:
-    pool = Pool(Kept())
+def told(piece: PendingReading) -> dict[str, float]:
+    pool = ReadingBuffer(Kept())
     pool.add(0, [piece], {})
     return pool.flush()[0]
 
@@ -83,14 +83,14 @@ def test_many_parts_are_put_together() -> None:
 
 def test_every_step_is_finished_in_order_with_its_own_numbers() -> None:
     record = Kept()
-    pool, order = Pool(record), []
+    pool, order = ReadingBuffer(record), []
 
     def finish(a: np.ndarray, b: np.ndarray) -> dict[str, float]:
         order.append(float(a[0]))
         return {"a": float(a[0]), "b": float(b.sum())}
 
     for step in range(5):
-        pool.add(step, [Piece((torch.tensor([step, math.nan]), torch.ones(2, 2)), finish)], {"lr": 0.5})
+        pool.add(step, [PendingReading((torch.tensor([step, math.nan]), torch.ones(2, 2)), finish)], {"lr": 0.5})
     assert order == []
     assert pool.flush()[3] == {"a": 3, "b": 4, "lr": 0.5}
     assert order == [0, 1, 2, 3, 4]
@@ -104,10 +104,12 @@ def test_a_device_is_asked_once_per_window(monkeypatch: pytest.MonkeyPatch) -> N
     cpu = Tensor.cpu
     monkeypatch.setattr(Tensor, "cpu", lambda tensor: (copies.append(tensor.numel()), cpu(tensor))[1])
     monkeypatch.setattr(Tensor, "device", torch.device("cuda"), raising=False)
-    pool = Pool(Kept())
+    pool = ReadingBuffer(Kept())
     for step in range(4):
         pool.add(
-            step, [Piece((torch.full((2, 3), float(step)), torch.tensor([7])), lambda a, b: {"a": a.sum() + b[0]})], {}
+            step,
+            [PendingReading((torch.full((2, 3), float(step)), torch.tensor([7])), lambda a, b: {"a": a.sum() + b[0]})],
+            {},
         )
     assert [reading["a"] for reading in pool.flush()] == [7, 13, 19, 25]
     assert copies == [28]

@@ -10,9 +10,9 @@ import pytest
 from tiny import parts_of
 
 from safelight.data.batches import Batches
-from safelight.monitors.pool import Pool
+from safelight.monitors.reading_buffer import ReadingBuffer
 from safelight.observing.row_check import CLOSE, EVERY, RowCheck
-from safelight.training.build import Parts
+from safelight.training.build import Setup
 
 LABELLED: dict[str, Any] = {"model.conditional": True, "model.label_drop": 0.5, "data.held_out": 0.2}
 
@@ -22,11 +22,11 @@ class Readings(dict[int, dict[str, float]]):
         self.setdefault(step, {}).update(numbers)
 
 
-def told(parts: Parts, spoil: Any = lambda micro: micro, steps: int = 3) -> Readings:
-    readings, ledger = Readings(), RowCheck(parts.config, parts.images, parts.engine.send)
-    pool = Pool(readings)
+def told(parts: Setup, spoil: Any = lambda micro: micro, steps: int = 3) -> Readings:
+    readings, ledger = Readings(), RowCheck(parts.config, parts.images, parts.runtime.to_device)
+    pool = ReadingBuffer(readings)
     for step in range(steps):
-        view = parts.stepper.take([spoil(micro) for micro in parts.feed.take(step)], step)
+        view = parts.stepper.step([spoil(micro) for micro in parts.feed.load(step)], step)
         pool.add(step, ledger.look(view), {})
     pool.flush()
     return readings

@@ -6,13 +6,13 @@ import torch
 from torch import nn
 
 from safelight.monitors.modules import trained
-from safelight.probes.call_hooks import Hearing
+from safelight.probes.call_hooks import CallHooks
 
 
-def make() -> tuple[nn.Module, Hearing]:
+def make() -> tuple[nn.Module, CallHooks]:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 4))
-    return model, Hearing(model, trained(model), lambda: True, lambda: True, lambda: True)
+    return model, CallHooks(model, trained(model), lambda: True, lambda: True, lambda: True)
 
 
 def backward(model: nn.Module) -> None:
@@ -82,7 +82,7 @@ def test_hooks_come_off() -> None:
 def test_a_call_that_nobody_asks_for_is_not_kept() -> None:
     wanted, heard = [True, False], []
     model = nn.Linear(4, 4)
-    hearing = Hearing(model, trained(model), lambda: wanted.pop(0), lambda: True, lambda: False)
+    hearing = CallHooks(model, trained(model), lambda: wanted.pop(0), lambda: True, lambda: False)
     hearing.attach(lambda: None, lambda training, half: heard.append((training, half)))
     backward(model)
     assert hearing.take_call() is not None

@@ -14,10 +14,10 @@ import torch
 from micro_batches import ALPHAS, SHAPE, Denoiser, batch, network, noised
 from torch import Tensor, nn
 
-from safelight.monitors.pool import Piece
+from safelight.monitors.reading_buffer import PendingReading
 from safelight.probes import inspection as module
-from safelight.probes.inspection import Inspection, Subject
-from safelight.probes.micro_batch import Declared, MicroBatch
+from safelight.probes.forward_pass import Declared, ForwardPass
+from safelight.probes.inspection import InspectedLoop, Inspection
 
 DATA = torch.rand(32, *SHAPE, generator=torch.Generator().manual_seed(0)) * 2 - 1
 PROBES = (
@@ -47,7 +47,7 @@ class Loop:
         self.said: list[str] = []
         self.inspection: Inspection | None = None
         if seen:
-            subject = Subject(self.model, self.optimizer, lambda: list(self.average.parameters()), draw, DATA)
+            subject = InspectedLoop(self.model, self.optimizer, lambda: list(self.average.parameters()), draw, DATA)
             self.inspection = Inspection(subject, Declared(ALPHAS, "epsilon"), self.said.append, **how)
             self.start = self.inspection.at_start()
             self.inspection.attach()
@@ -68,7 +68,7 @@ class Loop:
             if self.inspection is not None:
                 call = self.inspection.take_call()
                 micro_batches_seen.append(
-                    MicroBatch(loss.detach(), t, x0, noise, x_t, noise, answer.detach(), labels, call)
+                    ForwardPass(loss.detach(), t, x0, noise, x_t, noise, answer.detach(), labels, call)
                 )
         self.optimizer.step()
         self.optimizer.zero_grad()
@@ -90,7 +90,7 @@ class Loop:
         return [tensor.detach().numpy().tobytes() for tensor in tensors]
 
 
-def readings(pieces: list[Piece]) -> dict[str, float]:
+def readings(pieces: list[PendingReading]) -> dict[str, float]:
     told: dict[str, float] = {}
     for piece in pieces:
         told.update(piece.finish(*(tensor.detach().numpy() for tensor in piece.tensors)))
@@ -238,7 +238,7 @@ def test_data_that_cannot_be_read_is_told_and_no_more() -> None:
             raise OSError("no such file")
 
     model = network()
-    inspection = Inspection(Subject(model, data=Sick(DATA)), Declared(ALPHAS), print)
+    inspection = Inspection(InspectedLoop(model, data=Sick(DATA)), Declared(ALPHAS), print)
     assert "check/schedule/last" in inspection.at_start()
     assert inspection.broken == {"data": "no such file"}
 
@@ -273,10 +273,10 @@ def test_an_alarm_asks_for_a_replay() -> None:
     loop = Loop().run(30)
     before = when(loop, "replay/cosine")
     assert loop.inspection is not None
-    loop.inspection._agenda.listen({"loss/error": 1e6})
+    loop.inspection._schedule.listen({"loss/error": 1e6})
     loop.run(3)
     assert len(when(loop, "replay/cosine")) == len(before) + 2
-    loop.inspection._agenda.listen({"loss/error": 1e6})
+    loop.inspection._schedule.listen({"loss/error": 1e6})
     loop.run(3)
     assert len(when(loop, "replay/cosine")) == len(before) + 2, "alarms for nothing ask ever more rarely"
 

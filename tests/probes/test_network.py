@@ -10,8 +10,8 @@ import torch
 from micro_batches import Denoiser, network, step
 from torch import Tensor, nn
 
-from safelight.diagnosis.case import Case, Remembered
 from safelight.diagnosis.doctor import examine
+from safelight.diagnosis.run_history import InMemoryReadings, RunHistory
 from safelight.probes.network import look_at_network
 
 
@@ -111,7 +111,10 @@ def look(
 
 def causes(told: dict[str, float]) -> list[str]:
     return [
-        f.cause for f in examine(Case(Remembered({f"check/{name}": ([0], [value]) for name, value in told.items()})))
+        f.cause
+        for f in examine(
+            RunHistory(InMemoryReadings({f"check/{name}": ([0], [value]) for name, value in told.items()}))
+        )
     ]
 
 

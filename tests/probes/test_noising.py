@@ -11,10 +11,10 @@ from micro_batches import ALPHAS, batch, declared, micro_batch, noised
 from torch import Tensor
 
 from safelight.config.tree import Prediction
-from safelight.diagnosis.case import Case, Remembered
 from safelight.diagnosis.doctor import examine
+from safelight.diagnosis.run_history import InMemoryReadings, RunHistory
 from safelight.diffusion.objective import target_of
-from safelight.probes.micro_batch import Call, MicroBatch
+from safelight.probes.forward_pass import Call, ForwardPass
 from safelight.probes.noising import glance, look_at_batch, look_at_noising, read_glance
 
 X0, NOISE, T = batch(64)
@@ -23,11 +23,11 @@ LINEAR = torch.cumprod(1 - torch.linspace(1e-4, 0.02, 1000, dtype=torch.float64)
 ORDER = torch.randperm(64, generator=torch.Generator().manual_seed(5))
 
 
-def look(given: MicroBatch, prediction: Prediction | None = "epsilon") -> dict[str, float]:
+def look(given: ForwardPass, prediction: Prediction | None = "epsilon") -> dict[str, float]:
     return {name: float(value) for name, value in look_at_noising(given, declared(prediction)).items()}
 
 
-def made(**changes: Any) -> MicroBatch:
+def made(**changes: Any) -> ForwardPass:
     kept: dict[str, Any] = {"x_t": X_T} | changes
     return micro_batch(size=64, **kept)
 
@@ -36,7 +36,7 @@ def causes(told: dict[str, float]) -> list[str]:
     """What the rules say of an answer that was the same at three steps."""
     series = {f"check/{name}": ([0, 1, 2], [value] * 3) for name, value in told.items()}
     starts = ("forward.", "timesteps.", "target.")
-    return [f.cause for f in examine(Case(Remembered(series))) if f.cause.startswith(starts)]
+    return [f.cause for f in examine(RunHistory(InMemoryReadings(series))) if f.cause.startswith(starts)]
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,8 @@ def test_whole_numbers_are_not_compared() -> None:
 )
 def test_the_noise(name: str, noise: Tensor, between: float, within: float, kurtosis: float) -> None:
     told = {
-        key: float(value) for key, value in look_at_noising(MicroBatch(torch.ones(()), noise=noise), declared()).items()
+        key: float(value)
+        for key, value in look_at_noising(ForwardPass(torch.ones(()), noise=noise), declared()).items()
     }
     assert told["noise/between"] == pytest.approx(between, abs=0.5 if between == 1 else 0.05)
     assert told["noise/within"] == pytest.approx(within, abs=0.5 if within == 1 else 0.05)
@@ -169,7 +170,7 @@ def test_one_timestep_for_a_whole_batch_is_passed_on() -> None:
 # Losses
 
 
-def at_a_glance(micro_batch: MicroBatch) -> dict[str, float]:
+def at_a_glance(micro_batch: ForwardPass) -> dict[str, float]:
     seen = glance(micro_batch)
     return {} if seen is None else read_glance(seen[0], seen[1].numpy())
 
@@ -203,7 +204,7 @@ def test_large_numbers_are_finite() -> None:
 
 def test_a_loss_that_is_no_float_is_left_out() -> None:
     assert "finite/loss" not in at_a_glance(made(loss=torch.tensor(1)))
-    assert glance(MicroBatch(torch.tensor(1))) is None
+    assert glance(ForwardPass(torch.tensor(1))) is None
 
 
 @pytest.mark.parametrize("name", ["x0", "noise", "x_t", "target", "pred", "loss"])

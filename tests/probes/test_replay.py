@@ -10,9 +10,9 @@ import torch
 from micro_batches import Denoiser, network, step
 from torch import nn
 
-from safelight.probes.micro_batch import MicroBatch
+from safelight.probes.forward_pass import ForwardPass
 from safelight.probes.replay import (
-    Before,
+    StateBefore,
     explained,
     keep_before,
     look_at_labels,
@@ -30,7 +30,9 @@ def named(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
     return [(name, p) for name, p in model.named_parameters() if p.requires_grad]
 
 
-def after_backward(model: Denoiser, *, seeds: tuple[int, ...] = (1,), **how: Any) -> tuple[Before, list[MicroBatch]]:
+def after_backward(
+    model: Denoiser, *, seeds: tuple[int, ...] = (1,), **how: Any
+) -> tuple[StateBefore, list[ForwardPass]]:
     """The gradients of a window of micro-batches, averaged."""
     micro_batches_seen = []
     for seed in seeds:
@@ -80,19 +82,21 @@ def test_a_gradient_of_something_else() -> None:
     before, micro_batches_seen = after_backward(model)
     random = torch.Generator().manual_seed(0)
     strange = {name: torch.randn(value.shape, generator=random) for name, value in before.weights.items()}
-    other = Before(before.weights, dict(strange), None, {}, 0.0, 0.0, {})
+    other = StateBefore(before.weights, dict(strange), None, {}, 0.0, 0.0, {})
     assert abs(replay_gradient(model, other, micro_batches_seen, None)["replay/cosine"]) < 0.3
 
 
 def test_no_gradient_and_a_gradient_of_nothing() -> None:
     model = network()
     before, micro_batches_seen = after_backward(model)
-    missing = Before(before.weights, dict.fromkeys(before.weights), None, {}, 0.0, 0.0, {})
+    missing = StateBefore(before.weights, dict.fromkeys(before.weights), None, {}, 0.0, 0.0, {})
     told = replay_gradient(model, missing, micro_batches_seen, before.gradients)
     assert (told["replay/missing"], told["replay/norm"]) == (1, 0)
     assert told["replay/own_norm"] > 0
     zeros = {name: torch.zeros_like(value) for name, value in before.weights.items()}
-    told = replay_gradient(model, Before(before.weights, dict(zeros), None, {}, 0.0, 0.0, {}), micro_batches_seen, None)
+    told = replay_gradient(
+        model, StateBefore(before.weights, dict(zeros), None, {}, 0.0, 0.0, {}), micro_batches_seen, None
+    )
     assert (told["replay/missing"], told["replay/norm"], told["replay/vanished"]) == (0, 0, 1)
 
 
@@ -111,9 +115,9 @@ def test_gradients_that_are_never_cleared(cleared: bool) -> None:
 def test_nothing_is_compared_where_shapes_differ_or_nothing_was_told() -> None:
     model = network()
     before, [micro_batch] = after_backward(model)
-    kept: dict[str, Any] = {name: getattr(micro_batch, name) for name in MicroBatch.__slots__}
+    kept: dict[str, Any] = {name: getattr(micro_batch, name) for name in ForwardPass.__slots__}
     for changes in ({"target": None}, {"target": torch.zeros(16, 16)}, {"call": None}):
-        sick = MicroBatch(**{**kept, **dict[str, Any](changes)})
+        sick = ForwardPass(**{**kept, **dict[str, Any](changes)})
         assert replay_gradient(model, before, [sick], None) == {}
         assert search_line(model, before, named(model), sick) == {}
 

@@ -12,9 +12,9 @@ from diffusers import DDIMScheduler, DDPMScheduler, DPMSolverMultistepScheduler
 from torch import Tensor, nn
 
 from safelight.config.tree import Prediction
-from safelight.diagnosis.case import Case, Remembered
 from safelight.diagnosis.doctor import examine
-from safelight.probes.sampler import Oracle, accepts, ask, is_right, look_at_sampler
+from safelight.diagnosis.run_history import InMemoryReadings, RunHistory
+from safelight.probes.sampler import PerfectModel, accepts, ask, is_right, look_at_sampler
 
 SHAPE = (1, 4, 4)
 PLAIN = {"num_train_timesteps": 1000, "clip_sample": False}
@@ -50,7 +50,10 @@ def look(sampler: Draw, prediction: Prediction = "epsilon", alphas: Tensor | Non
 
 def causes(told: dict[str, float]) -> list[str]:
     return [
-        f.cause for f in examine(Case(Remembered({f"check/{name}": ([0], [value]) for name, value in told.items()})))
+        f.cause
+        for f in examine(
+            RunHistory(InMemoryReadings({f"check/{name}": ([0], [value]) for name, value in told.items()}))
+        )
     ]
 
 
@@ -166,7 +169,7 @@ def test_the_oracle_knows_the_answer(prediction: Prediction) -> None:
     """At little noise it returns the picture, at much noise the mean of both, which is nothing."""
     alphas = torch.tensor([0.9999, 0.5, 1e-9], dtype=torch.float64)
     picture = torch.full(SHAPE, 0.5, dtype=torch.float64)
-    oracle = Oracle(alphas, "sample", torch.stack([picture, -picture]), 0.0, device=torch.device("cpu"))
+    oracle = PerfectModel(alphas, "sample", torch.stack([picture, -picture]), 0.0, device=torch.device("cpu"))
     near = oracle((alphas[0].sqrt() * picture)[None], torch.tensor([0]))
     assert torch.allclose(near, picture[None], atol=1e-6)
     far = oracle(torch.zeros(1, *SHAPE, dtype=torch.float64), torch.tensor([2]))

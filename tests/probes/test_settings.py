@@ -11,15 +11,18 @@ from micro_batches import ALPHAS, Denoiser, network
 from torch import Tensor, nn
 
 from safelight.config.tree import Diffusion, Prediction
-from safelight.diagnosis.case import Case, Remembered
 from safelight.diagnosis.doctor import examine
+from safelight.diagnosis.run_history import InMemoryReadings, RunHistory
 from safelight.diffusion.schedule import make_schedule
 from safelight.probes.settings import look_at_names, look_at_optimizer, look_at_schedule
 
 
 def causes(told: dict[str, float]) -> list[str]:
     return [
-        f.cause for f in examine(Case(Remembered({f"check/{name}": ([0], [value]) for name, value in told.items()})))
+        f.cause
+        for f in examine(
+            RunHistory(InMemoryReadings({f"check/{name}": ([0], [value]) for name, value in told.items()}))
+        )
     ]
 
 

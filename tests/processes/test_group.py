@@ -36,15 +36,15 @@ from safelight.processes import group as crew_module
 from safelight.processes import heartbeat as pulse_module
 from safelight.processes.group import ProcessGroup, join_group
 from safelight.processes.heartbeat import Heartbeat
-from safelight.processes.reduction import Alone
+from safelight.processes.reduction import NoReduction
 from safelight.processes.restarts import is_restart, note_failure, refuse_hopeless
 from safelight.record.reading import read_signal
 from safelight.run import RunFolder
 from safelight.training import pictures as trainer_module
-from safelight.training.build import Parts, check_shares
-from safelight.training.feed import Feed
+from safelight.training.batch_loader import BatchLoader
+from safelight.training.build import Setup, check_shares
 from safelight.training.stages import draw_together
-from safelight.training.step import Onlookers, Stepper
+from safelight.training.step import StepObservers, Stepper
 from safelight.vocabulary import DRIFT, OVERLAP, SAME_NOISE
 
 EXACT = SIZE | {"train__shards": 12}
@@ -121,15 +121,15 @@ def test_restarted_ddp_adds_otherwise_and_we_do_not(tmp_path: Path) -> None:
     """DDP lays its buckets out anew after the first pass, so the first pass after a restart has other bytes than the
     same pass without one. It takes three processes to see it: with two, a + b = b + a."""
 
-    def gradients(parts: Parts, network: torch.nn.Module) -> str:
+    def gradients(parts: Setup, network: torch.nn.Module) -> str:
         parts.state.optimizer.zero_grad(set_to_none=True)
         micro = parts.feed.prepare(0)[0]
-        noised = parts.stepper.objective.corrupt(micro.x0, micro.noise, micro.t)
+        noised = parts.stepper.objective.add_noise(micro.x0, micro.noise, micro.t)
         answer = network(noised.x_t, noised.t, return_dict=False)[0]
         parts.stepper.objective.loss(answer, noised)[1].sum().backward()
         return digest([p.grad for p in parts.state.model.parameters() if p.grad is not None])
 
-    def ours(parts: Parts) -> str:
+    def ours(parts: Setup) -> str:
         parts.state.optimizer.zero_grad(set_to_none=True)
         found: list[str] = []
 
@@ -137,7 +137,7 @@ def test_restarted_ddp_adds_otherwise_and_we_do_not(tmp_path: Path) -> None:
             found.append(digest([p.grad for p in parts.state.model.parameters() if p.grad is not None]))
 
         weights = [(p, p.detach().clone()) for p in parts.state.model.parameters()]
-        parts.stepper.take(parts.feed.prepare(0), 0, onlookers=Onlookers(judge=judge))
+        parts.stepper.step(parts.feed.prepare(0), 0, onlookers=StepObservers(on_gradients=judge))
         with torch.no_grad():
             for parameter, before in weights:
                 parameter.copy_(before)
@@ -187,14 +187,14 @@ def test_non_finite_value_of_one_process_is_refused_on_all(tmp_path: Path) -> No
                 before = digest(taken(parts))
                 if rank == 1:
                     parts.state.model.conv_in.weight.register_hook(lambda g: g * torch.nan)
-                view = parts.stepper.take(parts.feed.take(2), 2)
+                view = parts.stepper.step(parts.feed.load(2), 2)
                 after = [value.detach() for value in parts.state.model.state_dict().values()]
                 told[name] = [float(view.refused), digest(after) == before]
             parts = build_with(group)  # the negative control: nobody asks the others
             taken(parts)
             if rank == 1:
                 parts.state.model.conv_in.weight.register_hook(lambda g: g * torch.nan)
-            told["alone"] = float(parts.stepper.alone().take(parts.feed.take(2), 2).refused)
+            told["alone"] = float(parts.stepper.single_process().step(parts.feed.load(2), 2).refused)
             keep(tmp_path, rank, **told)
 
     launch(3, tmp_path, act)
@@ -212,7 +212,7 @@ def test_roll_call_tells_processes_that_are_no_longer_one_run(tmp_path: Path) ->
                 roll, place = (
                     ProcessCheck(
                         parts.config,
-                        parts.engine.group,
+                        parts.runtime.group,
                         parts.state.model,
                         parts.state.weights,
                         parts.batches,
@@ -222,8 +222,8 @@ def test_roll_call_tells_processes_that_are_no_longer_one_run(tmp_path: Path) ->
                 )
                 if name == "drifted" and rank == 1:
                     parts.state.model.conv_in.weight.data.view(-1)[7].mul_(1 + 1e-6)
-                feed = Feed(parts.config, parts.batches, rank=place, processes=3)
-                view = parts.stepper.take(feed.take(0), 0)
+                feed = BatchLoader(parts.config, parts.batches, rank=place, processes=3)
+                view = parts.stepper.step(feed.load(0), 0)
                 told[name] = roll.look(view, replaced=False)
             keep(tmp_path, rank, **told)
 
@@ -296,17 +296,17 @@ def test_processes_that_are_no_longer_one_run_are_named(cause: str, tmp_path: Pa
     do, doubled = ILL[cause]
 
     def happening(rank: int) -> None:
-        take, feed = Stepper.take, Feed.__init__
+        take, feed = Stepper.step, BatchLoader.__init__
 
         def taking(self: Stepper, inputs: Any, number: int, *more: Any, **named: Any) -> Any:
             if rank == 2:
                 do(self, number)
             return take(self, inputs, number, *more, **named)
 
-        def seated(self: Feed, *given: Any, **named: Any) -> None:
+        def seated(self: BatchLoader, *given: Any, **named: Any) -> None:
             feed(self, *given, **named | ({"rank": 0} if rank == 2 and doubled else {}))
 
-        rollcall_module.EVERY, Stepper.take, Feed.__init__ = 3, taking, seated  # only in the fork
+        rollcall_module.EVERY, Stepper.step, BatchLoader.__init__ = 3, taking, seated  # only in the fork
         # Which of them is the slowest, or waits, is not the question, and the answer depends on the machine.
         speed_module.time = SimpleNamespace(perf_counter=itertools.count().__next__)  # type: ignore[assignment]
         ProcessGroup.waited = property(lambda self: 0.0, lambda self, seconds: None)  # type: ignore[assignment]
@@ -481,7 +481,7 @@ def test_alone_nothing_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     assert group.all_gather_object("a") == ["a"]
     assert group.all_gather(torch.ones(2)).shape == (1, 2)
     parts = parts_of(**SIZE)
-    assert isinstance(parts.stepper.reduction, Alone)
+    assert isinstance(parts.stepper.reduction, NoReduction)
 
 
 # --- before the first step ----------------------------------------------------------------------------------------

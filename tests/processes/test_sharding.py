@@ -31,7 +31,7 @@ from safelight.processes.group import ProcessGroup, join_group
 from safelight.processes.slices import rows_each
 from safelight.record.history import open_history
 from safelight.training import fixed_set as probe
-from safelight.training.build import Parts
+from safelight.training.build import Setup
 from safelight.training.stages import draw_together, preview_request
 from safelight.vocabulary import GRADIENT_NOISE
 
@@ -58,9 +58,9 @@ def warm() -> Iterator[None]:
         yield
 
 
-def gathered(parts: Parts) -> dict[str, dict[str, Tensor]]:
+def gathered(parts: Setup) -> dict[str, dict[str, Tensor]]:
     """All that a checkpoint holds, whole, on every process; in one exchange of rows and one of all else."""
-    snapshot, group = parts.state.snapshot(), parts.engine.group
+    snapshot, group = parts.state.snapshot(), parts.runtime.group
     names = group.broadcast(
         lambda: {stem: {n: list(v.shape) for n, v in g.items()} for stem, g in snapshot.tensors.items()}
     )
@@ -96,10 +96,10 @@ def digests(tensors: dict[str, dict[str, Tensor]]) -> dict[str, str]:
     return {stem: digest([group[name] for name in sorted(group)]) for stem, group in tensors.items()}
 
 
-def held_bytes(parts: Parts) -> int:
+def held_bytes(parts: Setup) -> int:
     """Of weights, moments and averages."""
     state = parts.state
-    tensors = [*state.weights.tensors().values(), *(t for track in state.averages.shadows.values() for t in track)]
+    tensors = [*state.weights.tensors().values(), *(t for track in state.ema.shadows.values() for t in track)]
     tensors += [value for moments in state.optimizer.state.values() for value in moments.values()]
     return sum(tensor.nbytes for tensor in tensors)
 
@@ -110,7 +110,7 @@ def held_bytes(parts: Parts) -> int:
 def look(group: ProcessGroup, settings: dict[str, Any]) -> dict[str, Any]:
     """What a few updates did, told by sums over whole tensors."""
     parts = build_with(group, **DIVIDED | settings)
-    views = [parts.stepper.take(parts.feed.take(step), step) for step in range(2)]
+    views = [parts.stepper.step(parts.feed.load(step), step) for step in range(2)]
     whole = gathered(parts)
     told: dict[str, Any] = {stem: [float(v.double().norm()) for v in whole[stem].values()] for stem in ("model", "ema")}
     told["norm"] = [float(view.norm) for view in views]
@@ -123,7 +123,7 @@ def look(group: ProcessGroup, settings: dict[str, Any]) -> dict[str, Any]:
     before = digests(gathered(parts))
     told["probe"] = parts.fixed_set.losses(parts.state)
     request = preview_request(parts.config, 5)
-    with parts.state.weights.lend(parts.state.averages.tensors()) as weights:
+    with parts.state.weights.lend(parts.state.ema.tensors()) as weights:
 
         def draw(start: int, stop: int) -> Tensor:
             return generate(parts.state.model, parts.config, request, weights=weights, rows=(start, stop))
@@ -140,7 +140,7 @@ def averaging(group: ProcessGroup) -> list[float]:
     for module in parts.state.model.modules():
         if hasattr(module, "set_gradient_divide_factor"):
             module.set_gradient_divide_factor(float(group.size))
-    return [float(parts.stepper.take(parts.feed.take(step), step).norm) for step in range(2)]
+    return [float(parts.stepper.step(parts.feed.load(step), step).norm) for step in range(2)]
 
 
 @pytest.fixture(scope="module")
@@ -198,7 +198,7 @@ def test_each_process_holds_its_part(updates: dict[int, list[dict[str, Any]]]) -
 # --- non-finite values --------------------------------------------------------------------------------------------
 
 
-def trained_digests(parts: Parts) -> list[str]:
+def trained_digests(parts: Setup) -> list[str]:
     """Of all that an update changes; an average moves on."""
     found = digests(gathered(parts))
     return [found["model"], found["optimizer"]]
@@ -210,7 +210,7 @@ def refusing(group: ProcessGroup) -> list[Any]:
     before = trained_digests(parts)
     if group.rank == 1:  # the loss of a row of its own
         parts.stepper.objective.signal = parts.stepper.objective.signal * torch.nan
-    view = parts.stepper.take(parts.feed.take(2), 2)
+    view = parts.stepper.step(parts.feed.load(2), 2)
     return [float(view.refused), trained_digests(parts) == before, int((~view.norms.isfinite()).sum())]
 
 
@@ -224,8 +224,8 @@ def test_non_finite_value_of_one_process_is_refused_on_all(updates: dict[int, li
 # --- checkpoints --------------------------------------------------------------------------------------------------
 
 
-def save(parts: Parts, folder: Path) -> None:
-    group = parts.engine.group
+def save(parts: Setup, folder: Path) -> None:
+    group = parts.runtime.group
     relay = Relay(group, "checkpoints")
     writer = PartWriter(folder, relay)
     if group.is_main:

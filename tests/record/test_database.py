@@ -15,7 +15,7 @@ from safelight.record.database import open_database
 from safelight.record.history import open_history
 from safelight.record.reading import read_events, read_signal
 from safelight.record.schema import CELL, VERSION
-from safelight.record.store import Record
+from safelight.record.store import RecordWriter
 
 VERSION_1 = """
 CREATE TABLE reading (
@@ -85,12 +85,12 @@ def test_an_upgrade_that_breaks_off_leaves_version_1(tmp_path: Path, monkeypatch
     path, said = tmp_path / "record.sqlite", list[str]()
     steps, numbers = make_version_1(path)
 
-    class Broken(database.Ledger):
+    class Broken(database.ChunkWriter):
         def store(self) -> None:
             raise OSError("pulled the plug")
 
-    monkeypatch.setattr(database, "Ledger", Broken)
-    record = Record(path, from_step=100, say=said.append)
+    monkeypatch.setattr(database, "ChunkWriter", Broken)
+    record = RecordWriter(path, from_step=100, say=said.append)
     record.add(100, {"a": 1.0})
     record.close()
     assert len(said) == 1
@@ -106,7 +106,7 @@ def test_a_newer_version_is_left_alone(tmp_path: Path) -> None:
     opened.execute(f"PRAGMA user_version = {VERSION + 1}")
     opened.close()
     before = path.read_bytes()
-    record = Record(path, from_step=50, say=said.append)
+    record = RecordWriter(path, from_step=50, say=said.append)
     for step in range(50, 200):
         record.add(step, {"a": 1.0})
         record.flush(wait=step % 50 == 0)
@@ -134,7 +134,7 @@ def test_a_damaged_row_elsewhere_does_not_stop_the_record(tmp_path: Path) -> Non
 )
 def test_what_is_no_number_is_told_and_takes_nothing_with_it(tmp_path: Path, bad: dict) -> None:
     path, said = tmp_path / "record.sqlite", list[str]()
-    record = Record(path, from_step=0, say=said.append)
+    record = RecordWriter(path, from_step=0, say=said.append)
     record.add(0, {"a": 1.0, "b": 1.0})
     record.add(1, {**bad, "b": 2.0})
     record.add(2, {"a": 3.0, "b": 3.0})
@@ -151,7 +151,7 @@ def test_what_is_no_number_is_told_and_takes_nothing_with_it(tmp_path: Path, bad
 
 def test_numbers_change_after_they_were_handed_over(tmp_path: Path) -> None:
     path = tmp_path / "record.sqlite"
-    record, numbers = Record(path, from_step=0, say=pytest.fail), {"a": 1.0}
+    record, numbers = RecordWriter(path, from_step=0, say=pytest.fail), {"a": 1.0}
     record.add(0, numbers)
     numbers["a"] = 2.0
     record.close()
@@ -164,7 +164,7 @@ def test_a_writer_that_cannot_keep_up_says_what_it_left_out(tmp_path: Path, monk
     said, go = list[str](), threading.Event()
     monkeypatch.setattr(store, "LARGEST_BACKLOG", 10)
     monkeypatch.setattr(store, "open_database", lambda path: [go.wait(300), open_database(path)][1])
-    record = Record(tmp_path / "record.sqlite", from_step=0, say=said.append)
+    record = RecordWriter(tmp_path / "record.sqlite", from_step=0, say=said.append)
     for step in range(25):
         record.add(step, {"a": 1.0})
     go.set()

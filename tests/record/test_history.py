@@ -20,7 +20,7 @@ from safelight.record import reading
 from safelight.record.database import SIGNALS
 from safelight.record.history import open_history
 from safelight.record.schema import VERSION
-from safelight.record.store import Record
+from safelight.record.store import RecordWriter
 from safelight.record.zoom import choose_width, from_rows, sum_up
 
 SICK = [np.nan, np.inf, -np.inf, 1e6, -1e6]
@@ -91,7 +91,7 @@ def test_an_answer_is_of_one_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
         def slow(*arguments) -> list[tuple]:
             found = real(*arguments)
-            Record(path, from_step=100, say=pytest.fail).close()
+            RecordWriter(path, from_step=100, say=pytest.fail).close()
             return found
 
         monkeypatch.setattr(history, "_rows", slow)
@@ -142,7 +142,7 @@ def test_a_number_that_comes_late_finds_its_place(tmp_path: Path) -> None:
 
 def test_what_is_absent_is_not_a_number(tmp_path: Path) -> None:
     path = tmp_path / "record.sqlite"
-    record = Record(path, from_step=0, say=pytest.fail)
+    record = RecordWriter(path, from_step=0, say=pytest.fail)
     present = np.ones((100, 3), bool)
     present[::2, 1], present[:, 2] = False, False
     values = np.full((100, 3), 2.0, np.float32)
@@ -170,14 +170,14 @@ def test_nothing_there(tmp_path: Path, ask: tuple) -> None:
 def test_events_findings_and_pictures_are_cut_alike(tmp_path: Path) -> None:
     path = tmp_path / "run" / "record.sqlite"
     path.parent.mkdir()
-    record = Record(path, from_step=0, say=pytest.fail)
+    record = RecordWriter(path, from_step=0, say=pytest.fail)
     for step in (0, 10, 20):
         record.event(step, "note", step=step, size=float("nan"))
         record.finding(step, "lr.too-high", summary="high", kind=1)
         record.picture(step, "samples", path.parent / "samples" / f"{step}.png", (64, 32))
         record.picture(step, "samples", Path("samples") / f"{step}.png", (64, 32))  # the same
     record.close()
-    Record(path, from_step=10, say=pytest.fail).close()
+    RecordWriter(path, from_step=10, say=pytest.fail).close()
     with open_history(path) as history:
         [event] = history.events("note")
         assert (event.step, event.name, event.facts) == (0, "note", {"step": 0, "size": "NaN"})
@@ -220,7 +220,7 @@ def test_another_process_reads_while_it_is_written(tmp_path: Path) -> None:
     child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     assert child.stdout is not None
     seen = [int(child.stdout.readline())]
-    record = Record(path, from_step=10, say=pytest.fail)
+    record = RecordWriter(path, from_step=10, say=pytest.fail)
     for start in range(10, 40_010, 100):
         steps = np.arange(start, start + 100)
         record.add_window(steps, ("a",), steps[:, None].astype(np.float32))
@@ -243,7 +243,7 @@ def test_another_process_reads_while_it_is_written(tmp_path: Path) -> None:
 def test_a_disk_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed: bool) -> None:
     """SQLite cannot make the file for shared memory there; after a kill, the newest readings are in the log."""
     path, other = tmp_path / "record.sqlite", tmp_path / "copy" / "record.sqlite"
-    record = Record(path, from_step=0, say=pytest.fail)
+    record = RecordWriter(path, from_step=0, say=pytest.fail)
     record.add(0, {"a": 1.0})
     record.flush(wait=True)
     if not killed:

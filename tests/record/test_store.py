@@ -15,15 +15,15 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from safelight.record.cells import summarise
+from safelight.record.chunks import summarise
 from safelight.record.database import open_database
 from safelight.record.reading import read_events, read_signal
 from safelight.record.schema import SCHEMA
-from safelight.record.store import Record
+from safelight.record.store import RecordWriter
 
 
-def record(path: Path, from_step: int = 0, say=pytest.fail) -> Record:
-    return Record(path, from_step=from_step, say=say)
+def record(path: Path, from_step: int = 0, say=pytest.fail) -> RecordWriter:
+    return RecordWriter(path, from_step=from_step, say=say)
 
 
 def rows(path: Path, signal: str = "loss") -> list[tuple]:
@@ -368,8 +368,8 @@ KILLED = """
 import os, sys, time
 from pathlib import Path
 from unittest.mock import patch
-from safelight.record.store import Record
-kept = Record(Path(sys.argv[1]), from_step=0, say=print)
+from safelight.record.store import RecordWriter
+kept = RecordWriter(Path(sys.argv[1]), from_step=0, say=print)
 for step in range(1000):
     kept.add(step, {"loss": step / 4})
 kept.flush(wait=True)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from safelight.record.store import Record
+from safelight.record.store import RecordWriter
 
 FINDING = {
     "code": "LRA001",
@@ -54,7 +54,7 @@ def make_run(
     (path / "run.json").write_text(json.dumps(known | {"heartbeat": time.time() + 3600} | dict(status or {})))
     if config is not None:
         (path / "config.yaml").write_text(config)
-    record = Record(path / "record.sqlite", from_step=0, say=print)
+    record = RecordWriter(path / "record.sqlite", from_step=0, say=print)
     found = curves(steps)
     record.add_window(np.arange(steps), tuple(found), np.stack(list(found.values()), 1).astype(np.float32))
     for step in range(15, steps, 16):

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from safelight.config.tree import Prediction
 from safelight.diffusion.objective import target_of
-from safelight.probes.micro_batch import Declared, MicroBatch, call_of
+from safelight.probes.forward_pass import Declared, ForwardPass, call_of
 
 ALPHAS = torch.linspace(0.9999, 0.02, 1000, dtype=torch.float64).square()
 SHAPE = (1, 4, 4)
@@ -56,7 +56,7 @@ def declared(prediction: Prediction | None = "epsilon", alphas: Tensor = ALPHAS)
     return Declared(alphas, prediction)
 
 
-def micro_batch(seed: int = 1, size: int = 16, prediction: Prediction = "epsilon", **changes: Any) -> MicroBatch:
+def micro_batch(seed: int = 1, size: int = 16, prediction: Prediction = "epsilon", **changes: Any) -> ForwardPass:
     """A batch as a sound loop makes it, without a network."""
     x0, noise, t = batch(size, seed)
     kept = ALPHAS[t].float().view(-1, 1, 1, 1)
@@ -69,12 +69,12 @@ def micro_batch(seed: int = 1, size: int = 16, prediction: Prediction = "epsilon
         "target": target,
         "loss": torch.ones(()),
     }
-    return MicroBatch(**(made | changes))
+    return ForwardPass(**(made | changes))
 
 
 def step(
     model: nn.Module, seed: int = 1, size: int = 16, labels: Tensor | None = None, **changes: Any
-) -> tuple[MicroBatch, Tensor]:
+) -> tuple[ForwardPass, Tensor]:
     """(the specimen of a call of the network, the loss with its graph)."""
     x0, noise, t = batch(size, seed)
     x_t = noised(x0, noise, t)
@@ -92,4 +92,4 @@ def step(
         "pred": answer.detach(),
         "labels": labels,
     }
-    return MicroBatch(**(made | {"loss": loss.detach(), "call": call} | changes)), loss
+    return ForwardPass(**(made | {"loss": loss.detach(), "call": call} | changes)), loss

@@ -14,22 +14,22 @@ from torch import Tensor
 
 from safelight.data.prepare import open_images
 from safelight.processes.group import ProcessGroup
-from safelight.training.build import Parts, build, fit_to_data
+from safelight.training.build import Setup, build, fit_to_data
 from safelight.training.step import Stepper
 
 SIZE = {"train__batch_size": 24}
 
 
-def build_with(group: ProcessGroup, **settings: object) -> Parts:
+def build_with(group: ProcessGroup, **settings: object) -> Setup:
     config = tiny(**SIZE | settings)
     images = open_images(config.data)
     return build(fit_to_data(config, images), images, print, group=group)
 
 
-def taken(parts: Parts, count: int = 2) -> list[Tensor]:
+def taken(parts: Setup, count: int = 2) -> list[Tensor]:
     """Weights and buffers after some updates."""
     for step in range(count):
-        parts.stepper.take(parts.feed.take(step), step)
+        parts.stepper.step(parts.feed.load(step), step)
     return [value.detach().clone() for value in parts.state.model.state_dict().values()]
 
 
@@ -56,13 +56,13 @@ def at(step: int, who: int, do: Callable[[], object]) -> Callable[[int], None]:
     """Lets something happen to one process in the middle of a step."""
 
     def prepare(rank: int) -> None:
-        take = Stepper.take
+        take = Stepper.step
 
         def taking(self: Stepper, inputs: Any, number: int, *more: Any, **named: Any) -> Any:
             if number == step and rank == who:
                 do()
             return take(self, inputs, number, *more, **named)
 
-        Stepper.take = taking  # only in the fork
+        Stepper.step = taking  # only in the fork
 
     return prepare

@@ -23,7 +23,7 @@ from histories import (
 
 from safelight.config import Config
 from safelight.config.resolve import resolve
-from safelight.diagnosis.case import Case, Remembered
+from safelight.diagnosis.run_history import InMemoryReadings, RunHistory
 
 
 @dataclass(frozen=True)
@@ -554,7 +554,7 @@ ROWS: list[Row] = [
 ]  # fmt: skip
 
 
-def case_of(given: Row) -> Case:
+def case_of(given: Row) -> RunHistory:
     series = given.series if given.whole else HEALTHY | given.series
     config: Config | None = resolve(preset="digits", settings=given.settings) if given.settings else None
-    return Case(Remembered(series, given.events), config)
+    return RunHistory(InMemoryReadings(series, given.events), config)

@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from safelight.record.store import Record
+from safelight.record.store import RecordWriter
 from safelight.record.zoom import Zoom
 
 
 def write(path: Path, parts: Iterable[tuple[np.ndarray, np.ndarray]], *, from_step: int = 0, signal: str = "a") -> None:
     """Parts of one signal, each stored before the next one comes."""
-    record = Record(path, from_step=from_step, say=pytest.fail)
+    record = RecordWriter(path, from_step=from_step, say=pytest.fail)
     for steps, numbers in parts:
         record.add_window(steps, (signal,), numbers.astype(np.float32)[:, None])
         record.flush(wait=True)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from safelight.record.store import Record
+from safelight.record.store import RecordWriter
 
 FINDING: dict[str, Any] = {
     "code": "LRA001",
@@ -46,7 +46,7 @@ def build_run(path: Path, *, steps: int = 300, sick: bool = False, rate: float =
     (path / "data.json").write_text(
         json.dumps({"images": 40, "side": 8, "rejected": [["<b>x</b>.png", "not an image"]]})
     )
-    record = Record(path / "record.sqlite", from_step=0, say=print)
+    record = RecordWriter(path / "record.sqlite", from_step=0, say=print)
     curves = _curves(steps, seed, sick, rate)
     record.add_window(np.arange(steps), tuple(curves), np.stack(list(curves.values()), 1).astype(np.float32))
     _add_rare(record, steps, sick)
@@ -79,7 +79,7 @@ def _curves(steps: int, seed: int, sick: bool, rate: float) -> dict[str, np.ndar
     } | flow
 
 
-def _add_rare(record: Record, steps: int, sick: bool) -> None:
+def _add_rare(record: RecordWriter, steps: int, sick: bool) -> None:
     for step in range(63, steps, 64):
         record.add(step, {f"loss/level/{level:02d}": (16 - level) / (step + 30) for level in range(16)})
     for step in range(15, steps, 16):
@@ -93,6 +93,6 @@ def _add_rare(record: Record, steps: int, sick: bool) -> None:
     record.event(0, "data", images=40)
 
 
-def _draw(record: Record, path: Path, kind: str, step: int, shade: int) -> None:
+def _draw(record: RecordWriter, path: Path, kind: str, step: int, shade: int) -> None:
     Image.effect_noise((120, 80), 30 + shade % 200).convert("RGB").save(path)
     record.picture(step, kind, path, (120, 80))

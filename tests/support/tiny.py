@@ -14,7 +14,7 @@ from safelight.config import Config
 from safelight.config.resolve import resolve
 from safelight.data.prepare import open_images
 from safelight.terminal import Terminal
-from safelight.training.build import Parts, build, fit_to_data
+from safelight.training.build import Setup, build, fit_to_data
 from safelight.training.readout import Progress
 
 TINY = {
@@ -42,7 +42,7 @@ def tiny(**settings: Any) -> Config:
     return resolve(preset="digits", settings=TINY | {k.replace("__", "."): v for k, v in settings.items()})
 
 
-def parts_of(**settings: Any) -> Parts:
+def parts_of(**settings: Any) -> Setup:
     config = tiny(**settings)
     images = open_images(config.data)
     return build(fit_to_data(config, images), images, lambda _: None)

@@ -10,7 +10,7 @@ from torch import nn
 from safelight.config.tree import Ema
 from safelight.training.ema import (
     MAIN,
-    Averages,
+    EmaWeights,
     blend,
     exponential_decay,
     power_decay,
@@ -36,9 +36,9 @@ class Walker(nn.Module):
         self.weight.copy_(drift + 0.1 * torch.randn(64, generator=self._random))
 
 
-def walk(settings: Ema, steps: int, at: tuple[int, ...] = ()) -> tuple[Averages, dict[int, dict[str, torch.Tensor]]]:
+def walk(settings: Ema, steps: int, at: tuple[int, ...] = ()) -> tuple[EmaWeights, dict[int, dict[str, torch.Tensor]]]:
     model = Walker()
-    averages, kept = Averages(settings, model), {}
+    averages, kept = EmaWeights(settings, model), {}
     for step in range(1, steps + 1):
         model.move(step)
         averages.update(step)
@@ -77,7 +77,7 @@ def test_weights_of_past_steps_follow_the_power_function(width: float) -> None:
 def test_average_of_a_constant_is_the_constant(settings: Ema) -> None:
     model = nn.Linear(3, 2)
     before = [p.detach().clone() for p in model.parameters()]
-    averages = Averages(settings, model)
+    averages = EmaWeights(settings, model)
     for step in range(1, 200):
         averages.update(step)
     for shadow in averages.shadows.values():
@@ -86,7 +86,7 @@ def test_average_of_a_constant_is_the_constant(settings: Ema) -> None:
 
 def test_power_average_forgets_the_start_at_once() -> None:
     model = nn.Linear(3, 2)
-    averages = Averages(Ema(), model)
+    averages = EmaWeights(Ema(), model)
     with torch.no_grad():
         model.weight.fill_(5.0)
     averages.update(1)
@@ -104,13 +104,13 @@ def test_power_average_forgets_the_start_at_once() -> None:
     ids=str,
 )
 def test_warm_up_leaves_no_initialisation(settings: Ema, steps: int, most: float) -> None:
-    averages = Averages(settings, nn.Linear(1, 1))
+    averages = EmaWeights(settings, nn.Linear(1, 1))
     assert math.prod(averages.decay(MAIN, step) for step in range(1, steps + 1)) < most
 
 
 def test_without_warm_up_a_short_run_is_mostly_initialisation() -> None:
     """Negative control, and the arithmetic behind the warning: 0.9999^10,000 = 36.8 %."""
-    averages = Averages(Ema(kind="exponential", warmup=False), nn.Linear(1, 1))
+    averages = EmaWeights(Ema(kind="exponential", warmup=False), nn.Linear(1, 1))
     left = math.prod(averages.decay(MAIN, step) for step in range(1, 10_001))
     assert left == pytest.approx(0.368, abs=0.001)
 
@@ -161,7 +161,7 @@ def test_a_snapshot_is_rebuilt_as_itself() -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_shadows_are_fp32_whatever_the_model_is(dtype: torch.dtype) -> None:
     model = Walker(dtype)
-    averages = Averages(Ema(kind="exponential", decay=0.9999, warmup=False), model)
+    averages = EmaWeights(Ema(kind="exponential", decay=0.9999, warmup=False), model)
     with torch.no_grad():
         model.weight.fill_(101.0)
     for step in range(1, 101):
@@ -182,13 +182,13 @@ def test_a_bf16_average_would_never_move() -> None:
 def test_only_trained_parameters_are_averaged() -> None:
     model = nn.Sequential(nn.Conv2d(1, 2, 1), nn.BatchNorm2d(2), nn.Linear(2, 2))
     model[2].bias.requires_grad_(False)
-    averages = Averages(Ema(), model)
+    averages = EmaWeights(Ema(), model)
     assert set(averages.tensors()) == {"0.weight", "0.bias", "1.weight", "1.bias", "2.weight"}
 
 
 def test_shadows_never_alias_the_weights() -> None:
     model = nn.Linear(3, 2)
-    averages = Averages(Ema(), model)
+    averages = EmaWeights(Ema(), model)
     averages.update(1)
     copies = {track: [t.clone() for t in shadow] for track, shadow in averages.shadows.items()}
     with torch.no_grad():
@@ -229,7 +229,7 @@ def test_snapshots_are_spread_and_end_with_the_run(count: int, steps: int, expec
 
 def test_load_is_the_inverse_of_tensors() -> None:
     averages, _ = walk(Ema(), 10)
-    other = Averages(Ema(), Walker())
+    other = EmaWeights(Ema(), Walker())
     for track in averages.shadows:
         other.load(track, averages.tensors(track))
         assert torch.equal(other.tensors(track)["weight"], averages.tensors(track)["weight"])

@@ -230,7 +230,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Quiet]:
     """An undisturbed run that was evaluated after steps 4, 8 and 12. Read it only."""
     folder = tmp_path_factory.mktemp("evaluated") / "whole"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("safelight.monitors.pool.HOST_SECONDS", 0.0)
+        patch.setattr("safelight.monitors.reading_buffer.HOST_SECONDS", 0.0)
         patch.setattr(evaluation, "load_extractor", lambda *_, **__: own_extractor(Fields(), name="fields", side=8))
         patch.setattr(evaluation, "MOST_SEARCHED", 150)
         return folder, train(folder, **FULL)

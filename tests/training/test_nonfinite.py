@@ -102,7 +102,7 @@ def test_autopsy_names_the_place(spoil, where: str) -> None:
     parts = parts_of()
     torch.nn.init.normal_(parts.state.model.conv_out.weight)  # a zero output layer would stop every gradient
     spoil(parts.state.model)
-    assert where in find_first_nonfinite(parts.stepper, parts.feed.take(0), 0)
+    assert where in find_first_nonfinite(parts.stepper, parts.feed.load(0), 0)
     assert all(p.grad is None for p in parts.state.model.parameters())
 
 
@@ -128,7 +128,7 @@ def test_how_often_a_run_is_looked_at_does_not_show(tmp_path: Path, monkeypatch:
     """Refusals are judged at once, and all readings are there, whether a window is one step or the whole run."""
     found = []
     for seconds in (0.0, 1e9):
-        monkeypatch.setattr("safelight.monitors.pool.HOST_SECONDS", seconds)
+        monkeypatch.setattr("safelight.monitors.reading_buffer.HOST_SECONDS", seconds)
         folder = tmp_path / str(seconds)
         torch.manual_seed(0)
         with pytest.raises(Stopped) as stopped:

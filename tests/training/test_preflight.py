@@ -24,32 +24,32 @@ from safelight.record.history import open_history
 from safelight.run import RunFolder
 from safelight.start import resume, train
 from safelight.training import preflight as module
-from safelight.training.build import Parts
-from safelight.training.ema import Averages
+from safelight.training.build import Setup
+from safelight.training.ema import EmaWeights
 from safelight.training.preflight import ask_guidance, preflight
 from safelight.training.state import State
 
 ENOUGH: dict[str, Any] = {"sample.steps": 12, "train.batch_size": 16, "train.preflight": "stop"}
 
 
-def enough(**settings: Any) -> Parts:
+def enough(**settings: Any) -> Setup:
     return parts_of(**ENOUGH | settings)
 
 
-def take(parts: Parts, steps: range) -> None:
+def take(parts: Setup, steps: range) -> None:
     for step in steps:
-        parts.stepper.take(parts.inputs(step), step)
+        parts.stepper.step(parts.inputs(step), step)
         parts.state.counters.step = step + 1
 
 
-def everything(parts: Parts) -> dict[str, Any]:
+def everything(parts: Setup) -> dict[str, Any]:
     """All that a step changes, as bytes."""
     state = parts.state
     moments = {name: dict(state.optimizer.state.get(p, {})) for name, p in state.model.named_parameters()}
     snapshot = state.snapshot()
     return {
         "weights": [v.detach().numpy().tobytes() for v in state.model.state_dict().values()],
-        "averages": [v.numpy().tobytes() for track in state.averages.shadows.values() for v in track],
+        "averages": [v.numpy().tobytes() for track in state.ema.shadows.values() for v in track],
         "moments": {name: {k: v.numpy().tobytes() for k, v in kept.items()} for name, kept in moments.items()},
         "groups": [{k: v for k, v in g.items() if k != "params"} for g in state.optimizer.param_groups],
         "gradients": [p.grad for p in state.model.parameters()],
@@ -58,7 +58,7 @@ def everything(parts: Parts) -> dict[str, Any]:
         "random": [torch.get_rng_state().numpy().tobytes(), str(np.random.get_state())],
         "counters": {k: repr(v) for k, v in ((n, getattr(state.counters, n)) for n in type(state.counters).__slots__)},
         "clipper": float(state.clipper.running),
-        "scale": (float(state.scale.scale), float(state.scale.good_steps)),
+        "scale": (float(state.loss_scale.value), float(state.loss_scale.good_steps)),
         "monitors": {k: v.numpy().tobytes() for k, v in state.monitors.state().items()},
         "snapshot": repr(sorted(snapshot.state.items(), key=str)),
     }
@@ -138,7 +138,7 @@ def test_a_copy_that_forgets_something_would_be_noticed(forgotten: str, monkeypa
     """The control of the tests above."""
     true = module._Kept.__init__
 
-    def forget(kept: Any, parts: Parts) -> None:
+    def forget(kept: Any, parts: Setup) -> None:
         true(kept, parts)
         FORGETFUL[forgotten](kept)
 
@@ -187,14 +187,14 @@ def test_what_was_found_sound_is_in_the_record(tmp_path: Path) -> None:
 
 
 def corrupt_by_another_table(patch: pytest.MonkeyPatch) -> None:
-    true = Objective.corrupt
+    true = Objective.add_noise
 
-    def corrupt(objective: Objective, x0: Tensor, noise: Tensor, t: Tensor) -> Noised:
+    def add_noise(objective: Objective, x0: Tensor, noise: Tensor, t: Tensor) -> Noised:
         made = true(objective, x0, noise, t)
         a = objective.signal[t].square().view(-1, 1, 1, 1)
         return Noised(a * x0 + (1 - a.square()).sqrt() * noise, made.target, t)
 
-    patch.setattr(Objective, "corrupt", corrupt)
+    patch.setattr(Objective, "add_noise", add_noise)
 
 
 def lose_the_moments(patch: pytest.MonkeyPatch) -> None:
@@ -208,21 +208,21 @@ def lose_the_moments(patch: pytest.MonkeyPatch) -> None:
 
 
 def lose_the_average(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Averages, "load", lambda *_: None)
+    patch.setattr(EmaWeights, "load", lambda *_: None)
 
 
 def freeze_the_average(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Averages, "update", lambda *_: None)
+    patch.setattr(EmaWeights, "update", lambda *_: None)
 
 
 def change_the_target(patch: pytest.MonkeyPatch) -> None:
-    true = Objective.corrupt
+    true = Objective.add_noise
 
-    def corrupt(objective: Objective, x0: Tensor, noise: Tensor, t: Tensor) -> Noised:
+    def add_noise(objective: Objective, x0: Tensor, noise: Tensor, t: Tensor) -> Noised:
         made = true(objective, x0, noise, t)
         return Noised(made.x_t, torch.randn_like(made.target), t)
 
-    patch.setattr(Objective, "corrupt", corrupt)
+    patch.setattr(Objective, "add_noise", add_noise)
 
 
 def turn_the_loss(patch: pytest.MonkeyPatch) -> None:

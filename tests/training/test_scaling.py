@@ -16,7 +16,7 @@ def test_is_one_for_ever_unless_fp16(precision: str) -> None:
     for refused in (GOOD, BAD, GOOD):
         scale.adjust(refused)
         scale.unscale(gradients)
-    assert float(scale.scale) == 1
+    assert float(scale.value) == 1
     assert torch.equal(gradients[0], torch.ones(2))
 
 
@@ -24,7 +24,7 @@ def test_unscaling_undoes_the_scale_exactly() -> None:
     """A power of two: no bit of a gradient is lost on the way."""
     scale = LossScale("fp16", CPU)
     weight = torch.tensor([0.1, -3.0, 1e-20], requires_grad=True)
-    (weight.square().sum() * scale.scale).backward()
+    (weight.square().sum() * scale.value).backward()
     assert weight.grad is not None
     assert float(weight.grad[0]) == pytest.approx(0.2 * FIRST)
     scale.unscale([weight.grad])
@@ -36,13 +36,13 @@ def test_an_overflow_halves_and_starts_the_count_again() -> None:
     for _ in range(GROWTH_INTERVAL - 1):
         scale.adjust(GOOD)
     scale.adjust(BAD)
-    assert float(scale.scale) == FIRST / 2
+    assert float(scale.value) == FIRST / 2
     assert float(scale.good_steps) == 0
     for _ in range(GROWTH_INTERVAL - 1):
         scale.adjust(GOOD)
-    assert float(scale.scale) == FIRST / 2, "one short of the interval"
+    assert float(scale.value) == FIRST / 2, "one short of the interval"
     scale.adjust(GOOD)
-    assert float(scale.scale) == FIRST
+    assert float(scale.value) == FIRST
     assert float(scale.good_steps) == 0
 
 
@@ -55,13 +55,13 @@ def test_equals_torch_grad_scaler() -> None:
     for bad in overflow:
         torch._amp_update_scale_(theirs, growth, bad.float(), 2.0, 0.5, GROWTH_INTERVAL)
         scale.adjust(bad.float())
-        assert float(scale.scale) == float(theirs)
+        assert float(scale.value) == float(theirs)
 
 
 def test_a_scale_that_was_read_is_not_changed_behind_the_back() -> None:
     """StepView keeps the scale of its step, on the device, after the next adjustment."""
     scale = LossScale("fp16", CPU)
-    seen = scale.scale
+    seen = scale.value
     scale.adjust(BAD)
     assert float(seen) == FIRST
-    assert float(scale.scale) == FIRST / 2
+    assert float(scale.value) == FIRST / 2

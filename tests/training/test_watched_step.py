@@ -12,18 +12,18 @@ import pytest
 from tiny import parts_of, tiny
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from safelight.monitors.pool import Pool
+from safelight.monitors.reading_buffer import ReadingBuffer
 from safelight.monitors.suite import DEEP_EVERY
 from safelight.record.reading import read_signal
 from safelight.start import train
 from safelight.terminal import Terminal
-from safelight.training.build import Parts
-from safelight.training.step import Onlookers
+from safelight.training.build import Setup
+from safelight.training.step import StepObservers
 
 
-def weights(parts: Parts) -> list[bytes]:
+def weights(parts: Setup) -> list[bytes]:
     state = parts.state
-    tensors = [*state.model.state_dict().values(), *state.averages.shadows["main"]]
+    tensors = [*state.model.state_dict().values(), *state.ema.shadows["main"]]
     tensors += [value for entry in state.optimizer.state.values() for value in entry.values()]
     return [tensor.detach().numpy().tobytes() for tensor in tensors]
 
@@ -32,8 +32,8 @@ def weights(parts: Parts) -> list[bytes]:
 def test_a_watched_run_has_the_bytes_of_an_unwatched_one(settings: dict[str, Any]) -> None:
     watched, alone = parts_of(**settings), parts_of(**settings)
     for step in range(DEEP_EVERY + 2):
-        seen = watched.stepper.take(watched.feed.take(step), step, onlookers=Onlookers(watched.state.monitors))
-        unseen = alone.stepper.take(alone.feed.take(step), step)
+        seen = watched.stepper.step(watched.feed.load(step), step, onlookers=StepObservers(watched.state.monitors))
+        unseen = alone.stepper.step(alone.feed.load(step), step)
         assert seen.readings
         assert not unseen.readings
     assert weights(watched) == weights(alone)
@@ -44,10 +44,10 @@ class Readings(dict[str, float]):
         self.update(numbers)
 
 
-def readings_of(parts: Parts, step: int = 0) -> Readings:
+def readings_of(parts: Setup, step: int = 0) -> Readings:
     record = Readings()
-    pool = Pool(record)
-    view = parts.stepper.take(parts.feed.take(step), step, onlookers=Onlookers(parts.state.monitors))
+    pool = ReadingBuffer(record)
+    view = parts.stepper.step(parts.feed.load(step), step, onlookers=StepObservers(parts.state.monitors))
     pool.add(step, view.readings, {})
     pool.flush()
     return record
@@ -66,7 +66,7 @@ def test_the_loss_scale_does_not_show_in_the_gradients() -> None:
     exact = readings_of(parts_of())
     for scale in (64.0, 1024.0):
         parts = parts_of(**{"train.precision": "fp16", "train.accumulate": 2})
-        parts.state.scale.scale.fill_(scale)
+        parts.state.loss_scale.value.fill_(scale)
         readings = readings_of(parts)
         assert readings["precision/scale"] == scale
         assert readings["gradient/norm"] == pytest.approx(exact["gradient/norm"], rel=0.02)
@@ -96,12 +96,12 @@ def waits() -> Iterator[list[str]]:
 @pytest.mark.parametrize("step", [0, 1, DEEP_EVERY - 1])
 def test_no_monitor_waits_for_the_device(step: int) -> None:
     parts = parts_of(**{"train.accumulate": 2})
-    onlookers = Onlookers(parts.state.monitors)
-    parts.stepper.take(parts.feed.take(0), 0, onlookers=onlookers)
-    pool = Pool(Readings())
-    inputs = parts.feed.take(step)
+    onlookers = StepObservers(parts.state.monitors)
+    parts.stepper.step(parts.feed.load(0), 0, onlookers=onlookers)
+    pool = ReadingBuffer(Readings())
+    inputs = parts.feed.load(step)
     with waits() as seen:
-        view = parts.stepper.take(inputs, step, onlookers=onlookers)
+        view = parts.stepper.step(inputs, step, onlookers=onlookers)
         pool.add(step, view.readings, {})
     assert seen == []
     with waits() as seen:  # the control: a tutorial's loop is found out

@@ -18,7 +18,7 @@ from torch import nn
 import safelight
 from safelight.errors import UsageError
 from safelight.monitors.suite import DEEP_EVERY
-from safelight.probes.micro_batch import Call
+from safelight.probes.forward_pass import Call
 from safelight.record.reading import read_events, read_signal
 from safelight.watching.foreign import alphas_of, average_of, bare_optimizer, is_compiled, log_snr_of, unwrapped
 

@@ -18,7 +18,7 @@ from safelight.pages.data.run_list import entry
 from safelight.pages.data.runs import describe
 from safelight.pages.data.series import series
 from safelight.record.history import open_history
-from safelight.record.store import Record
+from safelight.record.store import RecordWriter
 from safelight.run import RunFolder
 from torture.fuzz_child import Reader, watch
 from torture.mutation import hostile, mutate
@@ -31,7 +31,7 @@ HOSTILE = ("reading", "event", "finding", "picture", "rollup", "schema", "versio
 
 def make_record(path: Path) -> bytes:
     """Two hundred steps, with events, findings and pictures."""
-    record = Record(path, from_step=0, say=lambda words: None)
+    record = RecordWriter(path, from_step=0, say=lambda words: None)
     for start in range(0, 200, 50):
         steps = np.arange(start, start + 50)
         values = np.random.default_rng(start).normal(size=(50, len(SIGNALS))).astype(np.float32)

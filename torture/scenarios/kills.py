@@ -17,8 +17,8 @@ import torch
 from safelight import start as start_module
 from safelight.checkpoints.folder import steps as steps_on_disk
 from safelight.config import Config
-from safelight.training import feed, state
-from safelight.training.ema import Averages
+from safelight.training import batch_loader, state
+from safelight.training.ema import EmaWeights
 from torture.child_run import LONGEST, ended, finish, start
 from torture.marks import Marks, Phase
 from torture.scenario import Outcome, Scenario, Trial
@@ -142,7 +142,9 @@ def _describe(marks: Marks, run: Path) -> str:
 def break_seed() -> None:
     """Noise from a generator that begins anew with every process, as in most trainers."""
     generator = torch.Generator().manual_seed(0)
-    feed.draw_noise = lambda seed, step, start, stop, shape: torch.randn(stop - start, *shape, generator=generator)
+    batch_loader.draw_noise = lambda seed, step, start, stop, shape: torch.randn(
+        stop - start, *shape, generator=generator
+    )
 
 
 def break_optimizer() -> None:
@@ -152,7 +154,7 @@ def break_optimizer() -> None:
 
 def break_averages() -> None:
     """The averages begin anew."""
-    Averages.load = lambda self, track, tensors: None
+    EmaWeights.load = lambda self, track, tensors: None
 
 
 def change_threads() -> None:

@@ -16,7 +16,7 @@ from safelight.checkpoints.snapshot import Prepared
 from safelight.files import DISK, Disk
 from safelight.processes import group as group
 from safelight.processes.heartbeat import Heartbeat
-from safelight.processes.reduction import Alone
+from safelight.processes.reduction import NoReduction
 from safelight.training import build
 from safelight.training.step import Stepper
 from torture.kills_in_ranks import HANG, NOT_WHOLE, Blow, check_whole, strike
@@ -63,7 +63,7 @@ def add_by_ddp() -> None:
         if self.group.size > 1:
             self.network = DistributedDataParallel(self.network)
 
-    build.make_reduction = lambda *_: Alone()
+    build.make_reduction = lambda *_: NoReduction()
     Stepper.__init__ = wrapped
     runner._seconds_per_step = lambda parts: 0.01
 

@@ -12,9 +12,9 @@ from typing import Any
 import torch
 
 from safelight.checkpoints.reader import load
-from safelight.diffusion.inputs import Inputs
+from safelight.diffusion.micro_batch import MicroBatch
 from safelight.record.reading import read_events
-from safelight.training import feed
+from safelight.training import batch_loader
 from safelight.training.step import Stepper
 from torture.child_run import ended, finish, start
 from torture.marks import Marks
@@ -48,9 +48,9 @@ def spoil(weather: dict[int, str]) -> Callable[[], None]:
     """Patches a child: the same steps are struck in the same way, however often they are made."""
 
     def change() -> None:
-        prepare, accumulate = feed.Feed.prepare, Stepper.accumulate
+        prepare, accumulate = batch_loader.BatchLoader.prepare, Stepper.accumulate
 
-        def spoilt_inputs(self: feed.Feed, step: int, *more: Any) -> list[Inputs]:
+        def spoilt_inputs(self: batch_loader.BatchLoader, step: int, *more: Any) -> list[MicroBatch]:
             inputs, kind = prepare(self, step, *more), weather.get(step)
             if kind == KINDS[0]:
                 inputs[0].noise[0, 0, 0, 0] = float("nan")
@@ -58,14 +58,14 @@ def spoil(weather: dict[int, str]) -> Callable[[], None]:
                 inputs[-1] = replace(inputs[-1], x0=inputs[-1].x0.clone().fill_(float("inf")))
             return inputs
 
-        def spoilt_gradients(self: Stepper, micro: Inputs, step: int, *more: Any) -> torch.Tensor:
+        def spoilt_gradients(self: Stepper, micro: MicroBatch, step: int, *more: Any) -> torch.Tensor:
             loss, kind = accumulate(self, micro, step, *more), weather.get(step)
             if kind in KINDS[2:]:
                 gradient = next(p.grad for p in self.state.model.parameters() if p.grad is not None)
                 gradient.view(-1)[0] = float("inf" if kind == KINDS[2] else "nan")
             return loss
 
-        feed.Feed.prepare, Stepper.accumulate = spoilt_inputs, spoilt_gradients
+        batch_loader.BatchLoader.prepare, Stepper.accumulate = spoilt_inputs, spoilt_gradients
 
     return change
 

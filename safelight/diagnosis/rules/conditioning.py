@@ -6,8 +6,8 @@ import numpy as np
 
 from safelight import checks
 from safelight.diagnosis.budget import RATE, bound
-from safelight.diagnosis.case import Case
-from safelight.diagnosis.rule import Rule, Seen, on_spell
+from safelight.diagnosis.rule import Detection, Rule, on_episode
+from safelight.diagnosis.run_history import RunHistory
 
 SHOWN = (checks.STREAM_SHOWN_KINDS, checks.NETWORK_LABEL_ROWS, checks.STREAM_SHOWN_HIGHEST, checks.STREAM_LABELS_DRAWN)
 ANY_SHOWN = (checks.STREAM_SHOWN_KINDS, checks.STREAM_RECENT_KINDS, checks.STREAM_LABELS_HIDDEN)
@@ -19,10 +19,10 @@ BELONG = 3.0  # deviations of chance, of all looks together
 PLAIN, FADED = 5.0, 0.25  # the same of a single look, where labels clearly belong; share of it that may be chance
 
 
-def look_ignored(case: Case) -> Seen | None:
-    return on_spell(
-        case,
-        case.silent(checks.NETWORK_LABEL_RESPONSE, checks.RESPONSE["labels"]),
+def look_ignored(run: RunHistory) -> Detection | None:
+    return on_episode(
+        run,
+        run.silent(checks.NETWORK_LABEL_RESPONSE, checks.RESPONSE["labels"]),
         "The output does not change when every label is exchanged, even after a few updates.",
         {},
         "a zero output layer: updates have moved it",
@@ -30,55 +30,55 @@ def look_ignored(case: Case) -> Seen | None:
     )
 
 
-def _kinds(case: Case) -> tuple[float, float, float, float, float]:
+def _kinds(run: RunHistory) -> tuple[float, float, float, float, float]:
     """(kinds shown to the network, rows of its embedding, lowest and highest label shown, draws)."""
-    kinds, rows, high, drawn = (case.latest(check, 0.0) for check in SHOWN)
-    return kinds, rows, case.latest(checks.STREAM_SHOWN_LOWEST, 0.0), high, drawn
+    kinds, rows, high, drawn = (run.latest(check, 0.0) for check in SHOWN)
+    return kinds, rows, run.latest(checks.STREAM_SHOWN_LOWEST, 0.0), high, drawn
 
 
-def look_never_dropped(case: Case) -> Seen | None:
-    kinds, rows, low, high, drawn = _kinds(case)
+def look_never_dropped(run: RunHistory) -> Detection | None:
+    kinds, rows, low, high, drawn = _kinds(run)
     unused = (high == rows - 2 and low == 0) or (low == 1 and high == rows - 1)
     if rows < 3 or kinds != rows - 1 or not unused or drawn < ENOUGH:
         return None
-    return Seen(
+    return Detection(
         0,
         f"The label embedding has {rows:.0f} rows, and {kinds:.0f} of them were used in {drawn:,.0f} draws: the row "
         "for the null label is never trained, and guidance would compare with noise.",
-        (case.evidence(checks.STREAM_SHOWN_KINDS, f"{rows:.0f}"), case.evidence(checks.NETWORK_LABEL_ROWS)),
+        (run.evidence(checks.STREAM_SHOWN_KINDS, f"{rows:.0f}"), run.evidence(checks.NETWORK_LABEL_ROWS)),
         confidence=0.999,
     )
 
 
-def look_always_dropped(case: Case) -> Seen | None:
-    kinds, rows, _, high, drawn = _kinds(case)
-    kinds, high = case.latest(checks.STREAM_RECENT_KINDS, kinds), case.latest(checks.STREAM_RECENT_HIGHEST, high)
-    hidden = case.spell(checks.STREAM_LABELS_HIDDEN, lambda shares: shares > MOSTLY)
+def look_always_dropped(run: RunHistory) -> Detection | None:
+    kinds, rows, _, high, drawn = _kinds(run)
+    kinds, high = run.latest(checks.STREAM_RECENT_KINDS, kinds), run.latest(checks.STREAM_RECENT_HIGHEST, high)
+    hidden = run.episode(checks.STREAM_LABELS_HIDDEN, lambda shares: shares > MOSTLY)
     if drawn < 64 or not ((kinds == 1 and rows > 2 and high == rows - 1) or (hidden and hidden.over is None)):
         return None
-    one = case.spell(checks.STREAM_RECENT_KINDS, lambda numbers: numbers == 1)
-    return Seen(
+    one = run.episode(checks.STREAM_RECENT_KINDS, lambda numbers: numbers == 1)
+    return Detection(
         hidden.first if hidden is not None else 0 if one is None or one.first < 2 else one.first,
         f"The network is shown the label {high:.0f} only, which is the null label: it learns nothing about classes."
         if kinds == 1
-        else f"{case.latest(checks.STREAM_LABELS_HIDDEN):.0%} of the samples are shown to the network without their "
+        else f"{run.latest(checks.STREAM_LABELS_HIDDEN):.0%} of the samples are shown to the network without their "
         "label.",
         (
-            case.evidence(checks.STREAM_RECENT_KINDS, "as many as there are classes"),
-            case.evidence(checks.STREAM_LABELS_HIDDEN),
+            run.evidence(checks.STREAM_RECENT_KINDS, "as many as there are classes"),
+            run.evidence(checks.STREAM_LABELS_HIDDEN),
         ),
     )
 
 
-def look_one_class(case: Case) -> Seen | None:
-    kinds, rows, low, high, drawn = _kinds(case)
+def look_one_class(run: RunHistory) -> Detection | None:
+    kinds, rows, low, high, drawn = _kinds(run)
     null = kinds == 2 and high == rows - 1
     if drawn < 600 or rows < 3 or not (kinds == 1 or null) or (kinds == 1 and low == rows - 1):
         return None
-    return Seen(
+    return Detection(
         0,
         f"All {drawn:,.0f} samples had the same class, of {rows:.0f} that the network knows.",
-        (case.evidence(checks.STREAM_SHOWN_KINDS, "as many as there are classes"),),
+        (run.evidence(checks.STREAM_SHOWN_KINDS, "as many as there are classes"),),
         ("classes in order: in so many samples another one would have come",),
         confidence=0.99,
     )
@@ -91,13 +91,13 @@ def _is_nothing(gains: np.ndarray, errors: np.ndarray, losses: np.ndarray, certa
     return mean <= 2 * spread and mean + certain * spread <= small * float(np.median(losses))
 
 
-def _look_moved(case: Case) -> Seen | None:
-    shares = case.numbers(checks.ROWS_LABELS_MOVED)
-    return on_spell(
-        case,
-        case.spell(checks.ROWS_LABELS_MOVED, lambda shares: shares > 0),
-        lambda spell: (
-            f"From step {spell.first:,} on, {float(shares.max()):.0%} of the labels in a batch are those of "
+def _look_moved(run: RunHistory) -> Detection | None:
+    shares = run.numbers(checks.ROWS_LABELS_MOVED)
+    return on_episode(
+        run,
+        run.episode(checks.ROWS_LABELS_MOVED, lambda shares: shares > 0),
+        lambda episode: (
+            f"From step {episode.first:,} on, {float(shares.max()):.0%} of the labels in a batch are those of "
             "other images."
         ),
         {checks.ROWS_LABELS_MOVED: "0"},
@@ -105,62 +105,62 @@ def _look_moved(case: Case) -> Seen | None:
     )
 
 
-def _look_faded(case: Case) -> Seen | None:
+def _look_faded(run: RunHistory) -> Detection | None:
     """Images of one label were alike, and from some look on they are no more alike than others."""
-    steps, alike = case.series(checks.LABELS_EXPLAIN)
-    usual = np.flatnonzero(alike > PLAIN)
+    steps, similar = run.series(checks.LABELS_EXPLAIN)
+    usual = np.flatnonzero(similar > PLAIN)
     if len(usual) < 3:
         return None
-    first, level = int(usual[-1]) + 1, float(np.median(alike[usual]))
-    late = alike[first:]
+    first, level = int(usual[-1]) + 1, float(np.median(similar[usual]))
+    late = similar[first:]
     if len(late) < 2 or not (late < FADED * level).all() or float(late.sum()) > BELONG * len(late) ** 0.5:
         return None
-    return Seen(
+    return Detection(
         (since := int(steps[first])),
         f"Images of one label were alike, {level:.1f} deviations beyond chance; from step {since:,} on they are no "
         f"more alike than images of any labels ({float(late.mean()):.1f}).",
-        (case.evidence(checks.LABELS_EXPLAIN, f"{level:.1f}"),),
+        (run.evidence(checks.LABELS_EXPLAIN, f"{level:.1f}"),),
         ("images that are all alike: labels are compared with a random permutation of them",),
         confidence=1 - RATE,
     )
 
 
-def _belong(case: Case, since: int) -> bool:
+def _belong(run: RunHistory, since: int) -> bool:
     """Whether images of one label are alike, whatever the network has learnt of it."""
-    steps, alike = case.series(checks.LABELS_EXPLAIN)
-    recent = alike[steps >= since]
+    steps, similar = run.series(checks.LABELS_EXPLAIN)
+    recent = similar[steps >= since]
     return len(recent) > 0 and float(recent.sum()) > BELONG * len(recent) ** 0.5
 
 
-def _are_unrelated(case: Case) -> bool:
+def _are_unrelated(run: RunHistory) -> bool:
     """Whether at many looks images of one label were no more alike than others."""
-    alike = case.numbers(checks.LABELS_EXPLAIN)
-    return len(alike) >= MANY and abs(float(alike.sum())) < 2 * len(alike) ** 0.5
+    similar = run.numbers(checks.LABELS_EXPLAIN)
+    return len(similar) >= MANY and abs(float(similar.sum())) < 2 * len(similar) ** 0.5
 
 
-def look_permuted(case: Case) -> Seen | None:
+def look_permuted(run: RunHistory) -> Detection | None:
     """Exact where the dataset has the labels; clear where images of one label stop being alike. Else paired over the
     samples of a batch: the error with true labels and with those of others, unless the images show that the labels
     belong to them and the network has not learnt it yet."""
-    if (plain := _look_moved(case) or _look_faded(case)) is not None:
+    if (plain := _look_moved(run) or _look_faded(run)) is not None:
         return plain
-    steps, gains = case.series(checks.LABELS_GAIN)
-    errors, losses = case.numbers(checks.LABELS_GAIN_ERROR), case.numbers(checks.LABELS_ERROR)
+    steps, gains = run.series(checks.LABELS_GAIN)
+    errors, losses = run.numbers(checks.LABELS_GAIN_ERROR), run.numbers(checks.LABELS_ERROR)
     late = np.flatnonzero(steps >= LATE)
-    learnt = case.latest(checks.LOSS_ERROR, 1.0) < LEARNT * case.latest(checks.LOSS_ZERO, 0.0)
-    if len(late) < 2 or not learnt or look_ignored(case) is not None:
+    learnt = run.latest(checks.LOSS_ERROR, 1.0) < LEARNT * run.latest(checks.LOSS_ZERO, 0.0)
+    if len(late) < 2 or not learnt or look_ignored(run) is not None:
         return None
     windows = late, late[-3:], late[-2:]
     certain = bound("labels that help nothing", len(late) - 1, len(windows))
-    small = 2 * SMALL if _are_unrelated(case) else SMALL
+    small = 2 * SMALL if _are_unrelated(run) else SMALL
     nothing = [last for last in windows if _is_nothing(gains[last], errors[last], losses[last], certain, small)]
-    if not nothing or all(_belong(case, int(steps[last[0]])) for last in nothing):
+    if not nothing or all(_belong(run, int(steps[last[0]])) for last in nothing):
         return None
-    return Seen(
+    return Detection(
         int(steps[-1]),
         "The network uses the labels, and the right ones help it no more than those of other samples: they do not "
         "belong to their images.",
-        (case.evidence(checks.LABELS_GAIN, "above 0"), case.evidence(checks.LABELS_GAIN_ERROR)),
+        (run.evidence(checks.LABELS_GAIN, "above 0"), run.evidence(checks.LABELS_GAIN_ERROR)),
         ("labels that are ignored: the output does change with them",),
         confidence=1 - RATE,
     )
@@ -173,12 +173,12 @@ RULES = (
         title="Labels do not reach the output",
         what="The output stays the same, to the last bit, whatever the labels.",
         why="All classes look alike.",
-        alike="Labels that belong to other images do change the output.",
-        misses="Conditions that are not integers.",
+        similar="Labels that belong to other images do change the output.",
+        limits="Conditions that are not integers.",
         fix="Add the label's embedding to that of the timestep, and look for a multiplication by zero or a detach().",
         needs=((checks.NETWORK_LABEL_RESPONSE, checks.RESPONSE["labels"]),),
-        look=look_ignored,
-        yields=("model.zero-init", "model.bounded", "model.dead"),
+        detect=look_ignored,
+        explained_by=("model.zero-init", "model.bounded", "model.dead"),
     ),
     Rule(
         code="CON002",
@@ -186,13 +186,13 @@ RULES = (
         title="Labels are never dropped",
         what="The network has a row for the null label, which no sample ever used.",
         why="Guidance subtracts the prediction for the null label: here that of random weights.",
-        alike="An embedding without such a row is not meant for guidance.",
-        misses="Models that drop the embedding and not the label.",
+        similar="An embedding without such a row is not meant for guidance.",
+        limits="Models that drop the embedding and not the label.",
         fix="Replace a tenth of the labels by the null label while training.",
         severity="warning",
         needs=SHOWN,
-        look=look_never_dropped,
-        yields=("conditioning.one-class", "data.not-shuffled"),
+        detect=look_never_dropped,
+        explained_by=("conditioning.one-class", "data.not-shuffled"),
     ),
     Rule(
         code="CON003",
@@ -200,10 +200,10 @@ RULES = (
         title="Labels are always dropped",
         what="Every sample is shown to the network without its label.",
         why="The model is unconditional, and guidance has no effect.",
-        alike="With one class only, the class itself is shown.",
+        similar="With one class only, the class itself is shown.",
         fix="Drop a tenth of the labels, not all of them: check the comparison with the drop rate.",
         needs=(checks.STREAM_LABELS_DRAWN, ANY_SHOWN),
-        look=look_always_dropped,
+        detect=look_always_dropped,
     ),
     Rule(
         code="CON004",
@@ -211,11 +211,11 @@ RULES = (
         title="One class only",
         what="All samples have the same label.",
         why="The other classes are never learnt.",
-        alike="Images in the order of their classes show another one sooner or later.",
-        misses="Very large classes in order.",
+        similar="Images in the order of their classes show another one sooner or later.",
+        limits="Very large classes in order.",
         fix="Check the sampler's weights and the shuffling.",
         needs=SHOWN,
-        look=look_one_class,
+        detect=look_one_class,
     ),
     Rule(
         code="CON005",
@@ -224,13 +224,13 @@ RULES = (
         what="True labels help the network no more than exchanged ones, though it uses them; or images of one label "
         "were alike, and are no longer.",
         why="For any class the model draws images of all classes.",
-        alike="Labels that are ignored do not change the output at all.",
-        misses="A part of the labels; labels that are renamed as a whole.",
+        similar="Labels that are ignored do not change the output at all.",
+        limits="A part of the labels; labels that are renamed as a whole.",
         fix="Check where images and labels are joined: both must be shuffled by the same order.",
         severity="warning",
         needs=((checks.ROWS_LABELS_MOVED, checks.LABELS_EXPLAIN, checks.LABELS_GAIN),),
-        look=look_permuted,
-        yields=("conditioning.", "data.not-shuffled", "optimizer.", "loss.", "target.", "lr.", "model.", "forward.",
-                "timesteps.", "data.", "scale."),
+        detect=look_permuted,
+        explained_by=("conditioning.", "data.not-shuffled", "optimizer.", "loss.", "target.", "lr.", "model.",
+                      "forward.", "timesteps.", "data.", "scale."),
     ),
 )  # fmt: skip

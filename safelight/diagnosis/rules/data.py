@@ -6,9 +6,9 @@ import numpy as np
 
 from safelight import checks
 from safelight.diagnosis.budget import bound
-from safelight.diagnosis.case import Case, name_of
 from safelight.diagnosis.finding import Evidence
-from safelight.diagnosis.rule import Rule, Seen, on_count, on_latest
+from safelight.diagnosis.rule import Detection, Rule, on_count, on_latest
+from safelight.diagnosis.run_history import RunHistory, name_of
 
 DUPLICATES, BLANK = 0.1, 0.1  # shares; digits, shapes and photographs have 0
 CERTAIN = 8.0  # standard errors, at the least: labels that are drawn with weights are slightly correlated
@@ -18,15 +18,15 @@ ORDERED, MANY = 5.0, 48  # standard errors of the correlation of neighbouring ba
 MOMENTS = (checks.BATCH_MEAN, checks.BATCH_STD)
 
 
-def look_nonfinite(case: Case) -> Seen | None:
-    share, steps = case.latest(checks.DATA_NONFINITE, 0.0), case.steps(checks.FINITE["x0"])
+def look_nonfinite(run: RunHistory) -> Detection | None:
+    share, steps = run.latest(checks.DATA_NONFINITE, 0.0), run.steps(checks.FINITE["x0"])
     if share > 0:
-        evidence = (case.evidence(checks.DATA_NONFINITE, "0"),)
-        return Seen(0, f"{share:.1%} of the images that were checked hold NaN or infinity.", evidence)
+        evidence = (run.evidence(checks.DATA_NONFINITE, "0"),)
+        return Detection(0, f"{share:.1%} of the images that were checked hold NaN or infinity.", evidence)
     if not len(steps):
         return None
     where = int(steps[0]), int(steps[-1])
-    return Seen(
+    return Detection(
         where[0],
         f"In {len(steps)} batch{'es' * (len(steps) != 1)} an image held NaN or infinity, first at step {where[0]:,}.",
         (Evidence(name_of(checks.FINITE["x0"]), 0.0, where, "1"),),
@@ -34,80 +34,80 @@ def look_nonfinite(case: Case) -> Seen | None:
     )
 
 
-def look_duplicates(case: Case) -> Seen | None:
-    share = case.latest(checks.DATA_DUPLICATES, 0.0)
+def look_duplicates(run: RunHistory) -> Detection | None:
+    share = run.latest(checks.DATA_DUPLICATES, 0.0)
     if share <= DUPLICATES:
         return None
-    return Seen(
+    return Detection(
         0,
-        f"{share:.0%} of {case.latest(checks.DATA_IMAGES):.0f} images that were checked are copies of others.",
-        (case.evidence(checks.DATA_DUPLICATES, "below 0.01"), case.evidence(checks.DATA_LARGEST_GROUP)),
+        f"{share:.0%} of {run.latest(checks.DATA_IMAGES):.0f} images that were checked are copies of others.",
+        (run.evidence(checks.DATA_DUPLICATES, "below 0.01"), run.evidence(checks.DATA_LARGEST_GROUP)),
         ("a small dataset: its images are all different",),
     )
 
 
-def look_not_shuffled(case: Case) -> Seen | None:
+def look_not_shuffled(run: RunHistory) -> Detection | None:
     """Whether neighbours in the stream of labels are equal more often than by chance."""
     again = checks.STREAM_AGAIN["images"]
-    if len(case.steps(again)) >= 8 and not len(case.steps(checks.STREAM_ALIKE["images"])):
+    if len(run.steps(again)) >= 8 and not len(run.steps(checks.STREAM_ALIKE["images"])):
         return on_count(
-            case,
+            run,
             again,
             "{} batches came again image for image: every epoch has the same order.",
             "the same batch at every step: these come back after an epoch",
         )
-    seen = case.latest(checks.STREAM_LABELS_NEIGHBOURS)
-    chance = case.latest(checks.STREAM_LABELS_NEIGHBOURS_EXPECTED)
-    pairs = case.latest(checks.STREAM_LABELS_PAIRS, 0.0)
+    seen = run.latest(checks.STREAM_LABELS_NEIGHBOURS)
+    chance = run.latest(checks.STREAM_LABELS_NEIGHBOURS_EXPECTED)
+    pairs = run.latest(checks.STREAM_LABELS_PAIRS, 0.0)
     if not pairs > 0 or not chance < 1:
-        return _look_at_neighbours(case)
+        return _look_at_neighbours(run)
     error = (chance * (1 - chance) / pairs) ** 0.5
-    looks = len(case.steps(checks.STREAM_LABELS_NEIGHBOURS))
+    looks = len(run.steps(checks.STREAM_LABELS_NEIGHBOURS))
     if seen < 2 * chance or seen - chance < max(CERTAIN, bound("labels in order", looks)) * error:
-        return _look_at_neighbours(case)
-    return Seen(
+        return _look_at_neighbours(run)
+    return Detection(
         0,
         f"{seen:.0%} of neighbouring samples have the same label, where {chance:.0%} would by chance: the images come "
         "in the order of their classes.",
-        (case.evidence(checks.STREAM_LABELS_NEIGHBOURS, f"{chance:.2f}"),),
+        (run.evidence(checks.STREAM_LABELS_NEIGHBOURS, f"{chance:.2f}"),),
         ("classes of unequal size: the expected share is that of these labels",),
         confidence=0.999,
     )
 
 
-def _look_at_neighbours(case: Case) -> Seen | None:
+def _look_at_neighbours(run: RunHistory) -> Detection | None:
     """Batches drawn at random are no more like the one before than like any other."""
     for check in MOMENTS:
-        steps, every = case.series(check)
+        steps, every = run.series(check)
         early = steps < (steps[0] if len(steps) else 0) + 64  # all of them, one after the other
         numbers = every[early]
         if len(np.unique(numbers)) < MANY or not np.isfinite(numbers).all():
             continue
         ranks = np.argsort(np.argsort(numbers)).astype(float)  # one broken image is one rank
         centred = ranks - ranks.mean()
-        alike = float((centred[1:] * centred[:-1]).sum() / np.square(centred).sum())
+        similar = float((centred[1:] * centred[:-1]).sum() / np.square(centred).sum())
         certain = max(ORDERED, bound("batches in order", len(numbers), 2))
-        if alike * len(numbers) ** 0.5 > certain and change_of(every) is None:
-            return Seen(
+        if similar * len(numbers) ** 0.5 > certain and change_of(every) is None:
+            return Detection(
                 int(steps[0]),
                 f"Neighbouring batches are alike: the {check.partition('/')[2]} of their images has a correlation of "
-                f"{alike:.2f} from one to the next over {len(numbers)} batches, where chance has "
+                f"{similar:.2f} from one to the next over {len(numbers)} batches, where chance has "
                 f"{len(numbers) ** -0.5:.2f}. They are not shuffled.",
-                (Evidence(name_of(check), alike, (int(steps[0]), int(steps[early][-1])), "0"),),
+                (Evidence(name_of(check), similar, (int(steps[0]), int(steps[early][-1])), "0"),),
                 ("images that changed once and for all: these go back and forth, or drift",),
                 confidence=0.9999,
             )
     return None
 
 
-def look_shifted(case: Case) -> Seen | None:
+def look_shifted(run: RunHistory) -> Detection | None:
     """One change point in the series of batch moments, with more between than within its two sides."""
     for check in MOMENTS:
-        steps, numbers = case.series(check)
+        steps, numbers = run.series(check)
         place = change_of(numbers)
         if place is not None:
             before, after = float(np.median(numbers[:place])), float(np.median(numbers[place:]))
-            return Seen(
+            return Detection(
                 int(steps[place]),
                 f"Since step {int(steps[place]):,} the images are different: their {check.partition('/')[2]} went from "
                 f"{before:.3g} to {after:.3g} from one batch to the next.",
@@ -140,13 +140,13 @@ def change_of(numbers: np.ndarray) -> int | None:
     return int(places[np.argmax(apart)]) if apart.max() > certain else None
 
 
-def look_same_batch(case: Case) -> Seen | None:
-    alike = checks.STREAM_ALIKE["images"]
-    if len(case.steps(alike)) < SAME:
+def look_same_batch(run: RunHistory) -> Detection | None:
+    similar = checks.STREAM_ALIKE["images"]
+    if len(run.steps(similar)) < SAME:
         return None
     return on_count(
-        case,
-        alike,
+        run,
+        similar,
         "The batch of the step before came again {} times: the network is shown the same images at every step.",
         "a new epoch: its batches are composed anew",
     )
@@ -159,11 +159,11 @@ RULES = (
         title="NaN or infinity in the images",
         what="An image holds a number that is not finite.",
         why="Loss and gradient of every batch with that image are NaN.",
-        alike="An overflow in the network begins behind finite images.",
-        misses="Images that were not among those checked, until they are drawn.",
+        similar="An overflow in the network begins behind finite images.",
+        limits="Images that were not among those checked, until they are drawn.",
         fix="Remove the image, or fix what computes it. Safelight's own reader rejects such images.",
         needs=((checks.DATA_NONFINITE, checks.FINITE["x0"]),),
-        look=look_nonfinite,
+        detect=look_nonfinite,
     ),
     Rule(
         code="DAT002",
@@ -171,13 +171,13 @@ RULES = (
         title="The same image many times",
         what="More than a tenth of the images are exact copies of others.",
         why="Images that come many times are memorised first.",
-        alike="A small dataset has few images, but different ones.",
-        misses="Images that are nearly the same: `safelight data` finds those.",
+        similar="A small dataset has few images, but different ones.",
+        limits="Images that are nearly the same: `safelight data` finds those.",
         fix="Remove the copies; `safelight data` lists them.",
         severity="warning",
         needs=(checks.DATA_DUPLICATES,),
-        look=look_duplicates,
-        yields=("data.blank",),
+        detect=look_duplicates,
+        explained_by=("data.blank",),
     ),
     Rule(
         code="DAT003",
@@ -185,12 +185,12 @@ RULES = (
         title="Blank images",
         what="More than a tenth of the images have one colour only.",
         why="The model learns to draw blank images, and the loss looks better than it is.",
-        alike="Dark images have some variation left.",
-        misses="Images with a frame and nothing in it.",
+        similar="Dark images have some variation left.",
+        limits="Images with a frame and nothing in it.",
         fix="Filter them out, or check the decoder.",
         severity="warning",
         needs=(checks.DATA_BLANK,),
-        look=on_latest(
+        detect=on_latest(
             checks.DATA_BLANK,
             lambda share: not share <= BLANK,
             "{:.0%} of the images have one colour only.",
@@ -204,13 +204,13 @@ RULES = (
         title="Images in the order of their classes",
         what="Labels of neighbouring samples are equal far more often than by chance.",
         why="Every batch teaches one class and forgets the others; the loss rises and falls with the epoch.",
-        alike="A learning rate that rises and falls has another period. Unequal classes are taken into account.",
-        misses="Datasets without labels.",
+        similar="A learning rate that rises and falls has another period. Unequal classes are taken into account.",
+        limits="Datasets without labels.",
         fix="Shuffle: DataLoader(shuffle=True).",
         severity="warning",
         needs=((checks.STREAM_LABELS_PAIRS, checks.STREAM_AGAIN["images"], checks.BATCH_MEAN, checks.BATCH_STD),),
-        look=look_not_shuffled,
-        yields=("conditioning.one-class", "conditioning.always-dropped", "data.same-batch"),
+        detect=look_not_shuffled,
+        explained_by=("conditioning.one-class", "conditioning.always-dropped", "data.same-batch"),
     ),
     Rule(
         code="DAT005",
@@ -218,13 +218,13 @@ RULES = (
         title="Different images than before",
         what="Mean or deviation of the batches changes from one step to the next, and stays changed.",
         why="What was learnt before is unlearnt; the loss jumps although the training is healthy.",
-        alike="A loss that jumps while the images stay the same has another cause.",
-        misses="Different images with the same brightness and contrast.",
+        similar="A loss that jumps while the images stay the same has another cause.",
+        limits="Different images with the same brightness and contrast.",
         fix="Check what changed in the loading of the data at that step.",
         severity="warning",
         needs=((checks.BATCH_MEAN, checks.BATCH_STD),),
-        look=look_shifted,
-        yields=("data.same-batch", "data.not-shuffled", "data.nonfinite", "conditioning.one-class"),
+        detect=look_shifted,
+        explained_by=("data.same-batch", "data.not-shuffled", "data.nonfinite", "conditioning.one-class"),
     ),
     Rule(
         code="DAT006",
@@ -232,11 +232,11 @@ RULES = (
         title="The same batch at every step",
         what="Batches come back number for number, step after step.",
         why="The network memorises these few images; the loss looks very good.",
-        alike="A small dataset comes back too, but in different batches.",
-        misses="The same images in another order.",
+        similar="A small dataset comes back too, but in different batches.",
+        limits="The same images in another order.",
         fix="Take the next batch inside the loop; do not seed the shuffling at every step.",
         needs=(checks.STREAM_ALIKE["images"],),
-        look=look_same_batch,
-        yields=("timesteps.repeated", "forward.noise-repeated"),
+        detect=look_same_batch,
+        explained_by=("timesteps.repeated", "forward.noise-repeated"),
     ),
 )

@@ -6,9 +6,9 @@ import numpy as np
 
 from safelight import checks
 from safelight.config.check import TOLD_INITIAL_SHARE, initial_share
-from safelight.diagnosis.case import Case, Spell, spell_of
 from safelight.diagnosis.finding import Evidence, Fix
-from safelight.diagnosis.rule import CONFIG, Rule, Seen, on_spell
+from safelight.diagnosis.rule import CONFIG, Detection, Rule, on_episode
+from safelight.diagnosis.run_history import Episode, RunHistory, episode_of
 from safelight.vocabulary import EMA_DECAY, REFUSED
 
 LOOKS = 3
@@ -19,11 +19,11 @@ HOPELESS = 0.5  # more than half of what is sampled are initial weights
 ENOUGH, INITIAL = 60, 0.9  # steps; the share of initial weights that is too much for any run of that length
 
 
-def look_too_long(case: Case) -> Seen | None:
+def look_too_long(run: RunHistory) -> Detection | None:
     """By the settings, and by what the measured decays leave of the initial weights."""
-    if case.config is not None and (share := initial_share(case.config)) > TOLD_INITIAL_SHARE:
-        decay, planned = case.config.ema.decay, case.config.train.steps
-        return Seen(
+    if run.config is not None and (share := initial_share(run.config)) > TOLD_INITIAL_SHARE:
+        decay, planned = run.config.ema.decay, run.config.train.steps
+        return Detection(
             0,
             f"An EMA with decay {decay} over {planned:,} steps still holds {share:.0%} of the random initial weights: "
             "its samples show them, however good the weights are.",
@@ -32,66 +32,66 @@ def look_too_long(case: Case) -> Seen | None:
             severity="error" if share > HOPELESS else "warning",
             fix=Fix("Let the EMA grow with the run.", {"ema.kind": "power"}, "safe"),
         )
-    steps, decays = case.series(checks.AVERAGE_DECAY)
-    rough = case.latest(checks.AVERAGE_ROUNDING, 0.0) > ROUGH  # steps that are all rounding show nothing
-    if rough or len(steps) < LOOKS or (case.numbers(checks.AVERAGE_MOVED)[-LOOKS:] == 0).any() or not decays[-1] < 1:
+    steps, decays = run.series(checks.AVERAGE_DECAY)
+    rough = run.latest(checks.AVERAGE_ROUNDING, 0.0) > ROUGH  # steps that are all rounding show nothing
+    if rough or len(steps) < LOOKS or (run.numbers(checks.AVERAGE_MOVED)[-LOOKS:] == 0).any() or not decays[-1] < 1:
         return None
     every = np.log(np.interp(np.arange(steps[0], steps[-1] + 1), steps, np.clip(decays, 1e-6, 1.0)))
     share = float(np.exp(every.sum()))
-    if case.config is not None:  # the length of the run is known
-        left = max(0, case.config.train.steps - int(steps[-1]))
+    if run.config is not None:  # the length of the run is known
+        left = max(0, run.config.train.steps - int(steps[-1]))
         if float(np.exp(every.sum() + left * every[-1])) < HOPELESS:
             return None
     elif share < INITIAL or steps[-1] < ENOUGH:
         return None
     needed = int(np.log(0.01) / np.log(min(float(decays[-1]), 1 - 1e-9)))
-    return Seen(
+    return Detection(
         int(steps[0]),
         f"After {int(steps[-1]):,} steps {share:.0%} of the EMA are still initial weights; at this decay "
         f"({float(decays[-1]):.6f}) it takes {needed:,} steps until 1 % is left.",
         (
-            case.evidence(checks.AVERAGE_DECAY, "grows with the run"),
+            run.evidence(checks.AVERAGE_DECAY, "grows with the run"),
             Evidence("initial share", share, usual="below 0.01"),
         ),
         ("an EMA that grows with the run: its decays would have been smaller at first",),
     )
 
 
-def look_frozen(case: Case) -> Seen | None:
+def look_frozen(run: RunHistory) -> Detection | None:
     """Whether it is updated at every step or at one in twenty: between looks that far apart it must have moved."""
-    if case.config is not None:  # safelight's own moves with every update that is not refused
-        steps, moved = case.series(checks.AVERAGE_MOVED)
-        at, refused = case.series(REFUSED)
+    if run.config is not None:  # safelight's own moves with every update that is not refused
+        steps, moved = run.series(checks.AVERAGE_MOVED)
+        at, refused = run.series(REFUSED)
         without = at[refused > 0]
         made = ~(np.isin(steps, without) | np.isin(steps - 1, without))  # a look sees what the update before it left
-        spell = spell_of(steps[made], moved[made] == 0, 2)
+        episode = episode_of(steps[made], moved[made] == 0, 2)
     else:
-        spell = case.spell(checks.AVERAGE_SAME, lambda numbers: numbers == 1, LOOKS)
-        if spell is not None and (spell.last - spell.first < SPARSE or not _moves(case, spell)):
+        episode = run.episode(checks.AVERAGE_SAME, lambda numbers: numbers == 1, LOOKS)
+        if episode is not None and (episode.last - episode.first < SPARSE or not _moves(run, episode)):
             return None  # updated rarely; or the small tensor that is watched never moves itself
-    if case.latest(checks.AVERAGE_COARSE, 0.0) == 1:
+    if run.latest(checks.AVERAGE_COARSE, 0.0) == 1:
         return None
-    return on_spell(
-        case,
-        spell,
-        lambda spell: (
-            f"The EMA did not move at {spell.looks} looks, from step {spell.first:,} to step "
-            f"{spell.last:,}, and the weights did."
+    return on_episode(
+        run,
+        episode,
+        lambda episode: (
+            f"The EMA did not move at {episode.looks} looks, from step {episode.first:,} to step "
+            f"{episode.last:,}, and the weights did."
         ),
         {checks.AVERAGE_SAME: "0", checks.AVERAGE_DISTANCE: None},
         "a long EMA: it moves a little at every update",
     )
 
 
-def _moves(case: Case, spell: Spell) -> bool:
-    steps, moved = case.series(checks.SENTINEL_MOVED)
-    return bool((moved[(steps >= spell.first) & (steps <= spell.last)] > 0).any())
+def _moves(run: RunHistory, episode: Episode) -> bool:
+    steps, moved = run.series(checks.SENTINEL_MOVED)
+    return bool((moved[(steps >= episode.first) & (steps <= episode.last)] > 0).any())
 
 
-def look_low_precision(case: Case) -> Seen | None:
-    return on_spell(
-        case,
-        case.spell(checks.AVERAGE_COARSE, lambda numbers: numbers == 1, LOOKS),
+def look_low_precision(run: RunHistory) -> Detection | None:
+    return on_episode(
+        run,
+        run.episode(checks.AVERAGE_COARSE, lambda numbers: numbers == 1, LOOKS),
         "The EMA is kept in 16 bits: steps smaller than their rounding are lost, and it stands still or moves in "
         "jumps.",
         {},
@@ -100,43 +100,43 @@ def look_low_precision(case: Case) -> Seen | None:
     )
 
 
-def look_micro_batch(case: Case) -> Seen | None:
-    spell = case.spell(checks.AVERAGE_BETWEEN, lambda numbers: numbers == 1)
-    if spell is None:
+def look_micro_batch(run: RunHistory) -> Detection | None:
+    episode = run.episode(checks.AVERAGE_BETWEEN, lambda numbers: numbers == 1)
+    if episode is None:
         return None
-    return Seen(
-        spell.first,
+    return Detection(
+        episode.first,
         "The EMA is updated between micro-batches, where the weights do not change: it is shorter than its decay says.",
-        (case.evidence(checks.AVERAGE_BETWEEN, "0"),),
+        (run.evidence(checks.AVERAGE_BETWEEN, "0"),),
     )
 
 
-def look_not_average(case: Case) -> Seen | None:
-    steps, left = case.series(checks.AVERAGE_LEFT)
-    decays, rounding = case.numbers(checks.AVERAGE_DECAY), case.numbers(checks.AVERAGE_ROUNDING)
+def look_not_average(run: RunHistory) -> Detection | None:
+    steps, left = run.series(checks.AVERAGE_LEFT)
+    decays, rounding = run.numbers(checks.AVERAGE_DECAY), run.numbers(checks.AVERAGE_ROUNDING)
     late = steps > 2 * ENOUGH
     strange = (left > 0.1) | (decays < -0.01) | (decays > 1.001) | (late & (decays < 0.05))
     if len(rounding) == len(strange):
         strange &= rounding < ROUGH
-    return on_spell(
-        case,
+    return on_episode(
+        run,
         # Late looks are far apart: two of them are many updates.
-        spell_of(steps, strange, LOOKS) or spell_of(steps[late], strange[late], 2),
-        f"The EMA does not follow the weights: no decay explains {case.latest(checks.AVERAGE_LEFT):.0%} of its way "
-        f"(the best is {case.latest(checks.AVERAGE_DECAY):.4f}).",
+        episode_of(steps, strange, LOOKS) or episode_of(steps[late], strange[late], 2),
+        f"The EMA does not follow the weights: no decay explains {run.latest(checks.AVERAGE_LEFT):.0%} of its way "
+        f"(the best is {run.latest(checks.AVERAGE_DECAY):.4f}).",
         {checks.AVERAGE_LEFT: "below 0.01"},
         latest={checks.AVERAGE_DECAY: "0.9 to 0.9999"},
     )
 
 
-def look_not_sampled(case: Case) -> Seen | None:
+def look_not_sampled(run: RunHistory) -> Detection | None:
     """Exact but for rounding: from the same noise different weights draw different samples."""
-    steps, apart = case.series(checks.PICTURES_APART)
-    return on_spell(
-        case,
-        spell_of(steps, (apart < SAME) & (case.numbers(checks.PICTURES_DISTANCE) > OTHER)),
+    steps, apart = run.series(checks.PICTURES_APART)
+    return on_episode(
+        run,
+        episode_of(steps, (apart < SAME) & (run.numbers(checks.PICTURES_DISTANCE) > OTHER)),
         "Samples of the EMA are those of the raw weights, though the two are "
-        f"{case.latest(checks.PICTURES_DISTANCE):.2%} apart: the EMA is computed, and never sampled from.",
+        f"{run.latest(checks.PICTURES_DISTANCE):.2%} apart: the EMA is computed, and never sampled from.",
         {checks.PICTURES_APART: "above 0.001"},
         "an EMA that equals the weights: it is that far from them",
         latest={checks.PICTURES_DISTANCE: None},
@@ -150,12 +150,12 @@ RULES = (
         title="An EMA longer than the run",
         what="An EMA without warm-up, with a decay so near 1 that the initial weights are still in it.",
         why="Samples come from the EMA: they stay noise while the weights are fine.",
-        alike="With weights that are bad themselves, samples of the raw weights are bad too.",
-        misses="A decay that is slightly too long for the speed of the training.",
+        similar="With weights that are bad themselves, samples of the raw weights are bad too.",
+        limits="A decay that is slightly too long for the speed of the training.",
         fix="ema.kind power, or ema.warmup true, or a smaller ema.decay.",
         needs=((CONFIG, checks.AVERAGE_DECAY),),
-        look=look_too_long,
-        yields=("ema.frozen", "ema.low-precision", "ema.not-an-average"),
+        detect=look_too_long,
+        explained_by=("ema.frozen", "ema.low-precision", "ema.not-an-average"),
     ),
     Rule(
         code="EMA002",
@@ -163,12 +163,12 @@ RULES = (
         title="An EMA that stands still",
         what="The EMA is not updated while the weights are.",
         why="Samples come from the EMA: they stay as they were at the start.",
-        alike="A long EMA moves a little at every update. In half precision small steps are lost (EMA003).",
-        misses="An EMA that is updated at few steps only.",
+        similar="A long EMA moves a little at every update. In half precision small steps are lost (EMA003).",
+        limits="An EMA that is updated at few steps only.",
         fix="Update the EMA after every step of the optimizer, with the same model.",
         needs=((checks.AVERAGE_SAME, checks.AVERAGE_MOVED),),
-        look=look_frozen,
-        yields=("optimizer.no-update", "optimizer.zeroed", "optimizer.other", "lr.zero", "loss.detached"),
+        detect=look_frozen,
+        explained_by=("optimizer.no-update", "optimizer.zeroed", "optimizer.other", "lr.zero", "loss.detached"),
     ),
     Rule(
         code="EMA003",
@@ -176,10 +176,10 @@ RULES = (
         title="An EMA in half precision",
         what="The EMA is kept in 16 bits, in which steps of a thousandth are rounded away.",
         why="It stands still, or moves in jumps.",
-        alike="In fp32 even an EMA of 0.9999 moves.",
+        similar="In fp32 even an EMA of 0.9999 moves.",
         fix="Keep the EMA in fp32, whatever the precision of the model.",
         needs=(checks.AVERAGE_COARSE,),
-        look=look_low_precision,
+        detect=look_low_precision,
     ),
     Rule(
         code="EMA004",
@@ -190,7 +190,7 @@ RULES = (
         fix="Update the EMA after the optimizer's step only.",
         severity="warning",
         needs=(checks.AVERAGE_BETWEEN,),
-        look=look_micro_batch,
+        detect=look_micro_batch,
     ),
     Rule(
         code="EMA005",
@@ -198,11 +198,11 @@ RULES = (
         title="An EMA of something else",
         what="No decay explains how the EMA moved towards the weights.",
         why="Samples come from weights that were never trained.",
-        alike="A decay that changes with the steps is allowed for.",
+        similar="A decay that changes with the steps is allowed for.",
         fix="ema = decay · ema + (1 − decay) · weights, after the update, for every parameter in its own place.",
         needs=(checks.AVERAGE_LEFT, checks.AVERAGE_DECAY),
-        look=look_not_average,
-        yields=("ema.every-micro", "ema.low-precision"),
+        detect=look_not_average,
+        explained_by=("ema.every-micro", "ema.low-precision"),
     ),
     Rule(
         code="EMA006",
@@ -210,12 +210,12 @@ RULES = (
         title="An EMA that is never sampled from",
         what="Samples of the EMA are those of the raw weights, from the same noise, to the last digits.",
         why="Raw weights fluctuate: samples are worse than the model is, and change with every step.",
-        alike="An EMA that stands still draws different samples than the weights do.",
-        misses="Loops that are not ours.",
+        similar="An EMA that stands still draws different samples than the weights do.",
+        limits="Loops that are not ours.",
         fix="Pass the EMA weights to the sampler.",
         severity="warning",
         needs=(checks.PICTURES_APART, checks.PICTURES_DISTANCE),
-        look=look_not_sampled,
-        yields=("ema.", "optimizer.", "lr."),
+        detect=look_not_sampled,
+        explained_by=("ema.", "optimizer.", "lr."),
     ),
 )

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from safelight import checks
-from safelight.diagnosis.case import Case, Spell, name_of, spell_of
 from safelight.diagnosis.finding import Evidence, Fix
-from safelight.diagnosis.rule import Rule, Seen, on_latest, on_spell
+from safelight.diagnosis.rule import Detection, Rule, on_episode, on_latest
+from safelight.diagnosis.run_history import Episode, RunHistory, episode_of, name_of
 from safelight.vocabulary import GRADIENT_NORM, LOSS, NONFINITE_PARAMETERS, REFUSED
 
 ENOUGH = 8  # steps
@@ -21,16 +21,16 @@ UNHEARD = 0.1  # of the samples; with a zero terminal SNR one timestep in a thou
 LOW, SWING = 0.5, 0.7  # healthy weightings have first cosines of 0.8 to 1, and swings of 0.2 to 0.3
 
 
-def look_nonfinite(case: Case) -> Seen | None:
+def look_nonfinite(run: RunHistory) -> Detection | None:
     """Exact: a number is finite or it is not. Overflows of fp16 during the search for a loss scale do not count."""
-    refused = [note for note in case.events("refused") if not note.facts.get("overflow")]
-    foreign = case.events("nonfinite")
+    refused = [note for note in run.events("refused") if not note.facts.get("overflow")]
+    foreign = run.events("nonfinite")
     notes = (*refused, *foreign)
     if not notes:
         return None
     first, last = min(note.step for note in notes), max(note.step for note in notes)
-    stops = case.events("stopped")
-    steps, losses = case.series(LOSS)
+    stops = run.events("stopped")
+    steps, losses = run.series(LOSS)
     places = stops[0].facts.get("first_nonfinite") if stops else None
     names = next((n.facts.get("nonfinite_gradients") or n.facts.get("parameters") for n in notes), None)
     number = len(refused) or len(foreign)
@@ -43,7 +43,7 @@ def look_nonfinite(case: Case) -> Seen | None:
     acted = ", and were refused" if refused else ""
     where = f". The first such value appeared in {places}" if places else ""
     finite = steps[(steps > last) & np.isfinite(losses)]
-    return Seen(
+    return Detection(
         first,
         f"{what}{acted}, the first at step {first:,}{where}.",
         tuple(evidence),
@@ -57,10 +57,10 @@ def look_nonfinite(case: Case) -> Seen | None:
     )
 
 
-def _replayed(case: Case) -> tuple[np.ndarray, np.ndarray]:
+def _replayed(run: RunHistory) -> tuple[np.ndarray, np.ndarray]:
     """(steps, cosines) of the replays that had a gradient to compare."""
-    steps, cosines = case.series(checks.REPLAY_COSINE)
-    norms, own = case.numbers(checks.REPLAY_NORM), case.numbers(checks.REPLAY_OWN_NORM)
+    steps, cosines = run.series(checks.REPLAY_COSINE)
+    norms, own = run.numbers(checks.REPLAY_NORM), run.numbers(checks.REPLAY_OWN_NORM)
     there = (norms > 0) & (own > 0) & np.isfinite(cosines)
     return steps[there], cosines[there]
 
@@ -70,30 +70,30 @@ def _first(steps: np.ndarray) -> np.ndarray:
     return steps < (steps[0] + 3 if len(steps) else 0)
 
 
-def is_plain(case: Case) -> bool:
+def is_plain(run: RunHistory) -> bool:
     """Whether the loss that the loop passes is the squared error: then its gradient must be the replayed one."""
-    told, errors = case.numbers(checks.REPLAY_TOLD), case.numbers(checks.REPLAY_ERROR)
+    told, errors = run.numbers(checks.REPLAY_TOLD), run.numbers(checks.REPLAY_ERROR)
     return bool(len(told)) and bool((np.abs(told - errors) <= 0.01 * np.abs(errors)).all())
 
 
-def _is_error(case: Case, chosen: np.ndarray) -> np.ndarray:
+def _is_error(run: RunHistory, chosen: np.ndarray) -> np.ndarray:
     """Whether the loss at a replay is the squared error, its sign aside."""
-    steps, told = case.series(checks.REPLAY_TOLD)
-    errors = case.numbers(checks.REPLAY_ERROR)
+    steps, told = run.series(checks.REPLAY_TOLD)
+    errors = run.numbers(checks.REPLAY_ERROR)
     same = np.abs(np.abs(told) - errors) <= 0.01 * np.abs(errors)
     known = dict(zip(steps.tolist(), same.tolist(), strict=True))
     return np.array([known.get(step, False) for step in chosen.tolist()], bool)
 
 
-def _look_below_zero(case: Case) -> Seen | None:
+def _look_below_zero(run: RunHistory) -> Detection | None:
     """Where only the loss is known: it is below 0 from the first step on, and falls without bound."""
-    steps, losses = case.series(LOSS)
+    steps, losses = run.series(LOSS)
     if len(losses) < 4 * ENOUGH or not (losses < 0).all():
         return None
     begin, end = float(np.median(losses[:ENOUGH])), float(np.median(losses[-ENOUGH:]))
     if not end < ENDLESS * begin:
         return None
-    return Seen(
+    return Detection(
         int(steps[0]),
         f"The loss is below 0 at every step and went from {begin:.3g} to {end:.3g}: an error is never below 0, and a "
         "likelihood does not grow like this. Its sign is reversed.",
@@ -102,66 +102,66 @@ def _look_below_zero(case: Case) -> Seen | None:
     )
 
 
-def look_sign(case: Case) -> Seen | None:
-    steps, cosines = _replayed(case)
-    plain = _is_error(case, steps)  # then one look is enough
+def look_sign(run: RunHistory) -> Detection | None:
+    steps, cosines = _replayed(run)
+    plain = _is_error(run, steps)  # then one look is enough
     early = _first(steps) | plain
     against = cosines < AGAINST
-    spell = spell_of(steps[plain], against[plain]) or spell_of(steps[early], against[early], 2)
-    found = on_spell(
-        case,
-        spell,
+    episode = episode_of(steps[plain], against[plain]) or episode_of(steps[early], against[early], 2)
+    found = on_episode(
+        run,
+        episode,
         "The gradient is opposite to that of the error: the training makes predictions worse.",
         {checks.REPLAY_COSINE: "above 0.5"},
         "an optimizer that maximises: it gets the right gradient",
     )
-    return found or _look_below_zero(case)
+    return found or _look_below_zero(run)
 
 
-def look_not_of_prediction(case: Case) -> Seen | None:
-    steps, cosines = _replayed(case)
-    plain = is_plain(case)
+def look_not_of_prediction(run: RunHistory) -> Detection | None:
+    steps, cosines = _replayed(run)
+    plain = is_plain(run)
     early = np.ones(len(steps), bool) if plain else _first(steps)
     low = (cosines >= AGAINST) & (cosines < (SAME if plain else UNRELATED))
-    signs = case.by_step(checks.REPLAY_SIGNS)
+    signs = run.by_step(checks.REPLAY_SIGNS)
     low &= np.array([signs.get(step, 0.0) < SIGNS for step in steps], bool)
     if plain:  # a single tensor that goes the other way
-        worst = case.by_step(checks.REPLAY_WORST)
+        worst = run.by_step(checks.REPLAY_WORST)
         low |= np.array([worst.get(step, 1.0) < AGAINST for step in steps], bool)
-    return on_spell(
-        case,
-        spell_of(steps[early], low[early], 2) or _of_nothing(case),
+    return on_episode(
+        run,
+        episode_of(steps[early], low[early], 2) or _of_nothing(run),
         "The gradient that the optimizer gets is unrelated to this prediction and this target.",
         {checks.REPLAY_COSINE: "above 0.5"},
     )
 
 
-def _of_nothing(case: Case) -> Spell | None:
+def _of_nothing(run: RunHistory) -> Episode | None:
     """A gradient came out of the backward pass, and it is exactly 0 where that of the error is not."""
-    steps, norms = case.series(checks.REPLAY_NORM)
-    own, came = case.numbers(checks.REPLAY_OWN_NORM), case.numbers(checks.REPLAY_CAME)
+    steps, norms = run.series(checks.REPLAY_NORM)
+    own, came = run.numbers(checks.REPLAY_OWN_NORM), run.numbers(checks.REPLAY_CAME)
     if len(came) < len(steps):
         return None
-    return spell_of(steps, (norms == 0) & (own > 0) & (came[: len(steps)] == 0), 2)
+    return episode_of(steps, (norms == 0) & (own > 0) & (came[: len(steps)] == 0), 2)
 
 
-def look_detached(case: Case) -> Seen | None:
+def look_detached(run: RunHistory) -> Detection | None:
     """The loss does not reach the network, or backward() is never called."""
-    steps, norms = case.series(checks.REPLAY_NORM)
-    own, came = case.numbers(checks.REPLAY_OWN_NORM), case.numbers(checks.REPLAY_CAME)
+    steps, norms = run.series(checks.REPLAY_NORM)
+    own, came = run.numbers(checks.REPLAY_OWN_NORM), run.numbers(checks.REPLAY_CAME)
     if len(steps) and len(came) >= len(steps):
         came = came[: len(steps)]
-        spell = spell_of(steps, ~(norms > 0) & (own > 0) & (came < 0))
-        if spell is not None:
-            return _detached(spell.first, f"though the error of the prediction has one of {float(own[-1]):.3g}")
-    steps, norms = case.series(GRADIENT_NORM)
-    if len(steps) <= ENOUGH or (norms != 0).any() or (case.numbers(checks.SENTINEL_CAME) > 0).any():
+        episode = episode_of(steps, ~(norms > 0) & (own > 0) & (came < 0))
+        if episode is not None:
+            return _detached(episode.first, f"though the error of the prediction has one of {float(own[-1]):.3g}")
+    steps, norms = run.series(GRADIENT_NORM)
+    if len(steps) <= ENOUGH or (norms != 0).any() or (run.numbers(checks.SENTINEL_CAME) > 0).any():
         return None
     return _detached(int(steps[0]), f"in any of {len(steps):,} steps")
 
 
-def _detached(step: int, where: str) -> Seen:
-    return Seen(
+def _detached(step: int, where: str) -> Detection:
+    return Detection(
         step,
         f"No parameter had a gradient, {where}: the loss does not reach the network.",
         (Evidence(GRADIENT_NORM.name, 0.0, usual="above 0"),),
@@ -169,19 +169,19 @@ def _detached(step: int, where: str) -> Seen:
     )
 
 
-def look_weight_nonfinite(case: Case) -> Seen | None:
-    bad = case.steps(checks.FINITE["loss"])
+def look_weight_nonfinite(run: RunHistory) -> Detection | None:
+    bad = run.steps(checks.FINITE["loss"])
     if not len(bad):
         return None
-    before = {int(s) for name, check in checks.FINITE.items() if name != "loss" for s in case.steps(check)}
-    compared = {int(s) for s, error in zip(*case.series(checks.LOSS_ERROR), strict=True) if error < OVERFLOWS}
-    infinite = {int(s) for s in case.steps(checks.FINITE_LOSS_NUMBER)}  # NaN may come from what was not shown
+    before = {int(s) for name, check in checks.FINITE.items() if name != "loss" for s in run.steps(check)}
+    compared = {int(s) for s, error in zip(*run.series(checks.LOSS_ERROR), strict=True) if error < OVERFLOWS}
+    infinite = {int(s) for s in run.steps(checks.FINITE_LOSS_NUMBER)}  # NaN may come from what was not shown
     alone = [int(step) for step in bad if int(step) not in before and int(step) in compared | infinite]
-    steps, losses = case.series(LOSS)
+    steps, losses = run.series(LOSS)
     passed = len(alone) == 1 and int(np.isfinite(losses[steps > alone[0]]).sum()) >= PASSED
-    if not alone or (passed and look_nonfinite(case) is not None):
+    if not alone or (passed and look_nonfinite(run) is not None):
         return None  # what comes once is reported as loss.nonfinite
-    return Seen(
+    return Detection(
         alone[0],
         f"In {len(alone)} step{'s' * (len(alone) != 1)} the loss was not finite though prediction and target were: the "
         "loss itself, or its weights, divide by zero or overflow.",
@@ -190,15 +190,15 @@ def look_weight_nonfinite(case: Case) -> Seen | None:
     )
 
 
-def look_weighting(case: Case) -> Seen | None:
+def look_weighting(run: RunHistory) -> Detection | None:
     """Weights that let a few samples of a batch decide it. Exact where a weight is 0; else the loss over the plain
     error swings from batch to batch, or its gradient differs from the plain one at nearly every look."""
-    steps, shares = case.series(checks.ANSWER_UNHEARD)
-    zero = on_spell(
-        case,
-        spell_of(steps, (shares > UNHEARD) & (shares < 1), 3),
-        lambda spell: (
-            f"{float(np.median(shares[(steps >= spell.first) & (steps <= spell.last)])):.0%} of the samples "
+    steps, shares = run.series(checks.ANSWER_UNHEARD)
+    zero = on_episode(
+        run,
+        episode_of(steps, (shares > UNHEARD) & (shares < 1), 3),
+        lambda episode: (
+            f"{float(np.median(shares[(steps >= episode.first) & (steps <= episode.last)])):.0%} of the samples "
             "get no gradient at all: their weight in the loss is 0, and the network learns nothing from them."
         ),
         {checks.ANSWER_UNHEARD: "0"},
@@ -206,21 +206,21 @@ def look_weighting(case: Case) -> Seen | None:
     )
     if zero is not None:
         return zero
-    steps, cosines = _replayed(case)
+    steps, cosines = _replayed(run)
     early = _first(steps)
-    low = spell_of(steps[early], (cosines[early] >= UNRELATED) & (cosines[early] < LOW), 2)
-    told, errors = case.numbers(checks.LOSS_TOLD), case.numbers(checks.LOSS_ERROR)
+    low = episode_of(steps[early], (cosines[early] >= UNRELATED) & (cosines[early] < LOW), 2)
+    told, errors = run.numbers(checks.LOSS_TOLD), run.numbers(checks.LOSS_ERROR)
     healthy = np.isfinite(told) & np.isfinite(errors) & (errors > 0) & (told > 0)
     ratios = told[healthy] / errors[healthy]
     swing = float(np.std(np.log(ratios))) if len(ratios) >= 8 else 0.0
-    if is_plain(case) or (low is None and swing < SWING):
+    if is_plain(run) or (low is None and swing < SWING):
         return None
-    return Seen(
+    return Detection(
         int(steps[0]) if low is None and len(steps) else (low.first if low is not None else 0),
         f"A few timesteps outweigh all others: the loss is {float(np.median(ratios)):.3g} times the plain error and "
         f"swings by a factor of {float(np.exp(swing)):.3g} from batch to batch; its gradient has a cosine of "
         f"{float(np.median(cosines)) if len(cosines) else 1.0:.2f} with the plain one.",
-        (case.evidence(checks.REPLAY_COSINE, "above 0.5"), Evidence("loss over error", swing, usual="below 0.5")),
+        (run.evidence(checks.REPLAY_COSINE, "above 0.5"), Evidence("loss over error", swing, usual="below 0.5")),
         confidence=0.95,
     )
 
@@ -232,13 +232,13 @@ RULES = (
         title="A loss or gradient that is not finite",
         what="NaN or infinity in the loss or in a gradient. Safelight's own trainer refuses such an update.",
         why="One such update makes every weight NaN; refused updates are steps that were not trained.",
-        alike="fp16 overflows on purpose while it searches for its loss scale; those are not counted (PRE001 reports "
+        similar="fp16 overflows on purpose while it searches for its loss scale; those are not counted (PRE001 reports "
         "them if they never end). A NaN in the data comes back whenever that image is drawn: compare the samples of "
         "the events.",
-        misses="Values that are finite and far too large.",
+        limits="Values that are finite and far too large.",
         fix="Remove the image, lower optimizer.lr, lengthen optimizer.warmup, use bf16 instead of fp16.",
-        look=look_nonfinite,
-        yields=(
+        detect=look_nonfinite,
+        explained_by=(
             "data.nonfinite",
             "loss.weight",
             "loss.diverged",
@@ -259,13 +259,13 @@ RULES = (
         title="No gradient anywhere",
         what="The gradient of every parameter is exactly zero, or missing.",
         why="Nothing is learnt.",
-        alike="With optimizer.no-update (OPT001) there are gradients and the weights do not follow them. Gradients "
+        similar="With optimizer.no-update (OPT001) there are gradients and the weights do not follow them. Gradients "
         "that are cleared before the update did come out of the backward pass.",
-        misses="A loss that reaches the network through a meaningless path.",
+        limits="A loss that reaches the network through a meaningless path.",
         fix="Look for detach(), no_grad() or .data between the network and the loss, and for a missing backward().",
         needs=((GRADIENT_NORM, checks.REPLAY_OWN_NORM),),
-        look=look_detached,
-        yields=(
+        detect=look_detached,
+        explained_by=(
             "model.zero-init",
             "model.frozen",
             "model.bounded",
@@ -280,10 +280,10 @@ RULES = (
         title="The sign of the loss is reversed",
         what="The gradient is opposite to that of the squared error of the same prediction.",
         why="Every update makes predictions worse.",
-        alike="An optimizer that maximises gets the right gradient and goes the wrong way.",
+        similar="An optimizer that maximises gets the right gradient and goes the wrong way.",
         fix="Minimise the loss: no minus in front of it.",
         needs=((checks.REPLAY_COSINE, LOSS),),
-        look=look_sign,
+        detect=look_sign,
     ),
     Rule(
         code="LOS004",
@@ -291,12 +291,12 @@ RULES = (
         title="A loss that is not finite by itself",
         what="Prediction and target are finite, and the loss is not.",
         why="One such step would make every weight NaN.",
-        alike="Networks that overflow give predictions that are not finite.",
-        misses="Loops that do not pass prediction and target. A weight so rare that it comes once in a run.",
+        similar="Networks that overflow give predictions that are not finite.",
+        limits="Loops that do not pass prediction and target. A weight so rare that it comes once in a run.",
         fix="Cap the weights: 1 / SNR is infinite where no signal is left.",
         needs=(checks.FINITE["loss"],),
-        look=look_weight_nonfinite,
-        yields=("precision.transient", "lr.", "clipping.", "optimizer.", "data.nonfinite", "loss.sign"),
+        detect=look_weight_nonfinite,
+        explained_by=("precision.transient", "lr.", "clipping.", "optimizer.", "data.nonfinite", "loss.sign"),
     ),
     Rule(
         code="LOS005",
@@ -306,7 +306,7 @@ RULES = (
         why="Every prediction is compared with every target: the best prediction is their mean.",
         fix="Make both [batch, channels, height, width]; look for a squeeze().",
         needs=(checks.LOSS_SAME_SHAPE,),
-        look=on_latest(
+        detect=on_latest(
             checks.LOSS_SAME_SHAPE,
             lambda flag: flag == 0,
             "Prediction and target have different shapes: the loss compares each with all by broadcasting.",
@@ -319,12 +319,12 @@ RULES = (
         title="A gradient of something else",
         what="The gradient is unrelated to that of the squared error of this prediction and this target.",
         why="The network learns something else than what is monitored.",
-        alike="L1, Huber and weighted losses point in nearly the same direction.",
-        misses="Losses that are added to the right one.",
+        similar="L1, Huber and weighted losses point in nearly the same direction.",
+        limits="Losses that are added to the right one.",
         fix="Compare what goes into the loss with what goes into the model: batches, targets, masks.",
         needs=(checks.REPLAY_COSINE, checks.REPLAY_NORM, checks.REPLAY_OWN_NORM, checks.REPLAY_ERROR),
-        look=look_not_of_prediction,
-        yields=(
+        detect=look_not_of_prediction,
+        explained_by=(
             "accumulation.short",
             "loss.shape",
             "loss.sign",
@@ -342,13 +342,13 @@ RULES = (
         title="Weights that ignore most of the batch",
         what="The loss weighs a few timesteps so much that they decide every update.",
         why="All other noise levels are hardly trained, and updates are as noisy as those of a batch of one.",
-        alike="min-SNR weights stay within a factor of the usual.",
-        misses="Wrong weights that are mild.",
+        similar="min-SNR weights stay within a factor of the usual.",
+        limits="Wrong weights that are mild.",
         fix="Cap the weights: min(SNR, 5), divided by SNR for epsilon and by SNR + 1 for v.",
         severity="warning",
         needs=((checks.ANSWER_UNHEARD, checks.LOSS_TOLD, checks.REPLAY_COSINE),),
-        look=look_weighting,
-        yields=(
+        detect=look_weighting,
+        explained_by=(
             "loss.sign",
             "loss.not-of",
             "loss.weight-nonfinite",

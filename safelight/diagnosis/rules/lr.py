@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from safelight import checks
-from safelight.diagnosis.case import Case
 from safelight.diagnosis.finding import Evidence, Fix
-from safelight.diagnosis.rule import Rule, Seen
+from safelight.diagnosis.rule import Detection, Rule
+from safelight.diagnosis.run_history import RunHistory
 from safelight.vocabulary import LEARNING_RATE
 
 WORSE = 1.25  # error after the update over that before, on its own batch; healthy runs have 0.86 to 1.05
@@ -21,30 +21,30 @@ JUMP, ENDED = 5.0, 1e-3
 LONG = 50  # steps
 
 
-def look_too_high(case: Case) -> Seen | None:
+def look_too_high(run: RunHistory) -> Detection | None:
     """The update raises the error on the samples it was made from, and a tenth of it would not."""
-    steps, whole = case.series(checks.SEARCH["1"])
-    tenth = case.numbers(checks.SEARCH["0.1"])
+    steps, whole = run.series(checks.SEARCH["1"])
+    tenth = run.numbers(checks.SEARCH["0.1"])
     bad = ~(whole <= WORSE) & ~(whole < 1.1 * np.minimum(tenth, 1.0))
-    rates = case.numbers(checks.SEARCH_RATE)
+    rates = run.numbers(checks.SEARCH_RATE)
     pairs = np.flatnonzero(bad[1:] & bad[:-1]) + 1 if len(bad) > 1 else np.zeros(0, np.int64)
     # One very bad update is enough where the rate continued to rise after it.
     rising = [i for i in np.flatnonzero(whole > 2 * WORSE) if rates[i:].max() > 1.2 * rates[i] and bad[i]]
     awful = np.flatnonzero(bad & ~(whole < AWFUL))  # also not finite: there may be no look after such an update
     hits = sorted({*pairs.tolist(), *map(int, rising), *map(int, awful)})
     if not hits:
-        return _look_overshot(case, at_first=False)
+        return _look_overshot(run, at_first=False)
     first, last = int(steps[max(0, hits[0] - 1) if hits[0] in pairs else hits[0]]), hits[-1]
     over = int(steps[last + 1]) if last + 1 < len(steps) and not rising else None
     rate = float(rates[last])
-    better = next((k for k in (0.3, 0.1) if case.numbers(checks.SEARCH[f"{k:g}"])[last] < 1.0), 0.03)
-    return Seen(
+    better = next((k for k in (0.3, 0.1) if run.numbers(checks.SEARCH[f"{k:g}"])[last] < 1.0), 0.03)
+    return Detection(
         first,
         f"An update raises the error on its own batch {float(whole[last]):.3g} times; a step of {better:g} times its "
         "length would not.",
         (
-            case.evidence(checks.SEARCH["1"], "below 1.05", int(steps[last])),
-            case.evidence(checks.SEARCH["0.1"], "below 1", int(steps[last])),
+            run.evidence(checks.SEARCH["1"], "below 1.05", int(steps[last])),
+            run.evidence(checks.SEARCH["0.1"], "below 1", int(steps[last])),
             Evidence(LEARNING_RATE.name, float(rates[last]), (int(steps[last]), int(steps[last]))),
         ),
         ("a hard batch: error before and after are those of the same samples with the same noise",),
@@ -56,11 +56,11 @@ def look_too_high(case: Case) -> Seen | None:
     )
 
 
-def _overshoots(case: Case) -> tuple[np.ndarray, np.ndarray]:
+def _overshoots(run: RunHistory) -> tuple[np.ndarray, np.ndarray]:
     """(steps, times the zero predictor's error) of the beginning at which the network is far worse than one that always
     predicts 0, and than it was at first. Paired: both errors are of the same samples and noise."""
-    steps, errors = case.series(checks.LOSS_ERROR)
-    zeros = case.numbers(checks.LOSS_ZERO)
+    steps, errors = run.series(checks.LOSS_ERROR)
+    zeros = run.numbers(checks.LOSS_ZERO)
     if not len(steps) or len(zeros) != len(steps):
         return np.zeros(0, np.int64), np.zeros(0)
     ratios = errors / np.maximum(zeros, 1e-12)
@@ -68,24 +68,24 @@ def _overshoots(case: Case) -> tuple[np.ndarray, np.ndarray]:
     return steps[far], ratios[far]
 
 
-def _is_without_warmup(case: Case, first: int, last: int) -> bool:
+def _is_without_warmup(run: RunHistory, first: int, last: int) -> bool:
     """Whether the rate was at its peak then, and is still near it later, when the error is normal again."""
-    steps, rates = _rates(case)
+    steps, rates = _rates(run)
     high = PEAK * float(rates.max(initial=0.0))
-    return _rate_at(case, first) >= high > 0 and bool((rates[steps > last] > high / 2).any())
+    return _rate_at(run, first) >= high > 0 and bool((rates[steps > last] > high / 2).any())
 
 
-def _look_overshot(case: Case, *, at_first: bool) -> Seen | None:
+def _look_overshot(run: RunHistory, *, at_first: bool) -> Detection | None:
     """`at_first`: only where the missing warm-up is the cause and not the rate of the whole run; else the reverse."""
-    steps, ratios = _overshoots(case)
-    if len(steps) < OFTEN or _is_without_warmup(case, int(steps[0]), int(steps[-1])) != at_first:
+    steps, ratios = _overshoots(run)
+    if len(steps) < OFTEN or _is_without_warmup(run, int(steps[0]), int(steps[-1])) != at_first:
         return None
-    rate, worst = _rate_at(case, int(steps[0])), int(steps[ratios.argmax()])
+    rate, worst = _rate_at(run, int(steps[0])), int(steps[ratios.argmax()])
     lower = Fix(
         f"Lower the learning rate to about {rate / 10:.1g}, a tenth of what it was then.",
         {"optimizer.lr": float(f"{rate / 10:.1g}")} if rate > 0 else {},
     )
-    return Seen(
+    return Detection(
         int(steps[0]),
         f"At {len(steps)} of the first steps the error was up to {float(ratios.max()):.3g} times that of a network "
         "that always predicts 0, "
@@ -94,26 +94,26 @@ def _look_overshot(case: Case, *, at_first: bool) -> Seen | None:
             if at_first
             else "after a good start: updates are too large."
         ),
-        (case.evidence(checks.LOSS_ERROR, "below that of zero", worst), case.evidence(checks.LOSS_ZERO, None, worst)),
+        (run.evidence(checks.LOSS_ERROR, "below that of zero", worst), run.evidence(checks.LOSS_ZERO, None, worst)),
         ("a hard batch: both errors are of the same samples with the same noise",),
         confidence=0.99,
         fix=None if at_first else lower,
     )
 
 
-def look_too_low(case: Case) -> Seen | None:
-    steps, whole = case.series(checks.SEARCH["1"])
-    far = case.numbers(checks.SEARCH["100"])
-    ten = case.numbers(checks.SEARCH["10"])
-    rates = case.numbers(checks.SEARCH_RATE)
-    starts = case.numbers(checks.SEARCH_START)
-    zeros = case.numbers(checks.SEARCH_ZERO)
+def look_too_low(run: RunHistory) -> Detection | None:
+    steps, whole = run.series(checks.SEARCH["1"])
+    far = run.numbers(checks.SEARCH["100"])
+    ten = run.numbers(checks.SEARCH["10"])
+    rates = run.numbers(checks.SEARCH_RATE)
+    starts = run.numbers(checks.SEARCH_START)
+    zeros = run.numbers(checks.SEARCH_ZERO)
     if len(whole) < 4 or steps[-1] - steps[0] < 30:
         return None
     risen = np.concatenate([[True], rates[1:] > 1.2 * np.maximum.accumulate(rates)[:-1]])
     straight = (1 - far) > STRAIGHT * (1 - ten)
     for length in ("10000", "1000000"):  # a rate so low that even a hundredfold update gains nothing
-        farther = case.numbers(checks.SEARCH[length])
+        farther = run.numbers(checks.SEARCH[length])
         if len(farther) == len(far):
             lower = (far > MUCH) & (far < 1.001) & (farther < MUCH)
             far, straight = np.where(lower, farther, far), straight | lower
@@ -123,13 +123,13 @@ def look_too_low(case: Case) -> Seen | None:
         return None
     last = int(np.flatnonzero(hit)[-1])
     rate = float(rates[last])
-    return Seen(
+    return Detection(
         int(steps[np.flatnonzero(hit)[0]]),
         f"Updates gain {1 - float(whole[last]):.2g} of the error each; a hundred times as long they would gain "
         f"{1 - float(far[last]):.2g}. The training is far too slow.",
         (
-            case.evidence(checks.SEARCH["1"], "0.9 to 1"),
-            case.evidence(checks.SEARCH["100"], "far above 1"),
+            run.evidence(checks.SEARCH["1"], "0.9 to 1"),
+            run.evidence(checks.SEARCH["100"], "far above 1"),
             Evidence(LEARNING_RATE.name, rate, (int(steps[-1]), int(steps[-1]))),
         ),
         ("a run that has converged: longer steps would not help it", "warm-up: the rate no longer rises"),
@@ -138,53 +138,53 @@ def look_too_low(case: Case) -> Seen | None:
     )
 
 
-def look_no_warmup(case: Case) -> Seen | None:
+def look_no_warmup(run: RunHistory) -> Detection | None:
     """One of the very first updates raises the error several times, and later ones do not."""
-    steps, whole = case.series(checks.SEARCH["1"])
+    steps, whole = run.series(checks.SEARCH["1"])
     early = steps - (steps[0] if len(steps) else 0) <= 16
-    if look_too_high(case) is not None:
+    if look_too_high(run) is not None:
         return None
     if not len(steps) or not (whole[early] > 2 * WORSE).any():
-        return _look_overshot(case, at_first=True)
+        return _look_overshot(run, at_first=True)
     first = int(np.flatnonzero(early & (whole > 2 * WORSE))[0])
-    return Seen(
+    return Detection(
         int(steps[first]),
         f"One of the first updates, at step {int(steps[first]):,}, raised the error on its own batch "
         f"{float(whole[first]):.3g} times: the rate is high before the optimizer has estimated the gradients.",
         (
-            case.evidence(checks.SEARCH["1"], "below 1.05", int(steps[first])),
-            case.evidence(checks.SEARCH_RATE, None, int(steps[first])),
+            run.evidence(checks.SEARCH["1"], "below 1.05", int(steps[first])),
+            run.evidence(checks.SEARCH_RATE, None, int(steps[first])),
         ),
         ("a rate that is too high for the whole run: later updates are healthy",),
         confidence=0.99,
     )
 
 
-def _rates(case: Case) -> tuple[np.ndarray, np.ndarray]:
-    return case.series(LEARNING_RATE)
+def _rates(run: RunHistory) -> tuple[np.ndarray, np.ndarray]:
+    return run.series(LEARNING_RATE)
 
 
-def _rate_at(case: Case, step: int) -> float:
-    steps, rates = _rates(case)
+def _rate_at(run: RunHistory, step: int) -> float:
+    steps, rates = _rates(run)
     return float(rates[min(int(np.searchsorted(steps, step)), len(rates) - 1)]) if len(rates) else 0.0
 
 
-def look_zero(case: Case) -> Seen | None:
-    steps, rates = _rates(case)
+def look_zero(run: RunHistory) -> Detection | None:
+    steps, rates = _rates(run)
     if len(rates) < 5 or (rates[-5:] != 0).any():
         return None
     first = len(rates) - int(np.argmax(rates[::-1] != 0)) if (rates != 0).any() else 0
     if len(rates) - first > LONG and first > 0:
         return None  # a schedule that has ended: another cause
-    return Seen(
+    return Detection(
         int(steps[first]),
         f"The learning rate is 0 since step {int(steps[first]):,}: nothing is learnt.",
         (Evidence(LEARNING_RATE.name, 0.0, (int(steps[first]), int(steps[-1])), "above 0"),),
     )
 
 
-def look_ended_early(case: Case) -> Seen | None:
-    steps, rates = _rates(case)
+def look_ended_early(run: RunHistory) -> Detection | None:
+    steps, rates = _rates(run)
     if len(rates) < LONG or not rates.max() > 0:
         return None
     low = rates < ENDED * np.quantile(rates, 0.98)  # not of a single jump
@@ -192,7 +192,7 @@ def look_ended_early(case: Case) -> Seen | None:
     left = len(low) - since
     if since == 0 or left < max(20, 0.15 * len(low)):
         return None
-    return Seen(
+    return Detection(
         int(steps[since]),
         f"The learning rate fell below a thousandth of its highest at step {int(steps[since]):,}, and the training "
         f"continued for {left:,} steps: its schedule was stepped too often, or made for a shorter run.",
@@ -201,9 +201,9 @@ def look_ended_early(case: Case) -> Seen | None:
     )
 
 
-def look_jump(case: Case) -> Seen | None:
+def look_jump(run: RunHistory) -> Detection | None:
     """Restarts return to an earlier rate; this is higher than ever before."""
-    steps, rates = _rates(case)
+    steps, rates = _rates(run)
     if len(rates) < 12:
         return None
     highest = np.maximum.accumulate(rates)
@@ -212,7 +212,7 @@ def look_jump(case: Case) -> Seen | None:
         return None
     place = int(jumps[-1]) + 1
     back = np.flatnonzero(rates[place:] <= highest[place - 1])
-    return Seen(
+    return Detection(
         int(steps[place]),
         f"At step {int(steps[place]):,} the learning rate went from {rates[place - 1]:.2g} to {rates[place]:.2g} in "
         "one step.",
@@ -234,12 +234,12 @@ RULES = (
         what="The update of a step raises the error on its own batch; or the first steps bring the error far above "
         "that of a network that predicts 0.",
         why="The loss fluctuates or rises; weights grow until they overflow.",
-        alike="A bad batch has a large loss before the update too. With a wrong sign every length is worse.",
-        misses="Rates that are only unstable later: see `loss.diverged`.",
+        similar="A bad batch has a large loss before the update too. With a wrong sign every length is worse.",
+        limits="Rates that are only unstable later: see `loss.diverged`.",
         fix="Lower optimizer.lr, or lengthen optimizer.warmup.",
         needs=((checks.SEARCH["1"], checks.LOSS_ERROR),),
-        look=look_too_high,
-        yields=(*SIDE, "lr.jump", "accumulation.", "forward."),
+        detect=look_too_high,
+        explained_by=(*SIDE, "lr.jump", "accumulation.", "forward."),
     ),
     Rule(
         code="LRA002",
@@ -247,14 +247,14 @@ RULES = (
         title="A learning rate that is too low",
         what="Updates gain nearly nothing where a hundred times longer ones would gain much, after the warm-up.",
         why="The run would take a hundred times as long.",
-        alike="In a run that has converged longer updates do not help. A fine-tuning rate is low on purpose: there is "
-        "little left to gain.",
-        misses="Rates that are ten times too low.",
+        similar="In a run that has converged longer updates do not help. A fine-tuning rate is low on purpose: there "
+        "is little left to gain.",
+        limits="Rates that are ten times too low.",
         fix="Raise optimizer.lr.",
         severity="warning",
         needs=(checks.SEARCH["1"], checks.SEARCH["10"], checks.SEARCH["100"]),
-        look=look_too_low,
-        yields=(*SIDE, "clipping.", "model.", "ema.", "lr.zero", "lr.ended", "optimizer.", "loss."),
+        detect=look_too_low,
+        explained_by=(*SIDE, "clipping.", "model.", "ema.", "lr.zero", "lr.ended", "optimizer.", "loss."),
     ),
     Rule(
         code="LRA003",
@@ -262,10 +262,10 @@ RULES = (
         title="A learning rate of 0",
         what="The learning rate is exactly 0.",
         why="Nothing is learnt.",
-        alike="The first step of a warm-up may be 0, and only that one.",
+        similar="The first step of a warm-up may be 0, and only that one.",
         fix="Check the scheduler: its warm-up, its end, and whether it is stepped.",
         needs=(LEARNING_RATE,),
-        look=look_zero,
+        detect=look_zero,
     ),
     Rule(
         code="LRA004",
@@ -273,12 +273,12 @@ RULES = (
         title="A schedule that ends before the run",
         what="The learning rate has been almost 0 for a long time while the training continues.",
         why="The rest of the run is wasted.",
-        alike="Every decay ends low; this one ended long ago.",
-        misses="Decays that end a little early.",
+        similar="Every decay ends low; this one ended long ago.",
+        limits="Decays that end a little early.",
         fix="Step the scheduler once per update, not per micro-batch or process, and give it the number of updates.",
         severity="warning",
         needs=(LEARNING_RATE,),
-        look=look_ended_early,
+        detect=look_ended_early,
     ),
     Rule(
         code="LRA006",
@@ -286,12 +286,12 @@ RULES = (
         title="A rate that is high from the first step",
         what="One of the first updates raises the error on its own batch several times; later ones do not.",
         why="The damage of the first steps may be permanent: dead units, labels that are ignored.",
-        alike="A rate that is too high for the run raises the error at later steps too.",
+        similar="A rate that is too high for the run raises the error at later steps too.",
         fix="Lengthen optimizer.warmup.",
         severity="warning",
         needs=((checks.SEARCH["1"], checks.LOSS_ERROR),),
-        look=look_no_warmup,
-        yields=(*SIDE, "lr.jump", "accumulation.", "forward."),
+        detect=look_no_warmup,
+        explained_by=(*SIDE, "lr.jump", "accumulation.", "forward."),
     ),
     Rule(
         code="LRA005",
@@ -299,11 +299,11 @@ RULES = (
         title="A learning rate that jumps",
         what="From one step to the next the learning rate rises to several times what it ever was.",
         why="The optimizer's moments were averaged for another rate: updates are too large.",
-        alike="Restarts return to where the rate was before.",
-        misses="Jumps within the first ten steps.",
+        similar="Restarts return to where the rate was before.",
+        limits="Jumps within the first ten steps.",
         fix="After a resume: is the scheduler's state loaded? Otherwise check what sets the rate.",
         severity="warning",
         needs=(LEARNING_RATE,),
-        look=look_jump,
+        detect=look_jump,
     ),
 )

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from safelight import checks
-from safelight.diagnosis.case import Case
 from safelight.diagnosis.finding import Fix
-from safelight.diagnosis.rule import Rule, Seen, on_latest, on_spell
+from safelight.diagnosis.rule import Detection, Rule, on_episode, on_latest
+from safelight.diagnosis.run_history import RunHistory
 
 
-def look_eval(case: Case) -> Seen | None:
-    if case.latest(checks.NETWORK_DEPENDS_ON_MODE, 0.0) != 1:
+def look_eval(run: RunHistory) -> Detection | None:
+    if run.latest(checks.NETWORK_DEPENDS_ON_MODE, 0.0) != 1:
         return None
-    return on_spell(
-        case,
-        case.spell(checks.MODE_TRAINING, lambda numbers: numbers == 0),
-        lambda spell: (
-            f"The network was trained in evaluation mode for {spell.looks:,} steps: its dropout or batch norm was off."
+    return on_episode(
+        run,
+        run.episode(checks.MODE_TRAINING, lambda numbers: numbers == 0),
+        lambda episode: (
+            f"The network was trained in evaluation mode for {episode.looks:,} steps: dropout or batch norm was off."
         ),
         {checks.MODE_TRAINING: "1"},
         "a network without such layers: both modes are the same for it",
@@ -29,12 +29,12 @@ RULES = (
         title="Trained in evaluation mode",
         what="The model is in eval() while it is trained, and has layers for which that matters.",
         why="Dropout does nothing, and batch norm keeps statistics that no longer fit.",
-        alike="Networks without such layers are not affected.",
-        misses="Single modules in the wrong mode.",
+        similar="Networks without such layers are not affected.",
+        limits="Single modules in the wrong mode.",
         fix="model.train() after every validation and every round of samples.",
         default_fix=Fix("", {}, "safe"),
         needs=(checks.MODE_TRAINING, checks.NETWORK_DEPENDS_ON_MODE),
-        look=look_eval,
+        detect=look_eval,
     ),
     Rule(
         code="MDE002",
@@ -42,10 +42,10 @@ RULES = (
         title="Sampled in training mode",
         what="The sampler switches the network to train().",
         why="Dropout stays on: noisy samples that differ from call to call.",
-        misses="Samplers that leave the mode as it is, and are given a network in training mode.",
+        limits="Samplers that leave the mode as it is, and are given a network in training mode.",
         fix="model.eval() before sampling, and back afterwards.",
         needs=(checks.SAMPLER_IN_TRAINING,),
-        look=on_latest(
+        detect=on_latest(
             checks.SAMPLER_IN_TRAINING,
             lambda flag: flag == 1,
             "The sampler puts the network into training mode: with dropout its samples are noisy.",

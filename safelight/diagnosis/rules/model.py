@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from safelight import checks
-from safelight.diagnosis.case import Case, name_of
 from safelight.diagnosis.finding import Evidence, Fix
-from safelight.diagnosis.rule import Rule, Seen, on_latest, on_spell
+from safelight.diagnosis.rule import Detection, Rule, on_episode, on_latest
+from safelight.diagnosis.run_history import RunHistory, name_of
 from safelight.vocabulary import GRADIENT_NORM, GRADIENT_PART
 
 LOUD = 4.0  # times the zero predictor; healthy networks begin at 1 to 1.5
@@ -18,14 +18,14 @@ COLLIDED = 0.9  # cosine; sines of 64 numbers have 0 between the first and the l
 ENOUGH = 8  # steps: an output layer of zeros sends no gradient down in the first step, and a little in the second
 
 
-def look_dead_part(case: Case) -> Seen | None:
+def look_dead_part(run: RunHistory) -> Detection | None:
     """Exact: the gradient of a whole part is zero, to the last bit, at every step but the first ones, or for good."""
-    steps, norms = case.series(GRADIENT_NORM)
+    steps, norms = run.series(GRADIENT_NORM)
     if len(steps) < ENOUGH + 1 or not (norms[ENOUGH:] > 0).any():
         return None  # nothing learns at all: another cause
-    dead, parts = {}, case.parts(GRADIENT_PART)
+    dead, parts = {}, run.parts(GRADIENT_PART)
     for part in parts:
-        places, numbers = case.series(f"{GRADIENT_PART.name}/{part}")
+        places, numbers = run.series(f"{GRADIENT_PART.name}/{part}")
         since = len(numbers) - int(np.argmax(numbers[::-1] != 0)) if (numbers != 0).any() else 0
         if len(numbers) - since > ENOUGH and np.isfinite(numbers).all():
             dead[part] = 0 if since <= ENOUGH else int(places[since])
@@ -33,7 +33,7 @@ def look_dead_part(case: Case) -> Seen | None:
         return None
     first = min(dead.values())
     when = f"have had no gradient since step {first:,}" if first else "never had a gradient"
-    return Seen(
+    return Detection(
         first or int(steps[0]),
         f"{len(dead)} of {len(parts)} parts of the network {when}: {', '.join(dead)}.",
         tuple(
@@ -48,66 +48,66 @@ def look_dead_part(case: Case) -> Seen | None:
     )
 
 
-def look_zero_init(case: Case) -> Seen | None:
-    zero, reached = case.latest(checks.NETWORK_ZERO_WEIGHTS, 0.0), case.latest(checks.NETWORK_MATRICES_REACHED, 1.0)
+def look_zero_init(run: RunHistory) -> Detection | None:
+    zero, reached = run.latest(checks.NETWORK_ZERO_WEIGHTS, 0.0), run.latest(checks.NETWORK_MATRICES_REACHED, 1.0)
     if zero < 0.3 or reached > 0.5:
         return None
-    return Seen(
-        case.latest_step(checks.NETWORK_ZERO_WEIGHTS),
+    return Detection(
+        run.latest_step(checks.NETWORK_ZERO_WEIGHTS),
         f"{zero:.0%} of the weight matrices are zero as a whole, and {1 - reached:.0%} get no gradient even after a "
         "few updates: they stay zero for ever.",
-        (case.evidence(checks.NETWORK_ZERO_WEIGHTS, "below 0.1"), case.evidence(checks.NETWORK_MATRICES_REACHED, "1")),
+        (run.evidence(checks.NETWORK_ZERO_WEIGHTS, "below 0.1"), run.evidence(checks.NETWORK_MATRICES_REACHED, "1")),
         ("a zero output layer: one matrix alone, and all others get gradients after one update",),
     )
 
 
-def look_init_gain(case: Case) -> Seen | None:
-    steps, errors = case.series(checks.LOSS_ERROR)
-    zeros = case.numbers(checks.LOSS_ZERO)
+def look_init_gain(run: RunHistory) -> Detection | None:
+    steps, errors = run.series(checks.LOSS_ERROR)
+    zeros = run.numbers(checks.LOSS_ZERO)
     if not len(steps) or not errors[0] > LOUD * zeros[0] or not np.isfinite(errors[0]):
         return None
-    return Seen(
+    return Detection(
         int(steps[0]),
         f"The first error is {float(errors[0] / zeros[0]):.3g} times that of a model which predicts 0: the output of "
         "the new network is far too large.",
         (
-            case.evidence(checks.LOSS_ERROR, "at most 1.5 times loss/zero", int(steps[0])),
-            case.evidence(checks.LOSS_ZERO),
+            run.evidence(checks.LOSS_ERROR, "at most 1.5 times loss/zero", int(steps[0])),
+            run.evidence(checks.LOSS_ZERO),
         ),
         ("a learning rate: no update had been made",),
     )
 
 
-def look_bounded(case: Case) -> Seen | None:
-    loudest = case.latest(checks.NETWORK_LOUDEST)
-    sided = case.latest(checks.NETWORK_ONE_SIDED, 0.0) == 1
+def look_bounded(run: RunHistory) -> Detection | None:
+    loudest = run.latest(checks.NETWORK_LOUDEST)
+    sided = run.latest(checks.NETWORK_ONE_SIDED, 0.0) == 1
     if not loudest < BOUND and not sided:
         return None
     what = "only on one side of 0" if sided else f"never beyond {loudest:.3g}"
-    return Seen(
-        case.latest_step(checks.NETWORK_LOUDEST),
+    return Detection(
+        run.latest_step(checks.NETWORK_LOUDEST),
         f"With a last layer ten thousand times as strong the output is {what}: an activation follows it, and targets "
         "beyond cannot be reached.",
-        (case.evidence(checks.NETWORK_LOUDEST, "above 1,000"), case.evidence(checks.NETWORK_ONE_SIDED, "0")),
+        (run.evidence(checks.NETWORK_LOUDEST, "above 1,000"), run.evidence(checks.NETWORK_ONE_SIDED, "0")),
     )
 
 
-def look_dead(case: Case) -> Seen | None:
-    share = max(case.latest(checks.NETWORK_SILENT, 0.0), case.latest(checks.NETWORK_SUNK, 0.0))
+def look_dead(run: RunHistory) -> Detection | None:
+    share = max(run.latest(checks.NETWORK_SILENT, 0.0), run.latest(checks.NETWORK_SUNK, 0.0))
     if share <= SILENT:
         return None
-    return Seen(
-        case.latest_step(checks.NETWORK_SILENT),
+    return Detection(
+        run.latest_step(checks.NETWORK_SILENT),
         f"In one layer {share:.0%} of the units are 0 for every sample.",
-        (case.evidence(checks.NETWORK_SILENT, "0"), case.evidence(checks.NETWORK_SUNK, "0")),
+        (run.evidence(checks.NETWORK_SILENT, "0"), run.evidence(checks.NETWORK_SUNK, "0")),
         ("a zero output layer: units before it are not 0",),
     )
 
 
-def look_blind(case: Case) -> Seen | None:
-    return on_spell(
-        case,
-        case.silent(checks.NETWORK_TIME_RESPONSE, checks.RESPONSE["t"]),
+def look_blind(run: RunHistory) -> Detection | None:
+    return on_episode(
+        run,
+        run.silent(checks.NETWORK_TIME_RESPONSE, checks.RESPONSE["t"]),
         "The output is the same at every timestep, even after a few updates: the network cannot know how much noise "
         "there is.",
         {},
@@ -116,26 +116,26 @@ def look_blind(case: Case) -> Seen | None:
     )
 
 
-def look_coupling(case: Case) -> Seen | None:
-    coupling, response = case.latest(checks.NETWORK_COUPLING, 0.0), case.latest(checks.NETWORK_RESPONSE, 1.0)
+def look_coupling(run: RunHistory) -> Detection | None:
+    coupling, response = run.latest(checks.NETWORK_COUPLING, 0.0), run.latest(checks.NETWORK_RESPONSE, 1.0)
     if not np.isfinite(coupling) or coupling <= 1e-3 * max(response, 1e-6) or coupling < 1e-5:
         return None
-    return Seen(
-        case.latest_step(checks.NETWORK_COUPLING),
+    return Detection(
+        run.latest_step(checks.NETWORK_COUPLING),
         f"Replacing one image of a batch changes the outputs for all others (by {coupling:.2g} of their length).",
-        (case.evidence(checks.NETWORK_COUPLING, "0"), case.evidence(checks.NETWORK_RESPONSE)),
+        (run.evidence(checks.NETWORK_COUPLING, "0"), run.evidence(checks.NETWORK_RESPONSE)),
         ("batch norm: in evaluation mode it does not do that",),
     )
 
 
-def look_nonfinite(case: Case) -> Seen | None:
-    steps = case.steps(checks.FINITE["pred"])
-    before = {int(s) for name in ("x0", "noise", "x_t") for s in case.steps(checks.FINITE[name])}
+def look_nonfinite(run: RunHistory) -> Detection | None:
+    steps = run.steps(checks.FINITE["pred"])
+    before = {int(s) for name in ("x0", "noise", "x_t") for s in run.steps(checks.FINITE[name])}
     alone = [int(step) for step in steps if int(step) not in before]
     if not alone:
         return None
-    half = case.latest(checks.PRECISION_HALF, 0.0) == 1
-    return Seen(
+    half = run.latest(checks.PRECISION_HALF, 0.0) == 1
+    return Detection(
         alone[0],
         f"The output is not finite for finite inputs, first at step {alone[0]:,}"
         + (", in fp16, which ends at 65,504." if half else "."),
@@ -144,16 +144,16 @@ def look_nonfinite(case: Case) -> Seen | None:
     )
 
 
-def look_frozen(case: Case) -> Seen | None:
-    share = case.latest(checks.OPTIMIZER_FROZEN, 0.0)
+def look_frozen(run: RunHistory) -> Detection | None:
+    share = run.latest(checks.OPTIMIZER_FROZEN, 0.0)
     if share <= 0:
         return None
-    named = [name for note in case.events("parameters") for name in note.facts.get("frozen", [])]
+    named = [name for note in run.events("parameters") for name in note.facts.get("frozen", [])]
     names = ", ".join(named[:4]) + (" …" if len(named) > 4 else "")
-    return Seen(
+    return Detection(
         0,
         f"The optimizer holds {share:.1%} of the network that requires no gradient and never moves: {names}.",
-        (case.evidence(checks.OPTIMIZER_FROZEN, "0"),),
+        (run.evidence(checks.OPTIMIZER_FROZEN, "0"),),
         ("parts that are frozen on purpose: those are not in the optimizer",),
     )
 
@@ -165,13 +165,13 @@ RULES = (
         title="A part of the network without a gradient",
         what="Every parameter of a block has a gradient of exactly zero, step after step, while others learn.",
         why="It stays as it was initialised: capacity is lost, and in an embedding the timestep or the label.",
-        alike="A zero output layer gives zeros below it in the first step only. Dead units give small gradients, not "
+        similar="A zero output layer gives zeros below it in the first step only. Dead units give small gradients, not "
         "exact zeros over a whole block.",
-        misses="Single dead layers within a block that learns; a block whose inputs are constant.",
+        limits="Single dead layers within a block that learns; a block whose inputs are constant.",
         fix="Connect it to the output, or remove it.",
         needs=(GRADIENT_NORM, GRADIENT_PART),
-        look=look_dead_part,
-        yields=(
+        detect=look_dead_part,
+        explained_by=(
             "model.zero-init",
             "model.blind",
             "conditioning.",
@@ -190,10 +190,10 @@ RULES = (
         title="A network of zeros",
         what="Most weight matrices are zero, and get no gradient through each other.",
         why="Units stay the same for ever; only the last bias is learnt.",
-        alike="A zero output layer alone is healthy: gradients pass it after one update.",
+        similar="A zero output layer alone is healthy: gradients pass it after one update.",
         fix="Initialise the weights; only the last layer may begin at zero.",
         needs=(checks.NETWORK_ZERO_WEIGHTS, checks.NETWORK_MATRICES_REACHED),
-        look=look_zero_init,
+        detect=look_zero_init,
     ),
     Rule(
         code="MOD003",
@@ -201,12 +201,12 @@ RULES = (
         title="An initial output that is too large",
         what="The first prediction is many times larger than any target.",
         why="Hundreds of steps are spent on making it smaller, and may overflow.",
-        alike="Images of another range make the output large as well. A learning rate acts after the first step.",
-        misses="Less than four times the target.",
+        similar="Images of another range make the output large as well. A learning rate acts after the first step.",
+        limits="Less than four times the target.",
         fix="Initialise with the usual gain; let the last layer begin at zero.",
         needs=(checks.LOSS_ERROR, checks.LOSS_ZERO),
-        look=look_init_gain,
-        yields=("scale.", "data.nonfinite", "forward.noise-not-normal"),
+        detect=look_init_gain,
+        explained_by=("scale.", "data.nonfinite", "forward.noise-not-normal"),
     ),
     Rule(
         code="MOD004",
@@ -214,11 +214,11 @@ RULES = (
         title="An activation after the last layer",
         what="The output cannot leave an interval, or one side of 0, whatever the last layer.",
         why="Noise and velocity reach beyond any such limit: the loss has a floor.",
-        misses="Limits beyond 20.",
+        limits="Limits beyond 20.",
         fix="No tanh, sigmoid or ReLU at the end.",
         needs=((checks.NETWORK_LOUDEST, checks.NETWORK_ONE_SIDED),),
-        look=look_bounded,
-        yields=(
+        detect=look_bounded,
+        explained_by=(
             "model.dead",
             "model.batch-coupling",
             "model.zero-init",
@@ -230,12 +230,12 @@ RULES = (
         title="Dead units",
         what="Most units of a layer are 0 for every sample.",
         why="They have no gradient and stay at 0.",
-        alike="Units that are 0 for some samples are healthy.",
-        misses="Activations that are not modules of torch.nn.",
+        similar="Units that are 0 for some samples are healthy.",
+        limits="Activations that are not modules of torch.nn.",
         fix="Check the biases of the layer before, and the learning rate.",
         needs=((checks.NETWORK_SILENT, checks.NETWORK_SUNK),),
-        look=look_dead,
-        yields=("model.zero-init", "scale."),
+        detect=look_dead,
+        explained_by=("model.zero-init", "scale."),
     ),
     Rule(
         code="MOD006",
@@ -243,11 +243,11 @@ RULES = (
         title="Too much dropout",
         what="A dropout of 0.6 or more.",
         why="The network that is trained is a small part of the one that samples.",
-        misses="Dropout that is not a module of torch.nn.",
+        limits="Dropout that is not a module of torch.nn.",
         fix="0 to 0.3.",
         severity="warning",
         needs=(checks.NETWORK_DROPOUT,),
-        look=on_latest(
+        detect=on_latest(
             checks.NETWORK_DROPOUT,
             lambda share: not share < DROPPED,
             "The dropout is {:g}: denoisers use 0 to 0.3.",
@@ -260,11 +260,11 @@ RULES = (
         title="The timestep does not reach the output",
         what="The output stays the same, to the last bit, at every timestep.",
         why="One prediction has to fit every noise level: blurred, noisy samples and a slightly high loss.",
-        alike="An embedding that collapsed changes the output a little.",
+        similar="An embedding that collapsed changes the output a little.",
         fix="Add the embedding in every block, and look for a multiplication by zero or a detach().",
         needs=((checks.NETWORK_TIME_RESPONSE, checks.RESPONSE["t"]),),
-        look=look_blind,
-        yields=("model.zero-init", "model.bounded", "model.embedding", "timesteps.not-passed-on"),
+        detect=look_blind,
+        explained_by=("model.zero-init", "model.bounded", "model.embedding", "timesteps.not-passed-on"),
     ),
     Rule(
         code="MOD008",
@@ -272,11 +272,11 @@ RULES = (
         title="Timestep embeddings that are all alike",
         what="The embeddings of the first and the last timestep are nearly the same vector.",
         why="The network can hardly tell noise levels apart.",
-        alike="A network that ignores its timestep does not respond at all.",
-        misses="Embeddings that do not pass through a linear layer.",
+        similar="A network that ignores its timestep does not respond at all.",
+        limits="Embeddings that do not pass through a linear layer.",
         fix="Pass timesteps from 0 to 999 to a sinusoidal embedding; multiply those in [0, 1] by 1,000.",
         needs=(checks.NETWORK_TIME_COLLISION,),
-        look=on_latest(
+        detect=on_latest(
             checks.NETWORK_TIME_COLLISION,
             lambda cosine: cosine > COLLIDED,
             "The embeddings of any two timesteps have a cosine of at least {:.4f}: the network can hardly tell the "
@@ -291,10 +291,10 @@ RULES = (
         title="Samples that depend on each other",
         what="One image of a batch changes the outputs for the others.",
         why="Samples depend on the rest of their batch; the batch size becomes part of the model.",
-        alike="Batch norm couples samples in training only.",
+        similar="Batch norm couples samples in training only.",
         fix="Look for a reshape, softmax or norm over the first dimension.",
         needs=(checks.NETWORK_COUPLING,),
-        look=look_coupling,
+        detect=look_coupling,
     ),
     Rule(
         code="MOD010",
@@ -302,11 +302,11 @@ RULES = (
         title="Outputs that are not finite",
         what="The output is NaN or infinite for finite images.",
         why="The step is lost, or every weight.",
-        alike="NaN in the images comes before the network.",
+        similar="NaN in the images comes before the network.",
         fix="In fp16 use bf16; otherwise a lower learning rate, or normalised queries and keys in attention.",
         needs=(checks.FINITE["pred"],),
-        look=look_nonfinite,
-        yields=(
+        detect=look_nonfinite,
+        explained_by=(
             "accumulation.",
             "lr.",
             "scale.",
@@ -324,12 +324,12 @@ RULES = (
         title="Frozen parts in the optimizer",
         what="The optimizer holds parameters that do not require a gradient.",
         why="They stay as they were initialised, though they were meant to learn.",
-        alike="Parts that are frozen on purpose are not in the optimizer.",
-        misses="Parts that are frozen before the optimizer is made from them.",
+        similar="Parts that are frozen on purpose are not in the optimizer.",
+        limits="Parts that are frozen before the optimizer is made from them.",
         fix="requires_grad_(True), or remove them from the optimizer.",
         severity="warning",
         needs=(checks.OPTIMIZER_FROZEN,),
-        look=look_frozen,
+        detect=look_frozen,
     ),
     Rule(
         code="MOD012",
@@ -337,11 +337,11 @@ RULES = (
         title="Inputs of a layer that are always zero",
         what="A part of the inputs of a layer is zero for every sample: a skip connection that is cut.",
         why="Details never reach the decoder: blurred samples, a loss that stays high at low noise.",
-        alike="A network that is too small has no zero inputs. Units that have died are model.dead-units.",
-        misses="Connections that are removed together with their weights.",
+        similar="A network that is too small has no zero inputs. Units that have died are model.dead-units.",
+        limits="Connections that are removed together with their weights.",
         fix="Concatenate the encoder's outputs, in the right order, in every block of the decoder.",
         needs=(checks.NETWORK_UNUSED,),
-        look=on_latest(
+        detect=on_latest(
             checks.NETWORK_UNUSED,
             lambda share: not share < UNUSED,
             "One layer never uses {:.0%} of its inputs: they are zero for every sample, as where a skip connection is "
@@ -349,6 +349,6 @@ RULES = (
             "0",
             "a zero output layer: layers have zero weights then, not zero inputs",
         ),
-        yields=("model.blind", "model.dead", "model.zero-init", "model.bounded"),
+        explained_by=("model.blind", "model.dead", "model.zero-init", "model.bounded"),
     ),
 )

@@ -8,9 +8,9 @@ import numpy as np
 
 from safelight import checks
 from safelight.diagnosis.budget import bound
-from safelight.diagnosis.case import Case, Spell, name_of
 from safelight.diagnosis.finding import Evidence
-from safelight.diagnosis.rule import Rule, Seen, on_count, on_spell
+from safelight.diagnosis.rule import Detection, Rule, on_count, on_episode
+from safelight.diagnosis.run_history import Episode, RunHistory, name_of
 
 SOME = 0.05  # of the samples
 ROUGH = 0.5  # neighbours' difference over the whole spread; tables have 0.1, anything else 1
@@ -19,33 +19,33 @@ GAP, FEW = 0.08, 1000  # share of the timesteps that none of so many draws hit; 
 CERTAIN = 6.0  # standard errors, at the least
 
 
-def _kind(case: Case) -> tuple[str, Spell] | None:
+def _kind(run: RunHistory) -> tuple[str, Episode] | None:
     """Which of the causes in the noising it is; exactly one of them."""
-    spell = case.spell(checks.FORWARD_WRONG, lambda numbers: ~(numbers <= SOME))
-    if spell is None:
+    episode = run.episode(checks.FORWARD_WRONG, lambda numbers: ~(numbers <= SOME))
+    if episode is None:
         return None
 
     def at(check: checks.Check) -> float:
-        steps, numbers = case.series(check)
-        hits = numbers[(steps >= spell.first) & (steps <= spell.last)]
+        steps, numbers = run.series(check)
+        hits = numbers[(steps >= episode.first) & (steps <= episode.last)]
         return float(np.median(hits)) if len(hits) else float("nan")
 
     if at(checks.FORWARD_CLEAN) < checks.FORWARD_LIMIT:
-        return "no-noise", spell
+        return "no-noise", episode
     if at(checks.FORWARD_AT_LIMIT) > 0.02:
-        return "clamped", spell
+        return "clamped", episode
     if at(checks.FORWARD_RESIDUAL) <= checks.FORWARD_LIMIT:
         if at(checks.FORWARD_ORDER) < min(0.005, 0.2 * at(checks.FORWARD_ORDER_ERROR)):
-            return "shuffled", spell
+            return "shuffled", episode
         if at(checks.FORWARD_ROUGH) < ROUGH:
-            return "other-schedule", spell
-    return "not-the-formula", spell
+            return "other-schedule", episode
+    return "not-the-formula", episode
 
 
-def _look(case: Case, kind: str, summary: str) -> Seen | None:
-    found = _kind(case)
-    return on_spell(
-        case,
+def _look(run: RunHistory, kind: str, summary: str) -> Detection | None:
+    found = _kind(run)
+    return on_episode(
+        run,
         found[1] if found is not None and found[0] == kind else None,
         summary,
         {
@@ -59,27 +59,27 @@ def _look(case: Case, kind: str, summary: str) -> Seen | None:
     )
 
 
-def look_not_the_formula(case: Case) -> Seen | None:
+def look_not_the_formula(run: RunHistory) -> Detection | None:
     summary = "x_t is not made of the image and the noise that the loop passes."
-    return _look(case, "not-the-formula", summary) or on_spell(
-        case,
-        case.spell(checks.FORWARD_INPUT_ERROR, lambda numbers: ~(numbers <= 0.05), 2),
+    return _look(run, "not-the-formula", summary) or on_episode(
+        run,
+        run.episode(checks.FORWARD_INPUT_ERROR, lambda numbers: ~(numbers <= 0.05), 2),
         "The input of the network is not x_t.",
         {checks.FORWARD_INPUT_ERROR: "0"},
         "a scaled input: a factor for each sample is allowed for",
     )
 
 
-def look_not_normal(case: Case) -> Seen | None:
+def look_not_normal(run: RunHistory) -> Detection | None:
     """Moments over all batches, against those of a standard normal."""
-    counts = case.numbers(checks.NOISE_COUNT)
+    counts = run.numbers(checks.NOISE_COUNT)
     if counts.sum() < 2000:
         return None
-    means, stds = case.numbers(checks.NOISE_MEAN), case.numbers(checks.NOISE_STD)
+    means, stds = run.numbers(checks.NOISE_MEAN), run.numbers(checks.NOISE_STD)
     total = float(counts.sum())
     mean = float((means * counts).sum() / total)
     std = float(np.sqrt((np.square(stds) * counts).sum() / total))
-    kurtosis = float((case.numbers(checks.NOISE_KURTOSIS) * counts).sum() / total)
+    kurtosis = float((run.numbers(checks.NOISE_KURTOSIS) * counts).sum() / total)
     certain = max(CERTAIN, bound("moments of the noise", len(counts), 3))
     if not (
         abs(mean) > max(0.05, certain / total**0.5)
@@ -88,8 +88,8 @@ def look_not_normal(case: Case) -> Seen | None:
     ):
         return None
     values = {checks.NOISE_MEAN: (mean, "0"), checks.NOISE_STD: (std, "1"), checks.NOISE_KURTOSIS: (kurtosis, "3")}
-    return Seen(
-        int(case.steps(checks.NOISE_COUNT)[0]),
+    return Detection(
+        int(run.steps(checks.NOISE_COUNT)[0]),
         f"The noise is not standard normal: mean {mean:.2f}, deviation {std:.2f}, kurtosis {kurtosis:.2f} over "
         f"{total:,.0f} numbers. Sampling begins from noise with 0, 1 and 3.",
         tuple(Evidence(name_of(check), value, None, usual) for check, (value, usual) in values.items()),
@@ -97,58 +97,58 @@ def look_not_normal(case: Case) -> Seen | None:
     )
 
 
-def look_noise_repeated(case: Case) -> Seen | None:
+def look_noise_repeated(run: RunHistory) -> Detection | None:
     for check, words in (
         (checks.NOISE_BETWEEN, "all samples of a batch"),
         (checks.NOISE_WITHIN, "all pixels of an image"),
     ):
-        spell = case.spell(check, lambda numbers: numbers < 1e-6)
-        if spell is not None:
-            return on_spell(case, spell, f"One draw of noise is used for {words}.", {check: "1"})
+        episode = run.episode(check, lambda numbers: numbers < 1e-6)
+        if episode is not None:
+            return on_episode(run, episode, f"One draw of noise is used for {words}.", {check: "1"})
     again = checks.STREAM_AGAIN["noise"]
-    if len(case.steps(again)) < 3:
+    if len(run.steps(again)) < 3:
         return None
     return on_count(
-        case,
+        run,
         again,
         "The noise of {} steps had been drawn before, number for number: the random generator is reset.",
         "chance: two draws of noise are never the same",
     )
 
 
-def look_gap(case: Case) -> Seen | None:
-    drawn, gap = case.latest(checks.STREAM_TIMES_DRAWN, 0.0), case.latest(checks.STREAM_TIMES_GAP, 0.0)
-    if case.latest(checks.STREAM_TIMES_LOWEST) == case.latest(checks.STREAM_TIMES_HIGHEST):
+def look_gap(run: RunHistory) -> Detection | None:
+    drawn, gap = run.latest(checks.STREAM_TIMES_DRAWN, 0.0), run.latest(checks.STREAM_TIMES_GAP, 0.0)
+    if run.latest(checks.STREAM_TIMES_LOWEST) == run.latest(checks.STREAM_TIMES_HIGHEST):
         return None  # always the same one: another cause
-    few = case.latest(checks.STREAM_TIMES_KINDS, 1.0)
+    few = run.latest(checks.STREAM_TIMES_KINDS, 1.0)
     if few < FEW_KINDS and drawn >= 200:
-        return Seen(
+        return Detection(
             0,
             f"There are only {few:.0%} as many different timesteps as {drawn:,.0f} draws should have: samples "
             "pass through others, which are never learnt.",
-            (case.evidence(checks.STREAM_TIMES_KINDS, "0.5 to 1"), case.evidence(checks.STREAM_TIMES_DRAWN)),
+            (run.evidence(checks.STREAM_TIMES_KINDS, "0.5 to 1"), run.evidence(checks.STREAM_TIMES_DRAWN)),
             ("a batch that shares one timestep: it counts as one draw",),
             confidence=0.999,
         )
     if gap < GAP or drawn < (FEW if gap < 0.25 else 200):
         return None
-    low, high = case.latest(checks.STREAM_TIMES_LOWEST), case.latest(checks.STREAM_TIMES_HIGHEST)
-    return Seen(
+    low, high = run.latest(checks.STREAM_TIMES_LOWEST), run.latest(checks.STREAM_TIMES_HIGHEST)
+    return Detection(
         0,
         f"{gap:.0%} of the timesteps were never drawn in {drawn:,.0f} draws: they reach from {low:.0f} to {high:.0f}. "
         "Samples pass through all of them.",
-        (case.evidence(checks.STREAM_TIMES_GAP, "below 0.05"), case.evidence(checks.STREAM_TIMES_DRAWN)),
+        (run.evidence(checks.STREAM_TIMES_GAP, "below 0.05"), run.evidence(checks.STREAM_TIMES_DRAWN)),
         ("chance, and draws that favour the middle: they leave at most 0.04",),
         confidence=0.999,
     )
 
 
-def look_times_repeated(case: Case) -> Seen | None:
-    same = case.latest(checks.STREAM_TIMES_LOWEST) == case.latest(checks.STREAM_TIMES_HIGHEST)
-    if len(case.steps(checks.STREAM_TIMES_AGAIN)) < 3 or same:
+def look_times_repeated(run: RunHistory) -> Detection | None:
+    same = run.latest(checks.STREAM_TIMES_LOWEST) == run.latest(checks.STREAM_TIMES_HIGHEST)
+    if len(run.steps(checks.STREAM_TIMES_AGAIN)) < 3 or same:
         return None
     return on_count(
-        case,
+        run,
         checks.STREAM_TIMES_AGAIN,
         "The timesteps of {} steps had been drawn before, all of them and in the same order: the random generator is "
         "reset.",
@@ -156,34 +156,34 @@ def look_times_repeated(case: Case) -> Seen | None:
     )
 
 
-def look_constant(case: Case) -> Seen | None:
-    drawn = case.latest(checks.STREAM_TIMES_DRAWN, 0.0)
-    low, high = case.latest(checks.STREAM_TIMES_LOWEST), case.latest(checks.STREAM_TIMES_HIGHEST)
+def look_constant(run: RunHistory) -> Detection | None:
+    drawn = run.latest(checks.STREAM_TIMES_DRAWN, 0.0)
+    low, high = run.latest(checks.STREAM_TIMES_LOWEST), run.latest(checks.STREAM_TIMES_HIGHEST)
     if drawn < 4 or low != high:
         return None
-    return Seen(
+    return Detection(
         0,
         f"The timestep is {low:.0f} in every sample of every step: only one noise level is learnt.",
-        (case.evidence(checks.STREAM_TIMES_LOWEST), case.evidence(checks.STREAM_TIMES_HIGHEST)),
+        (run.evidence(checks.STREAM_TIMES_LOWEST), run.evidence(checks.STREAM_TIMES_HIGHEST)),
     )
 
 
-def look_out_of_range(case: Case) -> Seen | None:
-    steps, numbers = case.series(checks.STREAM_TIMES_OUTSIDE)
+def look_out_of_range(run: RunHistory) -> Detection | None:
+    steps, numbers = run.series(checks.STREAM_TIMES_OUTSIDE)
     if not len(steps):
         return None
-    return Seen(
+    return Detection(
         int(steps[0]),
         f"{float(numbers.mean()):.0%} of the timesteps are not in the schedule, which has "
-        f"{case.latest(checks.SCHEDULE_TIMESTEPS):.0f}.",
+        f"{run.latest(checks.SCHEDULE_TIMESTEPS):.0f}.",
         (Evidence(name_of(checks.STREAM_TIMES_OUTSIDE), float(numbers.mean()), (int(steps[0]), int(steps[-1])), "0"),),
     )
 
 
-def look_not_passed_on(case: Case) -> Seen | None:
-    return on_spell(
-        case,
-        case.spell(checks.TIMESTEPS_PASSED_ON, lambda numbers: numbers < 0.9, 2),
+def look_not_passed_on(run: RunHistory) -> Detection | None:
+    return on_episode(
+        run,
+        run.episode(checks.TIMESTEPS_PASSED_ON, lambda numbers: numbers < 0.9, 2),
         "The network is called with other timesteps than x_t was made with, and they are not scaled ones: it cannot "
         "know the noise level.",
         {checks.TIMESTEPS_PASSED_ON: "1"},
@@ -199,17 +199,17 @@ RULES = (
         title="Noised by another schedule",
         what="x_t = a·x0 + b·noise holds, with other a and b than the declared table has at t.",
         why="The network learns noise levels that the sampler never uses: good loss, bad samples.",
-        alike="Shuffled timesteps have the right levels in the wrong order. A wrong formula leaves a remainder.",
-        misses="Tables that differ by less than 2 %.",
+        similar="Shuffled timesteps have the right levels in the wrong order. A wrong formula leaves a remainder.",
+        limits="Tables that differ by less than 2 %.",
         fix=f"{TABLE} Do not confuse alphas_cumprod with alphas, and check the square roots.",
         needs=(checks.FORWARD_WRONG, checks.FORWARD_RESIDUAL, checks.FORWARD_ORDER_ERROR, checks.FORWARD_ROUGH),
-        look=partial(
+        detect=partial(
             _look,
             kind="other-schedule",
             summary="x_t is a mixture of image and noise, but not in the proportions of the schedule at its t: "
             "training and sampling use different tables.",
         ),
-        yields=("scale.integer", "forward.noise-repeated", "timesteps.out-of-range"),
+        explained_by=("scale.integer", "forward.noise-repeated", "timesteps.out-of-range"),
     ),
     Rule(
         code="FOR002",
@@ -217,14 +217,14 @@ RULES = (
         title="Noised images are clamped",
         what="Many values of x_t are exactly at its limits.",
         why="At high noise most of it is cut off, and cannot be predicted.",
-        alike="Clamping the clean images is right, and leaves x_t alone.",
-        misses="Limits that are hardly ever reached.",
+        similar="Clamping the clean images is right, and leaves x_t alone.",
+        limits="Limits that are hardly ever reached.",
         fix="Do not clamp x_t.",
         needs=(checks.FORWARD_WRONG, checks.FORWARD_AT_LIMIT),
-        look=partial(
+        detect=partial(
             _look, kind="clamped", summary="x_t was clamped: the noise that the network should find is cut off."
         ),
-        yields=("scale.integer",),
+        explained_by=("scale.integer",),
     ),
     Rule(
         code="FOR003",
@@ -232,15 +232,15 @@ RULES = (
         title="No noise in the noised images",
         what="x_t holds no noise at any timestep.",
         why="There is nothing to remove, and sampling begins from pure noise.",
-        alike="A wrong schedule has little noise at small t only.",
+        similar="A wrong schedule has little noise at small t only.",
         fix=TABLE,
         needs=(checks.FORWARD_WRONG, checks.FORWARD_CLEAN),
-        look=partial(
+        detect=partial(
             _look,
             kind="no-noise",
             summary="There is no noise in x_t: the network is shown clean images at every timestep.",
         ),
-        yields=("scale.integer", "scale.range-0-255"),
+        explained_by=("scale.integer", "scale.range-0-255"),
     ),
     Rule(
         code="FOR004",
@@ -248,12 +248,12 @@ RULES = (
         title="Noised images with another formula",
         what="x_t is no mixture of the image and the noise that were passed, or the network is shown something else.",
         why="What is learnt is not what is sampled.",
-        alike="A wrong table is a mixture in wrong proportions.",
-        misses="Changes of less than 2 %.",
+        similar="A wrong table is a mixture in wrong proportions.",
+        limits="Changes of less than 2 %.",
         fix=TABLE,
         needs=((checks.FORWARD_WRONG, checks.FORWARD_INPUT_ERROR),),
-        look=look_not_the_formula,
-        yields=("scale.integer", "data.nonfinite"),
+        detect=look_not_the_formula,
+        explained_by=("scale.integer", "data.nonfinite"),
     ),
     Rule(
         code="FOR005",
@@ -261,12 +261,12 @@ RULES = (
         title="Noise that is not normal",
         what="Mean, deviation or kurtosis of the noise are not those of a standard normal.",
         why="Sampling begins from a standard normal, which the network then has never seen.",
-        alike="Offset noise moves the mean of single images, not of all of them.",
-        misses="Noise that is correlated between pixels.",
+        similar="Offset noise moves the mean of single images, not of all of them.",
+        limits="Noise that is correlated between pixels.",
         fix="torch.randn_like, not rand_like.",
         needs=(checks.NOISE_COUNT, checks.NOISE_MEAN, checks.NOISE_STD, checks.NOISE_KURTOSIS),
-        look=look_not_normal,
-        yields=("forward.noise-repeated",),
+        detect=look_not_normal,
+        explained_by=("forward.noise-repeated",),
     ),
     Rule(
         code="FOR006",
@@ -274,11 +274,11 @@ RULES = (
         title="The same noise again",
         what="Noise comes back from step to step, or is the same for all samples of a batch or all pixels of an image.",
         why="The network memorises that noise: the loss falls fast, and samples fail.",
-        alike="The same images in every batch, or the same timesteps, are reported by their own names.",
-        misses="Repeats after more than 4,096 steps.",
+        similar="The same images in every batch, or the same timesteps, are reported by their own names.",
+        limits="Repeats after more than 4,096 steps.",
         fix="Draw new noise for every sample of every step; do not seed inside the loop.",
         needs=((checks.NOISE_BETWEEN, checks.NOISE_WITHIN, checks.STREAM_AGAIN["noise"]),),
-        look=look_noise_repeated,
+        detect=look_noise_repeated,
     ),
     Rule(
         code="TIM001",
@@ -286,12 +286,12 @@ RULES = (
         title="Timesteps that are never drawn",
         what="A part of the schedule is never trained.",
         why="Samples pass through all of it: they fail where nothing was learnt.",
-        alike="Draws that favour the middle still reach the ends.",
-        misses="Gaps of less than 8 %.",
+        similar="Draws that favour the middle still reach the ends.",
+        limits="Gaps of less than 8 %.",
         fix="torch.randint(0, timesteps, …): the upper end is exclusive.",
         needs=(checks.STREAM_TIMES_DRAWN, (checks.STREAM_TIMES_GAP, checks.STREAM_TIMES_KINDS)),
-        look=look_gap,
-        yields=("timesteps.repeated", "timesteps.constant", "forward.noise-repeated", "timesteps.out-of-range"),
+        detect=look_gap,
+        explained_by=("timesteps.repeated", "timesteps.constant", "forward.noise-repeated", "timesteps.out-of-range"),
     ),
     Rule(
         code="TIM002",
@@ -299,16 +299,16 @@ RULES = (
         title="Timesteps of other samples",
         what="The noise levels of a batch are right, but belong to other samples than the timesteps say.",
         why="The network gets a wrong noise level for every image and learns to ignore it.",
-        alike="A wrong schedule has wrong levels in the right order.",
+        similar="A wrong schedule has wrong levels in the right order.",
         fix="Use the same t for noising and for the call, in the same order.",
         needs=(checks.FORWARD_WRONG, checks.FORWARD_RESIDUAL, checks.FORWARD_ORDER),
-        look=partial(
+        detect=partial(
             _look,
             kind="shuffled",
             summary="The timesteps are those of other samples: the noise levels of a batch are right, in another "
             "order. The network gets the wrong level for every image.",
         ),
-        yields=("timesteps.out-of-range",),
+        explained_by=("timesteps.out-of-range",),
     ),
     Rule(
         code="TIM003",
@@ -316,10 +316,10 @@ RULES = (
         title="The same timesteps again",
         what="The timesteps of a step are those of a step before, all of them.",
         why="Only these noise levels are learnt.",
-        alike="A constant timestep is the same within the batch too.",
+        similar="A constant timestep is the same within the batch too.",
         fix="Do not seed inside the loop, nor after a validation; use a generator of its own for that.",
         needs=(checks.STREAM_TIMES_AGAIN,),
-        look=look_times_repeated,
+        detect=look_times_repeated,
     ),
     Rule(
         code="TIM004",
@@ -327,10 +327,10 @@ RULES = (
         title="One timestep for everything",
         what="Every sample of every step has the same timestep.",
         why="Only one noise level is learnt.",
-        alike="One timestep for a batch, another for the next, is slow but healthy.",
+        similar="One timestep for a batch, another for the next, is slow but healthy.",
         fix="torch.randint(0, timesteps, (len(x0),)).",
         needs=(checks.STREAM_TIMES_DRAWN, checks.STREAM_TIMES_LOWEST, checks.STREAM_TIMES_HIGHEST),
-        look=look_constant,
+        detect=look_constant,
     ),
     Rule(
         code="TIM005",
@@ -340,7 +340,7 @@ RULES = (
         why="A negative index is another noise level; one beyond the end an error.",
         fix="torch.randint(0, timesteps, …).",
         needs=(checks.STREAM_TIMES_OUTSIDE,),
-        look=look_out_of_range,
+        detect=look_out_of_range,
     ),
     Rule(
         code="TIM006",
@@ -348,10 +348,10 @@ RULES = (
         title="The network gets another timestep",
         what="The order of the timesteps in the call of the network is not that of the timesteps of x_t.",
         why="The network cannot know the noise level.",
-        alike="Scaled timesteps, or sigmas, keep the order. A network that ignores its timestep is called correctly.",
-        misses="A scale that the embedding cannot resolve: that is model.embedding-collapsed.",
+        similar="Scaled timesteps, or sigmas, keep the order. A network that ignores its timestep is called correctly.",
+        limits="A scale that the embedding cannot resolve: that is model.embedding-collapsed.",
         fix="Call the model with the t of the noising.",
         needs=(checks.TIMESTEPS_PASSED_ON,),
-        look=look_not_passed_on,
+        detect=look_not_passed_on,
     ),
 )

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from safelight import checks
-from safelight.diagnosis.case import Case, Spell, spell_of
 from safelight.diagnosis.finding import Evidence, Fix
-from safelight.diagnosis.rule import Rule, Seen, on_count, on_spell
+from safelight.diagnosis.rule import Detection, Rule, on_count, on_episode
 from safelight.diagnosis.rules.loss import is_plain
+from safelight.diagnosis.run_history import Episode, RunHistory, episode_of
 from safelight.vocabulary import GRADIENT_NORM, LEARNING_RATE, LOSS, REFUSED, UPDATE_RATIO
 
 STILL = 3  # updates
@@ -25,47 +25,47 @@ COUNTED = ("refused updates: they are not counted", "a learning rate of 0: those
 DECAYED = 0.2  # of the update that is decay; healthy runs have 0.001 to 0.1
 
 
-def look_no_update(case: Case) -> Seen | None:
+def look_no_update(run: RunHistory) -> Detection | None:
     """Exact: there was a gradient and a learning rate, the update was not refused, and no weight moved."""
-    for note in case.events("no_update"):
-        return Seen(
+    for note in run.events("no_update"):
+        return Detection(
             note.step,
             f"Gradients of {note.facts.get('batches')} batches were computed and cleared, and the optimizer made no "
             "step.",
             (Evidence("no_update", float(note.facts.get("batches", 0)), (note.step, note.step), "0"),),
             ("accumulation: it does not clear gradients before the step",),
         )
-    if (deep := _look_at_moved(case)) is not None:
+    if (deep := _look_at_moved(run)) is not None:
         return deep
-    steps, moved = case.series(checks.SENTINEL_MOVED)
-    pulled, refused, rates = map(case.by_step, (checks.SENTINEL_GRADIENT, REFUSED, LEARNING_RATE))
+    steps, moved = run.series(checks.SENTINEL_MOVED)
+    pulled, refused, rates = map(run.by_step, (checks.SENTINEL_GRADIENT, REFUSED, LEARNING_RATE))
     due = np.array(
         [pulled.get(s, 0.0) > 0 and not refused.get(s, 0.0) and rates.get(s, 1.0) > 0 for s in steps], dtype=bool
     )
-    spell = spell_of(steps[due], moved[due] == 0, STILL)
-    looked = case.steps(checks.UPDATE_MOVED)
-    if spell is not None and (not len(looked) or looked[-1] < spell.first):
-        return on_spell(
-            case,
-            spell,
-            f"Weights did not move in {spell.looks} updates, though there were gradients and a learning rate.",
+    episode = episode_of(steps[due], moved[due] == 0, STILL)
+    looked = run.steps(checks.UPDATE_MOVED)
+    if episode is not None and (not len(looked) or looked[-1] < episode.first):
+        return on_episode(
+            run,
+            episode,
+            f"Weights did not move in {episode.looks} updates, though there were gradients and a learning rate.",
             {checks.SENTINEL_MOVED: "1", checks.SENTINEL_GRADIENT: None},
             *COUNTED,
         )
-    return _look_at_ratios(case)
+    return _look_at_ratios(run)
 
 
-def _look_at_moved(case: Case) -> Seen | None:
+def _look_at_moved(run: RunHistory) -> Detection | None:
     """Where an update was repeated on copies: there was a gradient, the optimizer would have moved, and nothing did."""
-    steps, moved = case.series(checks.UPDATE_MOVED)
-    wanted = case.numbers(checks.UPDATE_EXPECTED)
+    steps, moved = run.series(checks.UPDATE_MOVED)
+    wanted = run.numbers(checks.UPDATE_EXPECTED)
     if len(wanted) != len(moved):
         return None
-    return on_spell(
-        case,
-        spell_of(steps, (moved == 0) & (wanted > 0), 2),
-        lambda spell: (
-            f"No weight moved in {spell.looks} updates that were checked, where the optimizer's own "
+    return on_episode(
+        run,
+        episode_of(steps, (moved == 0) & (wanted > 0), 2),
+        lambda episode: (
+            f"No weight moved in {episode.looks} updates that were checked, where the optimizer's own "
             f"arithmetic would have moved them by {float(wanted[-1]):.2g}."
         ),
         {checks.UPDATE_MOVED: "above 0", checks.UPDATE_EXPECTED: None},
@@ -73,11 +73,11 @@ def _look_at_moved(case: Case) -> Seen | None:
     )
 
 
-def _look_at_ratios(case: Case) -> Seen | None:
+def _look_at_ratios(run: RunHistory) -> Detection | None:
     """Where no probe looked: the update ratios of the monitors, once in 64 steps."""
-    norms, rates, refused = map(case.by_step, (GRADIENT_NORM, LEARNING_RATE, REFUSED))
-    ratios = [case.series(f"{UPDATE_RATIO.name}/{part}") for part in case.parts(UPDATE_RATIO)]
-    if not ratios or len(case.steps(checks.UPDATE_LOST)):
+    norms, rates, refused = map(run.by_step, (GRADIENT_NORM, LEARNING_RATE, REFUSED))
+    ratios = [run.series(f"{UPDATE_RATIO.name}/{part}") for part in run.parts(UPDATE_RATIO)]
+    if not ratios or len(run.steps(checks.UPDATE_LOST)):
         return None
     steps = sorted({int(step) for series, _ in ratios for step in series})
     moved = dict.fromkeys(steps, 0.0)
@@ -89,7 +89,7 @@ def _look_at_ratios(case: Case) -> Seen | None:
     if not still or len(still) < len(due):
         return None
     rate = rates.get(still[-1])
-    return Seen(
+    return Detection(
         still[0],
         f"No weight moved in any of {len(still)} updates that were checked, though there were gradients.",
         (
@@ -101,13 +101,13 @@ def _look_at_ratios(case: Case) -> Seen | None:
     )
 
 
-def look_no_zero_grad(case: Case) -> Seen | None:
+def look_no_zero_grad(run: RunHistory) -> Detection | None:
     """Exact, where it can be seen: a gradient was there before that of the step's first backward pass came."""
-    left = on_spell(
-        case,
-        case.spell(checks.SENTINEL_CARRIED, lambda numbers: numbers == 1, STILL),
-        lambda spell: (
-            f"At {spell.looks} steps the gradient of the step before was still there when the new one came: "
+    left = on_episode(
+        run,
+        run.episode(checks.SENTINEL_CARRIED, lambda numbers: numbers == 1, STILL),
+        lambda episode: (
+            f"At {episode.looks} steps the gradient of the step before was still there when the new one came: "
             "gradients are never cleared, and every update repeats all earlier ones."
         ),
         {checks.SENTINEL_CARRIED: "0", checks.SENTINEL_ECHO: None},
@@ -116,141 +116,143 @@ def look_no_zero_grad(case: Case) -> Seen | None:
     )
     if left is not None:
         return left
-    steps, carried = case.series(checks.REPLAY_CARRIED)
-    explained = case.numbers(checks.REPLAY_EXPLAINED)
+    steps, carried = run.series(checks.REPLAY_CARRIED)
+    explained = run.numbers(checks.REPLAY_EXPLAINED)
     if len(explained) != len(carried):
         return None
     # The gradient of a plain loss is known exactly; of a weighted one only nearly, and two looks have to agree.
-    near, sure, looks = (1 - CARRIED, EXPLAINED, 1) if is_plain(case) else (0.15, 0.98, 2)
-    return on_spell(
-        case,
-        spell_of(steps, (np.abs(carried - 1) < near) & (explained > sure), looks),
-        f"The gradient holds {case.latest(checks.REPLAY_CARRIED):.2f} times that of the step before: gradients are "
+    near, sure, looks = (1 - CARRIED, EXPLAINED, 1) if is_plain(run) else (0.15, 0.98, 2)
+    return on_episode(
+        run,
+        episode_of(steps, (np.abs(carried - 1) < near) & (explained > sure), looks),
+        f"The gradient holds {run.latest(checks.REPLAY_CARRIED):.2f} times that of the step before: gradients are "
         "never cleared, and every update repeats all earlier ones.",
         {checks.REPLAY_CARRIED: "0", checks.REPLAY_COSINE: "1"},
         "momentum: it is kept in the optimizer, not in the gradient",
     )
 
 
-def look_other_parameters(case: Case) -> Seen | None:
-    missing, foreign = case.latest(checks.OPTIMIZER_MISSING, 0.0), case.latest(checks.OPTIMIZER_FOREIGN, 0.0)
+def look_other_parameters(run: RunHistory) -> Detection | None:
+    missing, foreign = run.latest(checks.OPTIMIZER_MISSING, 0.0), run.latest(checks.OPTIMIZER_FOREIGN, 0.0)
     if missing < 1 and not (missing > 0 and foreign > 0):
         return None
-    return Seen(
+    return Detection(
         0,
         f"The optimizer lacks {missing:.0%} of the model and holds parameters that are not the model's: it trains "
         "another model, a copy, or a layer that was replaced.",
-        (case.evidence(checks.OPTIMIZER_MISSING, "0"), case.evidence(checks.OPTIMIZER_FOREIGN, "0")),
+        (run.evidence(checks.OPTIMIZER_MISSING, "0"), run.evidence(checks.OPTIMIZER_FOREIGN, "0")),
     )
 
 
-def look_missing_parameters(case: Case) -> Seen | None:
-    share = case.latest(checks.OPTIMIZER_MISSING, 0.0)
+def look_missing_parameters(run: RunHistory) -> Detection | None:
+    share = run.latest(checks.OPTIMIZER_MISSING, 0.0)
     if not 0 < share < 1:
         return None
-    named = [name for note in case.events("parameters") for name in note.facts.get("missing", [])]
+    named = [name for note in run.events("parameters") for name in note.facts.get("missing", [])]
     names = ", ".join(named[:4]) + (" …" if len(named) > 4 else "")
-    return Seen(
+    return Detection(
         0,
         f"{share:.1%} of the network requires gradients and is not in the optimizer: {names}.",
-        (case.evidence(checks.OPTIMIZER_MISSING, "0"),),
+        (run.evidence(checks.OPTIMIZER_MISSING, "0"),),
         ("parts that are frozen on purpose: they do not require a gradient",),
     )
 
 
-def look_maximize(case: Case) -> Seen | None:
-    steps, aligned = case.series(checks.UPDATE_ALIGNMENT)
-    flagged = case.latest(checks.OPTIMIZER_MAXIMIZE, 0.0) == 1
+def look_maximize(run: RunHistory) -> Detection | None:
+    steps, aligned = run.series(checks.UPDATE_ALIGNMENT)
+    flagged = run.latest(checks.OPTIMIZER_MAXIMIZE, 0.0) == 1
     first = steps < (steps[0] + STILL if len(steps) else 0)  # later, momentum may point the other way for a while
-    spell = spell_of(steps[first], aligned[first] < -0.3) or _against(case)
-    if not flagged and spell is None:
+    episode = episode_of(steps[first], aligned[first] < -0.3) or _against(run)
+    if not flagged and episode is None:
         return None
-    return Seen(
-        0 if flagged or spell is None else spell.first,
+    return Detection(
+        0 if flagged or episode is None else episode.first,
         "The optimizer ascends the gradient instead of descending it: "
         + ("it was made with maximize=True." if flagged else "updates point the same way as the gradient."),
-        (case.evidence(checks.OPTIMIZER_MAXIMIZE, "0"), case.evidence(checks.UPDATE_ALIGNMENT, "above 0")),
+        (run.evidence(checks.OPTIMIZER_MAXIMIZE, "0"), run.evidence(checks.UPDATE_ALIGNMENT, "above 0")),
         ("a loss with the wrong sign: its gradient would be reversed as well",),
     )
 
 
-def _against(case: Case) -> Spell | None:
+def _against(run: RunHistory) -> Episode | None:
     """Later: against the gradient at two looks in a row, where a tenth of the update raises the error too, and the loss
     has risen. One of these alone may be momentum."""
-    steps, aligned = case.series(checks.UPDATE_ALIGNMENT)
-    searched = case.by_step(checks.SEARCH["0.1"])
-    spell = spell_of(steps, aligned < AGAINST, 2)
-    if spell is None:
+    steps, aligned = run.series(checks.UPDATE_ALIGNMENT)
+    searched = run.by_step(checks.SEARCH["0.1"])
+    episode = episode_of(steps, aligned < AGAINST, 2)
+    if episode is None:
         return None
-    tenths = [searched[s] for s in steps.tolist() if spell.first <= s <= spell.last and s in searched]
+    tenths = [searched[s] for s in steps.tolist() if episode.first <= s <= episode.last and s in searched]
     if not tenths or not all(tenth > 1 for tenth in tenths):
         return None
-    places, losses = case.series(LOSS)
-    before, since = losses[places < spell.first][-USUAL:], losses[places >= spell.first]
+    places, losses = run.series(LOSS)
+    before, since = losses[places < episode.first][-USUAL:], losses[places >= episode.first]
     risen = len(before) > 0 and len(since) > 0 and not np.median(since) <= RISEN * np.median(before)
-    return spell if risen else None
+    return episode if risen else None
 
 
-def look_weight_decay(case: Case) -> Seen | None:
-    steps, shares = case.series(checks.UPDATE_DECAY_SHARE)
+def look_weight_decay(run: RunHistory) -> Detection | None:
+    steps, shares = run.series(checks.UPDATE_DECAY_SHARE)
     late = shares[1:]
-    pulls = case.numbers(checks.UPDATE_DECAY_PULL)[1:]
+    pulls = run.numbers(checks.UPDATE_DECAY_PULL)[1:]
     if len(pulls) >= 2 and float(np.median(pulls)) > PULLED:
-        return Seen(
+        return Detection(
             int(steps[1]),
-            f"The weight decay of {case.latest(checks.OPTIMIZER_WEIGHT_DECAY):g}, which this optimizer adds to the "
+            f"The weight decay of {run.latest(checks.OPTIMIZER_WEIGHT_DECAY):g}, which this optimizer adds to the "
             f"gradient, is {float(np.median(pulls)):.3g} times as large as the gradient: weights are pulled to zero "
             "instead of learning.",
             (
-                case.evidence(checks.UPDATE_DECAY_PULL, "below 1"),
-                case.evidence(checks.OPTIMIZER_WEIGHT_DECAY, "0 to 0.01"),
+                run.evidence(checks.UPDATE_DECAY_PULL, "below 1"),
+                run.evidence(checks.OPTIMIZER_WEIGHT_DECAY, "0 to 0.01"),
             ),
         )
-    decay = case.latest(checks.UPDATE_DECAY, case.latest(checks.OPTIMIZER_WEIGHT_DECAY, 0.0))
-    shrinking = case.latest(checks.SEARCH_RATE, 0.0) * decay
+    decay = run.latest(checks.UPDATE_DECAY, run.latest(checks.OPTIMIZER_WEIGHT_DECAY, 0.0))
+    shrinking = run.latest(checks.SEARCH_RATE, 0.0) * decay
     if len(late) < 2 or shrinking < FAST or not decay > USUAL_DECAY:  # else it is the rate that is high
         return None
-    spell = spell_of(steps[1:], late > DECAYED, 2)
+    episode = episode_of(steps[1:], late > DECAYED, 2)
     whole = float(np.median(late)) > DECAYED
-    if not whole and (spell is None or spell.over is not None):
+    if not whole and (episode is None or episode.over is not None):
         return None
-    first, share = (int(steps[1]), float(np.median(late))) if whole or spell is None else (spell.first, float(late[-1]))
-    return Seen(
+    first, share = (
+        (int(steps[1]), float(np.median(late))) if whole or episode is None else (episode.first, float(late[-1]))
+    )
+    return Detection(
         first,
         f"{share:.0%} of the length of an update is weight decay ({decay:g}): weights are pulled to zero faster than "
         "they learn.",
-        (case.evidence(checks.UPDATE_DECAY_SHARE, "below 0.1"), case.evidence(checks.OPTIMIZER_WEIGHT_DECAY)),
+        (run.evidence(checks.UPDATE_DECAY_SHARE, "below 0.1"), run.evidence(checks.OPTIMIZER_WEIGHT_DECAY)),
     )
 
 
-def look_zeroed(case: Case) -> Seen | None:
+def look_zeroed(run: RunHistory) -> Detection | None:
     """Exact: a gradient came out of the backward pass, and there is none at the update."""
-    steps, came = case.series(checks.SENTINEL_CAME)
-    norms = case.by_step(GRADIENT_NORM)
-    spell = spell_of(steps, (came > 0) & np.array([norms.get(step, 1.0) == 0 for step in steps], bool), 2)
-    if spell is None:
-        return _look_only_decay(case)
-    return Seen(
-        spell.first,
+    steps, came = run.series(checks.SENTINEL_CAME)
+    norms = run.by_step(GRADIENT_NORM)
+    episode = episode_of(steps, (came > 0) & np.array([norms.get(step, 1.0) == 0 for step in steps], bool), 2)
+    if episode is None:
+        return _look_only_decay(run)
+    return Detection(
+        episode.first,
         "Gradients came out of the backward pass, and were gone at the optimizer's step: they are cleared in between.",
         (
-            case.evidence(checks.SENTINEL_CAME, "above 0", spell.last),
+            run.evidence(checks.SENTINEL_CAME, "above 0", episode.last),
             Evidence(GRADIENT_NORM.name, 0.0, usual="above 0"),
         ),
         ("a loss that does not reach the network: gradients did come",),
-        over=spell.over,
+        over=episode.over,
     )
 
 
-def _look_only_decay(case: Case) -> Seen | None:
+def _look_only_decay(run: RunHistory) -> Detection | None:
     """Exact: at the first updates the weights decay as set, to the last digit, and do not change otherwise."""
-    steps, errors = case.series(checks.UPDATE_ERROR)
-    shares = case.numbers(checks.UPDATE_DECAY_SHARE)
+    steps, errors = run.series(checks.UPDATE_ERROR)
+    shares = run.numbers(checks.UPDATE_DECAY_SHARE)
     if not len(steps) or len(shares) != len(steps):
         return None
-    return on_spell(
-        case,
-        spell_of(steps, (errors > OTHER) & (np.abs(shares - 1) < ROUNDING), 2),
+    return on_episode(
+        run,
+        episode_of(steps, (errors > OTHER) & (np.abs(shares - 1) < ROUNDING), 2),
         "There was a gradient, and the optimizer made its steps without it: the weights only decay. It was cleared "
         "just before the update.",
         {checks.UPDATE_DECAY_SHARE: "below 0.1"},
@@ -259,36 +261,36 @@ def _look_only_decay(case: Case) -> Seen | None:
     )
 
 
-def look_not_its_update(case: Case) -> Seen | None:
-    forgotten = on_spell(
-        case,
-        case.spell(checks.OPTIMIZER_FORGOTTEN, lambda numbers: numbers == 1, 2),
+def look_not_its_update(run: RunHistory) -> Detection | None:
+    forgotten = on_episode(
+        run,
+        run.episode(checks.OPTIMIZER_FORGOTTEN, lambda numbers: numbers == 1, 2),
         "The optimizer's state is empty before every update: it starts anew each time.",
         {},
         latest={checks.OPTIMIZER_FORGOTTEN: "0"},
     )
     if forgotten is not None:
         return forgotten
-    spell = case.spell(checks.UPDATE_ERROR, lambda numbers: numbers > OTHER)
-    if spell is None or not case.latest(checks.UPDATE_MOVED, 0.0) > 0:
-        return _look_between(case)
-    return on_spell(
-        case,
-        spell,
+    episode = run.episode(checks.UPDATE_ERROR, lambda numbers: numbers > OTHER)
+    if episode is None or not run.latest(checks.UPDATE_MOVED, 0.0) > 0:
+        return _look_between(run)
+    return on_episode(
+        run,
+        episode,
         "The weights moved otherwise than by the optimizer's own arithmetic, by "
-        f"{case.latest(checks.UPDATE_ERROR):.0%} of the update: something else changes them, or the step differs.",
+        f"{run.latest(checks.UPDATE_ERROR):.0%} of the update: something else changes them, or the step differs.",
         {checks.UPDATE_ERROR: "0", checks.UPDATE_EXPECTED: None},
     )
 
 
-def _look_between(case: Case) -> Seen | None:
+def _look_between(run: RunHistory) -> Detection | None:
     """Exact: weights were not what the update before had left. Only at a few steps: a method that does so on purpose
     does it at every one."""
-    count, looked = len(case.steps(checks.SENTINEL_CHANGED)), len(case.steps(GRADIENT_NORM))
+    count, looked = len(run.steps(checks.SENTINEL_CHANGED)), len(run.steps(GRADIENT_NORM))
     if not count or count > max(1, OFTEN * looked):
         return None
     return on_count(
-        case,
+        run,
         checks.SENTINEL_CHANGED,
         "Weights were changed by something else than the optimizer, before {} of the steps.",
         "weights that are swapped for samples and put back: they would be the same again",
@@ -303,13 +305,13 @@ RULES = (
         title="Gradients, and weights that do not move",
         what="Updates with a gradient and a learning rate leave every weight as it was, to the last bit.",
         why="Nothing is learnt, and the loss looks like a plateau.",
-        alike="A converged run still moves its weights. With loss.detached (LOS002) there is no gradient either.",
-        misses="Weights that move a little less than they should.",
+        similar="A converged run still moves its weights. With loss.detached (LOS002) there is no gradient either.",
+        limits="Weights that move a little less than they should.",
         fix="Is optimizer.step() called, and does the optimizer hold the parameters of this model? A model that was "
         "copied, moved or wrapped after the optimizer was made has other ones.",
         needs=((checks.SENTINEL_MOVED, checks.UPDATE_MOVED, UPDATE_RATIO),),
-        look=look_no_update,
-        yields=("precision.lost", "optimizer.other-parameters", "lr.zero", "optimizer.zeroed", "loss.detached"),
+        detect=look_no_update,
+        explained_by=("precision.lost", "optimizer.other-parameters", "lr.zero", "optimizer.zeroed", "loss.detached"),
     ),
     Rule(
         code="OPT002",
@@ -317,12 +319,12 @@ RULES = (
         title="Gradients are never cleared",
         what="The gradient of a step holds that of the step before.",
         why="Every update repeats all earlier ones: the run drifts, then diverges.",
-        alike="Accumulation clears after its update. Momentum is kept in the optimizer.",
-        misses="Gradients that are cleared only in part.",
+        similar="Accumulation clears after its update. Momentum is kept in the optimizer.",
+        limits="Gradients that are cleared only in part.",
         fix="optimizer.zero_grad() before every backward pass, or after every update.",
         needs=((checks.SENTINEL_CARRIED, checks.REPLAY_CARRIED),),
-        look=look_no_zero_grad,
-        yields=("optimizer.missing", "optimizer.other"),
+        detect=look_no_zero_grad,
+        explained_by=("optimizer.missing", "optimizer.other"),
     ),
     Rule(
         code="OPT003",
@@ -332,7 +334,7 @@ RULES = (
         why="This model is not trained.",
         fix="Make the optimizer after the model was copied, moved or wrapped, from its parameters().",
         needs=(checks.OPTIMIZER_MISSING,),
-        look=look_other_parameters,
+        detect=look_other_parameters,
     ),
     Rule(
         code="OPT004",
@@ -340,13 +342,13 @@ RULES = (
         title="Parameters that no optimizer holds",
         what="Parts of the network require gradients and are in no group of the optimizer.",
         why="They stay as they were initialised.",
-        alike="Parts that are frozen on purpose do not require gradients.",
-        misses="A second optimizer that is not passed.",
+        similar="Parts that are frozen on purpose do not require gradients.",
+        limits="A second optimizer that is not passed.",
         fix="Give the optimizer all parameters that require gradients, or freeze the others.",
         severity="warning",
         needs=(checks.OPTIMIZER_MISSING,),
-        look=look_missing_parameters,
-        yields=("optimizer.other-parameters",),
+        detect=look_missing_parameters,
+        explained_by=("optimizer.other-parameters",),
     ),
     Rule(
         code="OPT005",
@@ -354,11 +356,11 @@ RULES = (
         title="An optimizer that maximises",
         what="Updates point along the gradient instead of against it.",
         why="The loss is maximised.",
-        alike="With a wrong sign of the loss the gradient is reversed, and the optimizer descends it.",
+        similar="With a wrong sign of the loss the gradient is reversed, and the optimizer descends it.",
         fix="maximize=False, and a learning rate above 0.",
         needs=((checks.OPTIMIZER_MAXIMIZE, checks.UPDATE_ALIGNMENT),),
-        look=look_maximize,
-        yields=("loss.sign", "precision.transient", "clipping.outlier"),
+        detect=look_maximize,
+        explained_by=("loss.sign", "precision.transient", "clipping.outlier"),
     ),
     Rule(
         code="OPT006",
@@ -366,12 +368,12 @@ RULES = (
         title="Too much weight decay",
         what="A large part of every update is decay.",
         why="Weights shrink until the network loses capacity: blurred samples.",
-        misses="A decay that only shows after many thousand steps.",
+        limits="A decay that only shows after many thousand steps.",
         fix="optimizer.weight_decay 0.01 or less.",
         default_fix=Fix("", {"optimizer.weight_decay": 0.01}, "unsafe"),
         needs=(checks.UPDATE_DECAY_SHARE,),
-        look=look_weight_decay,
-        yields=(
+        detect=look_weight_decay,
+        explained_by=(
             "lr.no-warmup",
             "loss.detached",
             "optimizer.zeroed",
@@ -389,11 +391,11 @@ RULES = (
         title="Gradients are cleared before the update",
         what="Gradients come out of the backward pass and are gone at the optimizer's step.",
         why="Nothing is learnt.",
-        alike="A detached loss gives no gradient in the first place.",
+        similar="A detached loss gives no gradient in the first place.",
         fix="zero_grad() before the backward pass, not between it and step().",
         needs=((checks.SENTINEL_CAME, checks.UPDATE_ERROR),),
-        look=look_zeroed,
-        yields=("optimizer.other-parameters",),
+        detect=look_zeroed,
+        explained_by=("optimizer.other-parameters",),
     ),
     Rule(
         code="OPT008",
@@ -401,12 +403,12 @@ RULES = (
         title="Weights that are changed by something else",
         what="The weights after a step are not what the optimizer computes from the same gradients.",
         why="Something else writes into the weights: a clamp, a second step, a stale copy.",
-        alike="Rounding in half precision is reported as precision.lost-updates.",
-        misses="Optimizers that cannot be copied.",
+        similar="Rounding in half precision is reported as precision.lost-updates.",
+        limits="Optimizers that cannot be copied.",
         fix="Check what happens to the weights between backward and the next forward pass.",
         severity="warning",
         needs=((checks.OPTIMIZER_FORGOTTEN, checks.UPDATE_ERROR, checks.SENTINEL_CHANGED),),
-        look=look_not_its_update,
-        yields=("precision.lost", "optimizer.no-update", "optimizer.other", "optimizer.zeroed"),
+        detect=look_not_its_update,
+        explained_by=("precision.lost", "optimizer.no-update", "optimizer.other", "optimizer.zeroed"),
     ),
 )

@@ -6,8 +6,8 @@ from functools import partial
 
 from safelight import checks
 from safelight.checks import PREDICTIONS, SCHEDULES
-from safelight.diagnosis.case import Case
-from safelight.diagnosis.rule import Rule, Seen, on_latest
+from safelight.diagnosis.rule import Detection, Rule, on_latest
+from safelight.diagnosis.run_history import RunHistory
 
 FEWEST_CALLS = 5  # one or two steps miss the answer, even if they are correct
 LATE = 0.9  # the first timestep over the last one; 20 steps of "leading" begin at 0.95
@@ -20,33 +20,33 @@ USUAL = {
 }
 
 
-def _kind(case: Case) -> str | None:
-    calls = case.latest(checks.SAMPLER_CALLS, -1.0)
+def _kind(run: RunHistory) -> str | None:
+    calls = run.latest(checks.SAMPLER_CALLS, -1.0)
     if calls == 0:
         return "wrong"
-    if not len(case.steps(checks.SAMPLER_FINITE)):
+    if not len(run.steps(checks.SAMPLER_FINITE)):
         return None
-    if not case.latest(checks.SAMPLER_FINITE):
+    if not run.latest(checks.SAMPLER_FINITE):
         return "wrong"
     if calls < FEWEST_CALLS:
         return None
-    left, scale, shift = map(case.latest, (checks.SAMPLER_LEFT, checks.SAMPLER_SCALE, checks.SAMPLER_SHIFT))
+    left, scale, shift = map(run.latest, (checks.SAMPLER_LEFT, checks.SAMPLER_SCALE, checks.SAMPLER_SHIFT))
     low, high = checks.CLOUD_SPREADS
-    spread = case.latest(checks.SAMPLER_CLOUD_SPREAD, 1.0) if calls >= checks.CLOUD_CALLS else 1.0
+    spread = run.latest(checks.SAMPLER_CLOUD_SPREAD, 1.0) if calls >= checks.CLOUD_CALLS else 1.0
     close = left <= checks.SAMPLER_LIMIT and checks.has_image_range(scale, shift)
-    late = case.latest(checks.SAMPLER_FIRST, 1.0) < LATE
+    late = run.latest(checks.SAMPLER_FIRST, 1.0) < LATE
     # Whether the network is given the number of the step instead of its timestep.
-    counts = case.latest(checks.SAMPLER_HIGHEST_TIME) <= calls
-    path = case.latest(checks.SAMPLER_PATH, 1.0)
+    counts = run.latest(checks.SAMPLER_HIGHEST_TIME) <= calls
+    path = run.latest(checks.SAMPLER_PATH, 1.0)
     if not close or not low < spread < high:
-        if len(case.steps(checks.SAMPLER_RIGHT_FOR_TYPE)):
+        if len(run.steps(checks.SAMPLER_RIGHT_FOR_TYPE)):
             return "other-type"
-        if len(case.steps(checks.SAMPLER_RIGHT_FOR_TABLE)):
+        if len(run.steps(checks.SAMPLER_RIGHT_FOR_TABLE)):
             return "other-schedule"
         if counts:
             return "wrong"
-        limit = case.latest(checks.SAMPLER_LARGEST) < 0.98 * case.latest(checks.SAMPLER_REACH)
-        if limit and case.latest(checks.SAMPLER_AT_LIMIT) > 0.1:
+        limit = run.latest(checks.SAMPLER_LARGEST) < 0.98 * run.latest(checks.SAMPLER_REACH)
+        if limit and run.latest(checks.SAMPLER_AT_LIMIT) > 0.1:
             return "clipped"
         if late:
             return "starts-late"
@@ -56,29 +56,29 @@ def _kind(case: Case) -> str | None:
         return "last-noise" if healthy and left < 0.5 else "wrong"
     if late:
         return "wrong" if counts else "starts-late"
-    if not 0.8 < case.latest(checks.SAMPLER_START, 1.0) < 1.25:
+    if not 0.8 < run.latest(checks.SAMPLER_START, 1.0) < 1.25:
         return "wrong"
     if path > 1.4:
         return "wrong" if counts else "other-schedule"
-    return None if 0.1 < case.latest(checks.SAMPLER_SHARE, 0.5) < 0.9 else "wrong"
+    return None if 0.1 < run.latest(checks.SAMPLER_SHARE, 0.5) < 0.9 else "wrong"
 
 
-def _look(case: Case, kind: str) -> Seen | None:
-    if _kind(case) != kind:
+def _look(run: RunHistory, kind: str) -> Detection | None:
+    if _kind(run) != kind:
         return None
-    left, first = case.latest(checks.SAMPLER_LEFT), case.latest(checks.SAMPLER_FIRST)
-    table = case.latest(checks.SAMPLER_RIGHT_FOR_TABLE, -1.0)
+    left, first = run.latest(checks.SAMPLER_LEFT), run.latest(checks.SAMPLER_FIRST)
+    table = run.latest(checks.SAMPLER_RIGHT_FOR_TABLE, -1.0)
     words = {
         "last-noise": f"Noise is left in the samples ({left:.1%} of their size), though the denoiser is exact: it is "
         "added after the last step.",
         "starts-late": f"Sampling begins at {first:.0%} of the timesteps, from pure noise that the network takes for a "
         "faint image.",
-        "clipped": f"The sampler clips at {case.latest(checks.SAMPLER_LARGEST):.3g}, where the data reach to "
-        f"{case.latest(checks.SAMPLER_REACH):.3g}.",
+        "clipped": f"The sampler clips at {run.latest(checks.SAMPLER_LARGEST):.3g}, where the data reach to "
+        f"{run.latest(checks.SAMPLER_REACH):.3g}.",
         "other-schedule": "The sampler uses another schedule than the training"
         + (f": it is right for {SCHEDULES[int(table)]}." if table >= 0 else "."),
         "other-type": "The sampler takes the prediction for "
-        f"{PREDICTIONS[int(case.latest(checks.SAMPLER_RIGHT_FOR_TYPE, 0.0))]}, which is not what is declared.",
+        f"{PREDICTIONS[int(run.latest(checks.SAMPLER_RIGHT_FOR_TYPE, 0.0))]}, which is not what is declared.",
         "wrong": "With an exact denoiser the sampler "
         + (
             f"misses the answer by {left:.0%}."
@@ -86,10 +86,10 @@ def _look(case: Case, kind: str) -> Seen | None:
             else "returns another spread, or has other noise levels on the way."
         ),
     }
-    return Seen(
-        case.latest_step(checks.SAMPLER_CALLS),
+    return Detection(
+        run.latest_step(checks.SAMPLER_CALLS),
         words[kind],
-        tuple(case.evidence(check, usual) for check, usual in USUAL.items()),
+        tuple(run.evidence(check, usual) for check, usual in USUAL.items()),
         ("the model: the sampler was driven by an exact denoiser in its place",),
     )
 
@@ -104,8 +104,8 @@ RULES = (
         title="Noise after the last step",
         what=f"{WAY} It does, with noise on top.",
         why="Every sample is grainy, however good the model.",
-        alike="A model that has not learnt small noise levels is grainy too; here the denoiser is exact.",
-        misses="Noise below 0.3 %.",
+        similar="A model that has not learnt small noise levels is grainy too; here the denoiser is exact.",
+        limits="Noise below 0.3 %.",
         fix="No noise at the last step: where t is 0, return the mean.",
         needs=(
             checks.SAMPLER_FINITE,
@@ -114,8 +114,8 @@ RULES = (
             checks.SAMPLER_SCALE,
             checks.SAMPLER_SHIFT,
         ),
-        look=partial(_look, kind="last-noise"),
-        yields=YIELDS,
+        detect=partial(_look, kind="last-noise"),
+        explained_by=YIELDS,
     ),
     Rule(
         code="SAM002",
@@ -123,12 +123,12 @@ RULES = (
         title="Sampling begins too late",
         what="The first timestep of the sampler is far from the last one of the schedule.",
         why="The network takes pure noise for a faint image: brightness and layout suffer.",
-        alike="A schedule that leaves signal at its end is schedule.signal-left.",
-        misses="Beginnings within a tenth of the end.",
+        similar="A schedule that leaves signal at its end is schedule.signal-left.",
+        limits="Beginnings within a tenth of the end.",
         fix='timestep_spacing="trailing".',
         needs=(checks.SAMPLER_FINITE, checks.SAMPLER_CALLS, checks.SAMPLER_FIRST),
-        look=partial(_look, kind="starts-late"),
-        yields=YIELDS,
+        detect=partial(_look, kind="starts-late"),
+        explained_by=YIELDS,
     ),
     Rule(
         code="SAM003",
@@ -136,7 +136,7 @@ RULES = (
         title="Samples are clipped",
         what="The sampler clamps to less than the data reach.",
         why="Strong values are lost at every step: washed-out samples.",
-        misses="A limit beyond two thirds of the data's.",
+        limits="A limit beyond two thirds of the data's.",
         fix="clip_sample=False, or a limit that the data have.",
         needs=(
             checks.SAMPLER_FINITE,
@@ -145,8 +145,8 @@ RULES = (
             checks.SAMPLER_REACH,
             checks.SAMPLER_AT_LIMIT,
         ),
-        look=partial(_look, kind="clipped"),
-        yields=YIELDS,
+        detect=partial(_look, kind="clipped"),
+        explained_by=YIELDS,
     ),
     Rule(
         code="SAM004",
@@ -154,11 +154,11 @@ RULES = (
         title="Sampling with another schedule",
         what=f"{WAY} It does for another schedule, or the noise on the way is not that of the schedule.",
         why="Noise is removed too fast or too slowly: noisy or dull samples from a good loss.",
-        alike="Training with another schedule is forward.other-schedule.",
+        similar="Training with another schedule is forward.other-schedule.",
         fix="Make the sampler from the training scheduler: Scheduler.from_config(training.config).",
         needs=(checks.SAMPLER_FINITE, checks.SAMPLER_CALLS, (checks.SAMPLER_RIGHT_FOR_TABLE, checks.SAMPLER_PATH)),
-        look=partial(_look, kind="other-schedule"),
-        yields=(*YIELDS, "forward.other-schedule"),
+        detect=partial(_look, kind="other-schedule"),
+        explained_by=(*YIELDS, "forward.other-schedule"),
     ),
     Rule(
         code="SAM005",
@@ -168,8 +168,8 @@ RULES = (
         why="Garbage from a good loss.",
         fix="Set prediction_type of the sampler to what is trained.",
         needs=(checks.SAMPLER_FINITE, checks.SAMPLER_CALLS, checks.SAMPLER_RIGHT_FOR_TYPE),
-        look=partial(_look, kind="other-type"),
-        yields=("target.other-type",),
+        detect=partial(_look, kind="other-type"),
+        explained_by=("target.other-type",),
     ),
     Rule(
         code="SAM006",
@@ -177,12 +177,12 @@ RULES = (
         title="A sampler that misses a known answer",
         what=f"{WAY} It does not.",
         why="Samples are bad, however good the model.",
-        alike="Known mistakes are reported by name: SAM001 to SAM005.",
-        misses="Mistakes that only show with labels or guidance.",
+        similar="Known mistakes are reported by name: SAM001 to SAM005.",
+        limits="Mistakes that only show with labels or guidance.",
         fix="Compare it with a scheduler of diffusers step by step.",
         needs=((checks.SAMPLER_FINITE, checks.SAMPLER_CALLS),),
-        look=partial(_look, kind="wrong"),
-        yields=YIELDS,
+        detect=partial(_look, kind="wrong"),
+        explained_by=YIELDS,
     ),
     Rule(
         code="SYS002",
@@ -193,7 +193,7 @@ RULES = (
         fix="torch.no_grad() or torch.inference_mode() around the sampler.",
         severity="warning",
         needs=(checks.SAMPLER_WITH_GRADIENTS,),
-        look=on_latest(
+        detect=on_latest(
             checks.SAMPLER_WITH_GRADIENTS,
             lambda flag: flag == 1,
             "The sampler keeps the graph for gradients: its memory grows with every step.",

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from safelight.diagnosis.case import Case, spell_of
 from safelight.diagnosis.finding import Evidence, Fix
-from safelight.diagnosis.rule import Rule, Seen
+from safelight.diagnosis.rule import Detection, Rule
+from safelight.diagnosis.run_history import RunHistory, episode_of
 from safelight.vocabulary import DATA_WAIT
 
 SHARE, LOOKS = 0.3, 4  # the demo waits 0.9 % of a step; four looks are 64 steps
 
 
-def look_starved(case: Case) -> Seen | None:
-    steps, shares = case.series(DATA_WAIT)
-    spell = spell_of(steps, shares > SHARE, LOOKS)
-    if len(steps) < LOOKS + 1 or spell is None or spell.over is not None:
+def look_starved(run: RunHistory) -> Detection | None:
+    steps, shares = run.series(DATA_WAIT)
+    episode = episode_of(steps, shares > SHARE, LOOKS)
+    if len(steps) < LOOKS + 1 or episode is None or episode.over is not None:
         return None
     share = float(shares[-LOOKS:].mean())
-    return Seen(
-        spell.first,
+    return Detection(
+        episode.first,
         f"{share:.0%} of every step is spent waiting for images.",
-        (Evidence(DATA_WAIT.name, share, (spell.first, spell.last), "below 0.05"),),
+        (Evidence(DATA_WAIT.name, share, (episode.first, episode.last), "below 0.05"),),
         ("a slow start: only the last 64 steps are counted",),
         severity="warning",
         fix=Fix(
@@ -37,10 +37,10 @@ RULES = (
         title="Training waits for images",
         what="Most of a step is spent waiting for its batch.",
         why="The device is idle: the same run could take half the time.",
-        alike="A slow step with little waiting is the model's own work.",
-        misses="Waiting in loops that are not ours: it is not measured.",
+        similar="A slow step with little waiting is the model's own work.",
+        limits="Waiting in loops that are not ours: it is not measured.",
         fix="data.workers, a faster disk for data.cache.",
         needs=(DATA_WAIT,),
-        look=look_starved,
+        detect=look_starved,
     ),
 )

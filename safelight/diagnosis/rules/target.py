@@ -7,49 +7,49 @@ from functools import partial
 import numpy as np
 
 from safelight import checks
-from safelight.diagnosis.case import Case, Reading, Spell
-from safelight.diagnosis.rule import Rule, Seen, on_spell
+from safelight.diagnosis.rule import Detection, Rule, on_episode
+from safelight.diagnosis.run_history import Episode, Reading, RunHistory
 
 WRONG = 0.05  # of the target's length
 UNRELATED = 0.3  # cosine
 
 
-def _kind(case: Case) -> tuple[str, Spell, str, str | None] | None:
+def _kind(run: RunHistory) -> tuple[str, Episode, str, str | None] | None:
     """(which of the causes, when, the declared type, the type that it really is)."""
-    declared = case.latest(checks.TARGET_DECLARED)
+    declared = run.latest(checks.TARGET_DECLARED)
     if not np.isfinite(declared):
         return None
     name = checks.PREDICTIONS[int(declared)]
-    spell = case.spell(checks.TARGET[name], lambda numbers: ~(numbers <= WRONG))
-    if spell is None:
+    episode = run.episode(checks.TARGET[name], lambda numbers: ~(numbers <= WRONG))
+    if episode is None:
         return None
 
     def at(check: checks.Check) -> float:
-        steps, numbers = case.series(check)
-        return float(np.median(numbers[(steps >= spell.first) & (steps <= spell.last)]))
+        steps, numbers = run.series(check)
+        return float(np.median(numbers[(steps >= episode.first) & (steps <= episode.last)]))
 
     other = next((kind for kind, check in checks.TARGET.items() if at(check) <= WRONG), None)
     if other is not None:
-        return "other-type", spell, name, other
+        return "other-type", episode, name, other
     if all(abs(at(check)) < UNRELATED for check in checks.TARGET_COSINE.values()):
-        return "fresh-noise", spell, name, None
-    return "wrong", spell, name, None
+        return "fresh-noise", episode, name, None
+    return "wrong", episode, name, None
 
 
-def _look(case: Case, kind: str) -> Seen | None:
-    found = _kind(case)
+def _look(run: RunHistory, kind: str) -> Detection | None:
+    found = _kind(run)
     if found is None or found[0] != kind:
         return None
-    _, spell, name, other = found
+    _, episode, name, other = found
     words = {
         "other-type": f"The model is declared to predict {name}, but its target is {other}. A sampler that relies on "
         "the declaration gets garbage from a good loss.",
         "fresh-noise": "The target is unrelated to the image and the noise in x_t: the loss cannot fall below the "
         "variance of the target.",
-        "wrong": f"The target is not {name}: it differs by {case.latest(checks.TARGET[name]):.0%} of its length.",
+        "wrong": f"The target is not {name}: it differs by {run.latest(checks.TARGET[name]):.0%} of its length.",
     }
     usual: dict[Reading, str | None] = {check: "0" if each == name else None for each, check in checks.TARGET.items()}
-    return on_spell(case, spell, words[kind], usual, "the network: it plays no part in this check")
+    return on_episode(run, episode, words[kind], usual, "the network: it plays no part in this check")
 
 
 RULES = (
@@ -59,11 +59,11 @@ RULES = (
         title="Another prediction type than declared",
         what="The target is exactly the noise, the image or the velocity, but not the one that was declared.",
         why="The sampler turns the prediction into an image by the declared type: good loss, garbage samples.",
-        alike="A target that is none of the three is target.wrong.",
-        misses="Loops that do not declare what they predict.",
+        similar="A target that is none of the three is target.wrong.",
+        limits="Loops that do not declare what they predict.",
         fix="Make the target, the scheduler's prediction_type and the declaration agree.",
         needs=(checks.TARGET_DECLARED, tuple(checks.TARGET.values())),
-        look=partial(_look, kind="other-type"),
+        detect=partial(_look, kind="other-type"),
     ),
     Rule(
         code="TAR002",
@@ -71,11 +71,11 @@ RULES = (
         title="A target that is not in the input",
         what="The target is unrelated to image and noise, as if it were drawn anew.",
         why="There is nothing to learn: the loss stays at the variance of the target.",
-        alike="A learning rate of 0, a dead output or a detached loss keep the loss there too; their target is right.",
+        similar="A learning rate of 0, a dead output or a detached loss do too; their target is right.",
         fix="Use the noise that x_t was made with as the target.",
         needs=(checks.TARGET_DECLARED, tuple(checks.TARGET.values()), *checks.TARGET_COSINE.values()),
-        look=partial(_look, kind="fresh-noise"),
-        yields=("forward.noise-repeated",),
+        detect=partial(_look, kind="fresh-noise"),
+        explained_by=("forward.noise-repeated",),
     ),
     Rule(
         code="TAR003",
@@ -83,11 +83,17 @@ RULES = (
         title="A modified target",
         what="The target is related to the declared one, but scaled, rotated or clamped.",
         why="The network learns something that the sampler does not undo.",
-        alike="Another prediction type is reported as such.",
-        misses="Changes of less than 5 %.",
+        similar="Another prediction type is reported as such.",
+        limits="Changes of less than 5 %.",
         fix="epsilon: the noise; sample: x0; v_prediction: sqrt(a)·noise − sqrt(1 − a)·x0.",
         needs=(checks.TARGET_DECLARED, tuple(checks.TARGET.values())),
-        look=partial(_look, kind="wrong"),
-        yields=("forward.noise", "data.nonfinite", "scale.integer", "timesteps.shuffled", "timesteps.out-of-range"),
+        detect=partial(_look, kind="wrong"),
+        explained_by=(
+            "forward.noise",
+            "data.nonfinite",
+            "scale.integer",
+            "timesteps.shuffled",
+            "timesteps.out-of-range",
+        ),
     ),
 )

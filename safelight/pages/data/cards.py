@@ -13,7 +13,7 @@ from safelight.diagnosis.rules import RULES
 from safelight.errors import SafelightError
 from safelight.pages.data.numbers import count, number, text, trimmed
 from safelight.pages.data.run_files import inside
-from safelight.pages.data.run_state import Standing
+from safelight.pages.data.run_state import RunStatus
 from safelight.record.history import History
 from safelight.run import RunFolder
 
@@ -31,7 +31,7 @@ ANSWERS = {  # the acts of heal, and the families of findings that each answers
 
 
 def findings(
-    run: RunFolder, history: History, standing: Standing, *, diagnosed: Answers = None, name: str | None = None
+    run: RunFolder, history: History, standing: RunStatus, *, diagnosed: Answers = None, name: str | None = None
 ) -> list[dict[str, Any]]:
     """The worst first, and what is over last: as recorded during training, unless the rules ran
     again since (`diagnosed`). `name`: what the run is called in commands."""
@@ -41,14 +41,14 @@ def findings(
     return sorted(shown, key=lambda f: (f["over"] is not None, ORDER.index(f["severity"]), f["step"]))
 
 
-def acts(standing: Standing) -> list[dict[str, Any]]:
+def acts(standing: RunStatus) -> list[dict[str, Any]]:
     """The journal of healing."""
     journal = standing.facts.get("journal")
     found = trimmed(journal[:MOST]) if isinstance(journal, list) else []
     return [act for act in found if isinstance(act, dict)]
 
 
-def is_diagnosed(standing: Standing) -> bool:
+def is_diagnosed(standing: RunStatus) -> bool:
     """Whether the rules decide: for a run that ended, as with `safelight doctor`. A running one records
     its findings, and the preflight knows more than it records."""
     return standing.is_over and standing.state != "refused"

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 
 from safelight.pages.data.numbers import whole
-from safelight.pages.data.run_state import Standing
+from safelight.pages.data.run_state import RunStatus
 from safelight.record.history import History
 from safelight.vocabulary import SPEED
 
 ANCHORS, MOST_EVENTS = 300, 2000
 
 
-def clock(history: History, standing: Standing | None, batch_size: int | None) -> dict[str, list[Any]] | None:
+def clock(history: History, standing: RunStatus | None, batch_size: int | None) -> dict[str, list[Any]] | None:
     """{"step": [...], "time": [unix seconds]}, both rising; None where no time is known at all.
 
     Events have a time each; between them, the speed says how the time is shared out among the steps.
@@ -34,7 +34,7 @@ def clock(history: History, standing: Standing | None, batch_size: int | None) -
     return {"step": whole(fine[chosen]), "time": np.round(np.maximum.accumulate(found)[chosen], 2).tolist()}
 
 
-def _known(history: History, standing: Standing | None) -> list[tuple[int, float]]:
+def _known(history: History, standing: RunStatus | None) -> list[tuple[int, float]]:
     """(step, time), one for each step, in order."""
     pairs: dict[int, float] = {}
     for note in history.events(most=MOST_EVENTS):

@@ -14,7 +14,7 @@ from safelight.pages.data.cards import Answers, acts, findings, is_diagnosed, ru
 from safelight.pages.data.gallery import pictures
 from safelight.pages.data.numbers import count, number, trimmed
 from safelight.pages.data.run_files import inside, read_json
-from safelight.pages.data.run_state import Standing, number_of_seconds, read_standing
+from safelight.pages.data.run_state import RunStatus, number_of_seconds, read_status
 from safelight.pages.data.runs import FoundRun, describe
 from safelight.pages.data.trend import best_step, distance_of
 from safelight.pages.data.verdict import verdict
@@ -41,7 +41,7 @@ def overview(
     """The whole page of a run but its curves; a run without a record has less of it. `diagnose_again`: run the rules,
     where the run ended; or `diagnosed`: what they found."""
     found = found or describe(run.path)
-    standing = read_standing(run)
+    standing = read_status(run)
     if diagnose_again and diagnosed is None and is_diagnosed(standing):
         diagnosed = run_rules(run)
     config, size = read_settings(run)
@@ -68,7 +68,7 @@ def _inside_words(words: str, run: RunFolder) -> str:
     return words.replace(f"{run.path}/", "")
 
 
-def summary(found: FoundRun, standing: Standing) -> dict[str, Any]:
+def summary(found: FoundRun, standing: RunStatus) -> dict[str, Any]:
     return {
         "id": found.id,
         "name": found.name,
@@ -79,7 +79,7 @@ def summary(found: FoundRun, standing: Standing) -> dict[str, Any]:
 
 
 def _recorded(
-    run: RunFolder, found: FoundRun, standing: Standing, history: History, diagnosed: Answers
+    run: RunFolder, found: FoundRun, standing: RunStatus, history: History, diagnosed: Answers
 ) -> dict[str, Any]:
     cards = findings(run, history, standing, diagnosed=diagnosed, name=_relative_path(run.path))
     signals = describe_signals(history)
@@ -97,7 +97,7 @@ def _recorded(
 
 
 def status(
-    standing: Standing, history: History | None, cards: list[dict[str, Any]], judged: dict[str, str] | None = None
+    standing: RunStatus, history: History | None, cards: list[dict[str, Any]], judged: dict[str, str] | None = None
 ) -> dict[str, Any]:
     """What changes all the time: small enough to be sent with every few new numbers. `judged`: a verdict that still
     holds."""
@@ -161,7 +161,7 @@ def small(facts: Any) -> dict[str, Any]:
     return trimmed(dict(list(facts.items())[:SMALL]), depth=4, items=SMALL)
 
 
-def version(run: RunFolder, standing: Standing, history: History | None, diagnosed: Answers = None) -> str:
+def version(run: RunFolder, standing: RunStatus, history: History | None, diagnosed: Answers = None) -> str:
     """Changes when anything but readings changed. What stands before the point changes only where steps were cut."""
     known = {key: standing.facts.get(key) for key in ("status", "evaluation", "journal", "last_finding", "data")}
     notes = history.newest_notes() if history is not None else None
@@ -182,7 +182,7 @@ def _data(run: RunFolder) -> dict[str, Any] | None:
     }
 
 
-def _seconds(path: Path, standing: Standing) -> float | None:
+def _seconds(path: Path, standing: RunStatus) -> float | None:
     """Trained so far, as the newest checkpoint has it; else since it was created."""
     folders = sorted(RunFolder(path).checkpoints.glob("step_*"), reverse=True)[:3]
     for folder in folders:

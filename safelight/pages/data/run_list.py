@@ -8,7 +8,7 @@ from safelight.errors import RecordError
 from safelight.pages.data.cards import Answers, findings
 from safelight.pages.data.gallery import MOST, locate
 from safelight.pages.data.overview import open_run_history, status, summary
-from safelight.pages.data.run_state import read_standing
+from safelight.pages.data.run_state import read_status
 from safelight.pages.data.runs import FoundRun
 from safelight.pages.data.trend import distance_of
 from safelight.record.history import History
@@ -18,7 +18,7 @@ SECONDS = 5.0  # for one run of many
 
 def entry(found: FoundRun, diagnosed: Answers = None) -> dict[str, Any]:
     """One run of the list. `diagnosed`: what the rules found, if they ran since it ended."""
-    standing = read_standing(found.folder)
+    standing = read_status(found.folder)
     shown = summary(found, standing) | {"finding": None, "thumbnail": None, "distance": None}
     try:
         with open_run_history(found.folder, SECONDS) as history:

@@ -28,7 +28,7 @@ NAMES: dict[str, State] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class RunStatus:
     """What run.json says, with everything checked: it may be untrusted."""
 
     state: State
@@ -51,13 +51,13 @@ class Standing:
         return self.state not in ("live", "stale", "watched", "empty")
 
 
-def read_standing(run: RunFolder, now: float | None = None) -> Standing:
+def read_status(run: RunFolder, now: float | None = None) -> RunStatus:
     facts = read_json(run.path, run.status_file.name)
     heartbeat, status = number_of_seconds(facts.get("heartbeat")), text(facts.get("status"), 40)
     age = None if heartbeat is None else max(0.0, (time.time() if now is None else now) - heartbeat)
     kind = text(facts.get("kind"), 40)
     journal = facts.get("journal")
-    return Standing(
+    return RunStatus(
         state=_state(status, age, kind),
         status=status,
         step=count(facts.get("step")),

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from safelight.pages.data.run_state import Standing
+from safelight.pages.data.run_state import RunStatus
 from safelight.pages.data.trend import BANDS, falling, newest_distance
 from safelight.record.history import History
 
 SENTENCE = 220  # characters of a finding's summary
 
 
-def verdict(standing: Standing, history: History | None, findings: Sequence[dict[str, Any]]) -> dict[str, str]:
+def verdict(standing: RunStatus, history: History | None, findings: Sequence[dict[str, Any]]) -> dict[str, str]:
     """{"tone": good, attention, bad, waiting or ended, "sentence"}."""
     tone, sentence = _judge(standing, history, [f for f in findings if f["over"] is None])
     return {"tone": tone, "sentence": sentence}
 
 
-def _judge(standing: Standing, history: History | None, present: list[dict[str, Any]]) -> tuple[str, str]:
+def _judge(standing: RunStatus, history: History | None, present: list[dict[str, Any]]) -> tuple[str, str]:
     if standing.state == "empty":
         return "waiting", "Nothing has been recorded yet: the first numbers come with the first step."
     step, shown = f"{standing.step or 0:,}", _worst(present)
@@ -65,7 +65,7 @@ def _falls(bands: list[str]) -> str:
     return f"loss still falling at {' and '.join(bands)}"
 
 
-def _finished(standing: Standing, history: History, step: str) -> str:
+def _finished(standing: RunStatus, history: History, step: str) -> str:
     distance = newest_distance(history)
     best = standing.facts.get("evaluation")
     if isinstance(best, dict) and isinstance(best.get("step"), int):
@@ -74,7 +74,7 @@ def _finished(standing: Standing, history: History, step: str) -> str:
     return f"Finished at step {step}" + ("." if distance is None else f": {distance.words()}.")
 
 
-def _crashed(standing: Standing, step: str) -> str:
+def _crashed(standing: RunStatus, step: str) -> str:
     if standing.status == "out of memory":
         return f"Out of memory at step {step}. `safelight estimate` reports what fits."
     if standing.status == "unsaved":
@@ -82,7 +82,7 @@ def _crashed(standing: Standing, step: str) -> str:
     return f"Crashed at step {step}" + (f": {standing.error[:SENTENCE]}" if standing.error else ".")
 
 
-def _silent(standing: Standing, step: str) -> str:
+def _silent(standing: RunStatus, step: str) -> str:
     if standing.age is None:
         return f"No sign of life at step {step}."
     if standing.age < 120:

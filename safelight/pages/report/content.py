@@ -10,7 +10,7 @@ from safelight.pages.data.clock import clock
 from safelight.pages.data.gallery import find_pictures
 from safelight.pages.data.heatmap import heatmap
 from safelight.pages.data.overview import open_run_history, overview
-from safelight.pages.data.run_state import read_standing
+from safelight.pages.data.run_state import read_status
 from safelight.pages.data.series import series
 from safelight.pages.report.embedded_pictures import embed
 from safelight.record.history import History
@@ -35,7 +35,7 @@ def gather(run: RunFolder, budget: int) -> dict[str, Any]:
         with open_run_history(run) as history:
             found["series"] = _curves(history, page)
             found["heatmap"] = heatmap(history, pixels=COLUMNS)
-            found["clock"] = clock(history, read_standing(run), page["batch_size"])
+            found["clock"] = clock(history, read_status(run), page["batch_size"])
             files = {each.id: each.path for each in find_pictures(history, run).values()}
             found["pictures"] = embed(page["pictures"], files, budget)
     except RecordError:

@@ -23,7 +23,7 @@ from safelight.pages.data.heatmap import heatmap
 from safelight.pages.data.overview import open_run_history, overview, read_settings
 from safelight.pages.data.run_files import read_bytes
 from safelight.pages.data.run_list import entry
-from safelight.pages.data.run_state import read_standing
+from safelight.pages.data.run_state import read_status
 from safelight.pages.data.runs import FoundRun
 from safelight.pages.data.series import series
 from safelight.pages.data.side_by_side import compare_runs
@@ -42,7 +42,7 @@ MAGIC = {"image/png": b"\x89PNG\r\n\x1a\n", "image/gif": b"GIF8", "image/jpeg": 
 Handler = Callable[[Request], Awaitable[Response]]
 
 
-class Desk:
+class Pages:
     """Answers requests from the run cache. All that reads files does so on another thread."""
 
     def __init__(self, roots: Sequence[Path], mark: str) -> None:
@@ -163,7 +163,7 @@ def _file(found: File | None, request: Request) -> Response:
 def _series(run: FoundRun, names: Sequence[str], window: parameters.Window) -> dict[str, Any]:
     with open_run_history(run.folder) as history:
         found = series(history, names, window.first, window.last, window.pixels, window.smooth)
-        return found | {"clock": clock(history, read_standing(run.folder), read_settings(run.folder)[1])}
+        return found | {"clock": clock(history, read_status(run.folder), read_settings(run.folder)[1])}
 
 
 def _heatmap(run: FoundRun, window: parameters.Window) -> dict[str, Any]:
@@ -204,7 +204,7 @@ async def _report_run(request: Request, error: Exception) -> Response:
 
 def make_app(roots: Sequence[Path], access: Access | None = None, *, mark: str = "") -> Guard:
     """The application, behind its guard. `mark`: by which a dashboard is known again."""
-    desk = Desk(roots, mark)
+    desk = Pages(roots, mark)
     handlers: dict[Any, Any] = {Wrong: _report_wrong, HTTPException: _report_http, SafelightError: _report_run}
     app = Starlette(routes=desk.routes(), exception_handlers=handlers)
     app.router.redirect_slashes = False

@@ -6,7 +6,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 from safelight.pages.data.cards import Answers, is_diagnosed, run_rules
-from safelight.pages.data.run_state import read_standing
+from safelight.pages.data.run_state import read_status
 from safelight.pages.data.runs import FoundRun
 from safelight.pages.server.run_cache import Signature, signature
 
@@ -24,7 +24,7 @@ class DiagnosisCache:
 
     def diagnose(self, run: FoundRun) -> tuple[Answers, bool]:
         """(what the rules say, as far as it is known; whether the run ended). The first time they are only begun."""
-        ended = is_diagnosed(read_standing(run.folder))
+        ended = is_diagnosed(read_status(run.folder))
         if ended and self._kept(run) is None:
             with self._lock:
                 begin = run.id not in self._waiting

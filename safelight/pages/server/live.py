@@ -14,7 +14,7 @@ import anyio.to_thread
 from safelight.errors import RecordError
 from safelight.pages.data.cards import findings
 from safelight.pages.data.overview import open_run_history, status, version
-from safelight.pages.data.run_state import read_standing
+from safelight.pages.data.run_state import read_status
 from safelight.pages.data.runs import FoundRun
 from safelight.pages.data.series import delta, newer
 from safelight.pages.server.diagnosis_cache import DiagnosisCache
@@ -100,7 +100,7 @@ class Watcher:
 
     def catch_up(self, listener: Listener, after: int | None) -> list[tuple[str, dict[str, Any]]]:
         """What a page has missed since it requested the run; also the whole response where it has to poll."""
-        standing = read_standing(self.run.folder)
+        standing = read_status(self.run.folder)
         try:
             with open_run_history(self.run.folder) as history:
                 now = version(self.run.folder, standing, history, self._diagnosis_cache.known(self.run))
@@ -147,7 +147,7 @@ class Watcher:
 
     def _look(self, since: dict[str, int]) -> Looked:
         """What is new, the status and the version; where pages have to begin again, also how far each signal goes."""
-        standing = read_standing(self.run.folder)
+        standing = read_status(self.run.folder)
         try:
             with open_run_history(self.run.folder) as history:
                 now = version(self.run.folder, standing, history, self._diagnosis_cache.known(self.run))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from safelight.record.sinks.jsonl import JsonLines
-from safelight.record.sinks.pump import Opener, Pump
+from safelight.record.sinks.logger_threads import LoggerThreads, Opener
 from safelight.record.sinks.tensorboard import TensorBoard
 from safelight.record.sinks.wandb import WeightsAndBiases
 
@@ -20,11 +20,11 @@ def open_sinks(
     run_name: str,
     from_step: int,
     say: Callable[[str], None],
-) -> Pump:
+) -> LoggerThreads:
     """Returns at once; the loggers open on threads of their own. Steps from `from_step` on are trained (again)."""
     openers: dict[str, Opener] = {
         "tensorboard": lambda: TensorBoard(folder, config=config, from_step=from_step),
         "wandb": lambda: WeightsAndBiases(folder, config=config, run_name=run_name, from_step=from_step, say=say),
         "jsonl": lambda: JsonLines(folder, from_step=from_step),
     }
-    return Pump({name: openers[name] for name in names}, say)
+    return LoggerThreads({name: openers[name] for name in names}, say)

@@ -19,11 +19,11 @@ from safelight.pages.data.cards import card, command
 from safelight.pages.data.gallery import find_pictures, look_again, pictures
 from safelight.pages.data.overview import open_run_history, overview
 from safelight.pages.data.run_list import entry
-from safelight.pages.data.run_state import read_standing
+from safelight.pages.data.run_state import read_status
 from safelight.pages.data.runs import describe, find_runs
 from safelight.pages.data.side_by_side import compare_runs
 from safelight.pages.data.verdict import verdict
-from safelight.record.store import Record
+from safelight.record.store import RecordWriter
 from safelight.run import RunFolder
 
 
@@ -114,7 +114,7 @@ def test_the_verdict_names_the_finding_and_then_health(tmp_path: Path) -> None:
 )
 def test_the_distance_is_told_with_its_error(tmp_path: Path, distances, words) -> None:
     run = make_run(tmp_path / "a", status={"status": "training", "step": 300})
-    record = Record(run / "record.sqlite", from_step=200, say=print)
+    record = RecordWriter(run / "record.sqlite", from_step=200, say=print)
     for step, value, better in distances:
         against = {} if better is None else {"against": {"step": 50, "better": better, "p": 0.01}}
         record.add(200 + step, {"quality/distance": value, "quality/distance_error": 2.1})
@@ -142,7 +142,7 @@ def test_an_overview_has_all_the_page_needs(tmp_path: Path) -> None:
     assert (found["left"], found["speed"]) == (9, 100)
     again = overview(RunFolder(run))
     assert again["version"] == found["version"]
-    record = Record(run / "record.sqlite", from_step=200, say=print)
+    record = RecordWriter(run / "record.sqlite", from_step=200, say=print)
     record.add(200, {"loss/mean": 1.0})
     record.flush(wait=True)
     assert overview(RunFolder(run))["version"] == found["version"]  # readings alone do not change it
@@ -173,7 +173,7 @@ def test_pictures_are_shown_only_from_inside_the_run(tmp_path: Path) -> None:
     os.mkfifo(run / "samples" / "pipe.png")
     (run / "samples" / "text.txt").write_text("words")
     (run / "samples" / "loop.png").symlink_to("loop.png")
-    record = Record(run / "record.sqlite", from_step=200, say=print)
+    record = RecordWriter(run / "record.sqlite", from_step=200, say=print)
     names = ["samples/good.png", "../secret.png", str(outside), "samples/link.png", "samples/dir/secret.png",
              "samples/folder.png", "samples/pipe.png", "samples/text.txt", "samples/loop.png", "samples/none.png",
              "samples/../../secret.png", "/etc/passwd", "run.json", "", ".", "a\0b.png",
@@ -369,4 +369,4 @@ def test_a_card_has_every_field_whatever_was_recorded(tmp_path: Path, facts) -> 
 
 def test_a_verdict_needs_no_record(tmp_path: Path) -> None:
     run = make_run(tmp_path / "a", status={"status": "training", "step": 0})
-    assert verdict(read_standing(RunFolder(run)), None, [])["tone"] == "waiting"
+    assert verdict(read_status(RunFolder(run)), None, [])["tone"] == "waiting"

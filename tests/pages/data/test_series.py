@@ -12,7 +12,7 @@ from safelight.pages.data.numbers import number, plain, trimmed
 from safelight.pages.data.series import MOST_NEW, delta, newer, series
 from safelight.record.history import History, open_history
 from safelight.record.smoothing import exponential, exponential_mean
-from safelight.record.store import Record
+from safelight.record.store import RecordWriter
 
 STEPS = 20_000
 
@@ -29,7 +29,7 @@ def numbers() -> np.ndarray:
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory, numbers: np.ndarray) -> Path:
     path = tmp_path_factory.mktemp("curves") / "record.sqlite"
-    record = Record(path, from_step=0, say=print)
+    record = RecordWriter(path, from_step=0, say=print)
     for part in np.array_split(np.arange(STEPS), 10):
         record.add_window(part, ("a",), numbers[part][:, None])
     for step in range(63, STEPS, 64):

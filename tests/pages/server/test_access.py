@@ -20,7 +20,7 @@ from serving import PATIENCE, Answer, get, send, served
 
 from safelight.pages.data.runs import describe
 from safelight.pages.server.process import LONGEST_HEAD
-from safelight.record.store import Record
+from safelight.record.store import RecordWriter
 
 SAFE = ("x-content-type-options", "content-security-policy", "referrer-policy", "cross-origin-resource-policy")
 ENDS = b"<>&\"'"
@@ -39,7 +39,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = make_run(above / "runs" / f"{evil}", findings=(bad,), status={"status": "training", "error": SCRIPT})
     (run / "samples" / "link.png").symlink_to(above / "canary.png")
     (run / "data.json").write_text(json.dumps({"classes": {SCRIPT: 3}, "rejected": [[SCRIPT, SCRIPT]]}))
-    record = Record(run / "record.sqlite", from_step=200, say=print)
+    record = RecordWriter(run / "record.sqlite", from_step=200, say=print)
     record.add(200, {SCRIPT: 1.0})
     record.event(200, SCRIPT, text=SCRIPT)
     for step, path in enumerate(

@@ -21,7 +21,7 @@ from safelight.pages.server import app, statics
 from safelight.pages.server import diagnosis_cache as diagnosis_cache
 from safelight.pages.server import run_cache as run_cache
 from safelight.pages.server.access import HEADERS, POLICY
-from safelight.record.store import Record
+from safelight.record.store import RecordWriter
 
 
 @pytest.fixture(scope="module")
@@ -263,7 +263,7 @@ def test_answers_are_kept_while_nothing_changes(tmp_path: Path, monkeypatch: pyt
         first = get(port, address).body
         assert get(port, address).body == first
         assert len(asked) == 1
-        record = Record(run / "record.sqlite", from_step=200, say=print)
+        record = RecordWriter(run / "record.sqlite", from_step=200, say=print)
         record.add(200, {"loss/mean": 5.0})
         record.close()
         assert json.loads(get(port, address).body)["last"] == 200

@@ -20,7 +20,7 @@ from showcase import build_run
 from safelight.pages.data.runs import find_runs
 from safelight.pages.report.html import write_report
 from safelight.record.smoothing import exponential_mean
-from safelight.record.store import Record
+from safelight.record.store import RecordWriter
 from safelight.run import RunFolder
 
 PATIENCE = 300_000  # ms, as that of the pages
@@ -108,7 +108,7 @@ def test_where_no_stream_comes_through_the_server_is_asked(runs: Path, address: 
     page.add_init_script("delete window.EventSource")
     page.goto(f"{address}?again#/run/{id_of(runs, 'asked')}")
     wait_until(page, lambda: last_step(page, "Loss") == 299)
-    record = Record(path / "record.sqlite", from_step=300, say=print)
+    record = RecordWriter(path / "record.sqlite", from_step=300, say=print)
     for step in range(300, 340):
         record.add(step, {"loss/mean": math.nan if step == 320 else 0.2, "gradient/norm": 1.0})
     record.close()
@@ -349,7 +349,7 @@ window.turn = (away) => { window.away = away; document.dispatchEvent(new Event("
 
 
 def log_steps(path: Path, steps: range) -> None:
-    record = Record(path / "record.sqlite", from_step=steps.start, say=print)
+    record = RecordWriter(path / "record.sqlite", from_step=steps.start, say=print)
     for step in steps:
         record.add(step, {"loss/mean": 0.2 + 0.02 * (step % 7), "gradient/norm": 1.0 + 0.1 * (step % 5)})
     record.close()

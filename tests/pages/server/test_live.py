@@ -16,7 +16,7 @@ from serving import PATIENCE, get, request, served, wait_for
 
 from safelight.pages.data.runs import describe
 from safelight.pages.server import live
-from safelight.record.store import Record
+from safelight.record.store import RecordWriter
 from safelight.run import RunFolder
 
 
@@ -88,7 +88,7 @@ def port(training: Path):
 
 def add(run: Path, steps: range, **more: float) -> None:
     """All steps at once: nobody sees some of them without the others."""
-    record = Record(run / "record.sqlite", from_step=steps.start, say=print)
+    record = RecordWriter(run / "record.sqlite", from_step=steps.start, say=print)
     values = np.stack([np.array(steps) / 10, *(np.full(len(steps), value) for value in more.values())], axis=1)
     record.add_window(np.array(steps), ("loss/mean", *more), values.astype(np.float32))
     record.close()
@@ -121,7 +121,7 @@ def test_a_late_reading_is_not_lost(training: Path, port: int) -> None:
     """An evaluation is recorded under a step whose loss was told before."""
     stream = Stream(port, f"run={describe(training).id}&after=99&signals=loss/mean,quality/distance")
     stream.next("delta")
-    record = Record(training / "record.sqlite", from_step=100, say=print)
+    record = RecordWriter(training / "record.sqlite", from_step=100, say=print)
     record.add(105, {"loss/mean": 1.0})
     record.flush(wait=True)
     assert stream.next_readings() == [105]
@@ -139,7 +139,7 @@ def test_pictures_and_findings_change_the_version(training: Path, port: int, mon
     version = get(port, f"/api/runs/{run_id}").json()["version"]
     stream = Stream(port, f"run={run_id}&after=99&signals=loss/mean&version={version}")
     stream.next("delta")
-    record = Record(training / "record.sqlite", from_step=100, say=print)
+    record = RecordWriter(training / "record.sqlite", from_step=100, say=print)
     record.finding(100, "LRA001", **FINDING)
     record.close()
     changed = stream.next("changed")["version"]

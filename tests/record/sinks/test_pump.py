@@ -12,7 +12,7 @@ import pytest
 
 from safelight.record.sinks import open_sinks
 from safelight.record.sinks.batch import Batch, Event, ReadingTable, rows_of
-from safelight.record.sinks.pump import Pump
+from safelight.record.sinks.logger_threads import LoggerThreads
 
 LONG = 300  # seconds until a test gives up: what is awaited ends the wait at once
 
@@ -49,7 +49,7 @@ def leave() -> None:
 
 def test_everything_arrives_in_order() -> None:
     one, two = Fake(), Fake()
-    pump = Pump({"one": lambda: one, "two": lambda: two}, pytest.fail)
+    pump = LoggerThreads({"one": lambda: one, "two": lambda: two}, pytest.fail)
     for step in range(100):
         pump.put(event(step))
     pump.close(LONG)
@@ -62,7 +62,7 @@ def test_everything_arrives_in_order() -> None:
 def test_a_logger_that_raises_is_switched_off_and_the_other_goes_on(failure: Callable[[], None]) -> None:
     said: list[str] = []
     sick, healthy = Fake(at_write=failure), Fake()
-    pump = Pump({"sick": lambda: sick, "healthy": lambda: healthy}, said.append)
+    pump = LoggerThreads({"sick": lambda: sick, "healthy": lambda: healthy}, said.append)
     for step in range(1000):
         pump.put(event(step))
         if step == 0:
@@ -83,7 +83,7 @@ def test_a_logger_that_cannot_be_opened_or_closed_is_told_once(failure: Callable
         return Fake()
 
     said: list[str] = []
-    pump = Pump({"opening": open_badly, "closing": lambda: Fake(at_close=failure)}, said.append)
+    pump = LoggerThreads({"opening": open_badly, "closing": lambda: Fake(at_close=failure)}, said.append)
     pump.put(event(1))
     pump.close(LONG)
     assert sorted(words.split()[2] for words in said) == ["closing", "opening"]
@@ -93,7 +93,7 @@ def test_a_stuck_logger_costs_windows_and_never_the_caller() -> None:
     """Its queue stays bounded, the oldest are left out, and that is said at once and at the end."""
     go, said = threading.Event(), list[str]()
     stuck, lively = Fake(at_write=lambda: go.wait(LONG)), Fake()
-    pump = Pump({"stuck": lambda: stuck, "lively": lambda: lively}, said.append, most=8)
+    pump = LoggerThreads({"stuck": lambda: stuck, "lively": lambda: lively}, said.append, most=8)
     kept: list[weakref.ref[np.ndarray]] = []
     for step in range(500):
         numbers = np.zeros((1, 1), np.float32)
@@ -131,7 +131,7 @@ def test_closing_does_not_wait_for_one_that_hangs(where: str) -> None:
         said.append(words)
         pump._lanes[1]._thread.join(LONG)
 
-    pump = Pump({"hanging": open_it, "healthy": lambda: healthy}, say)
+    pump = LoggerThreads({"hanging": open_it, "healthy": lambda: healthy}, say)
     pump.put(event(1))
     assert healthy.written.wait(LONG)
     pump.close(seconds=0.1)
@@ -151,7 +151,7 @@ def test_a_screen_that_raises_does_not_reach_the_training() -> None:
         raise OSError("the terminal is gone")
 
     go = threading.Event()
-    pump = Pump({"sick": lambda: Fake(fail), "slow": lambda: Fake(lambda: go.wait(LONG))}, broken, most=1)
+    pump = LoggerThreads({"sick": lambda: Fake(fail), "slow": lambda: Fake(lambda: go.wait(LONG))}, broken, most=1)
     for step in range(10):
         pump.put(event(step))
     go.set()

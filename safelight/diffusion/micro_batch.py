@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 @dataclass(frozen=True, slots=True)
-class Inputs:
+class MicroBatch:
     """One micro-batch, on the host or on the device."""
 
     start: int  # global row of its first sample
@@ -20,13 +20,13 @@ class Inputs:
     t: Tensor
     labels: Tensor | None
 
-    def moved(self, send: Callable[[Tensor], Tensor]) -> Inputs:
+    def moved(self, send: Callable[[Tensor], Tensor]) -> MicroBatch:
         labels = None if self.labels is None else send(self.labels)
-        return Inputs(self.start, self.ids, send(self.x0), send(self.noise), send(self.t), labels)
+        return MicroBatch(self.start, self.ids, send(self.x0), send(self.noise), send(self.t), labels)
 
-    def rows(self) -> Iterator[Inputs]:
+    def rows(self) -> Iterator[MicroBatch]:
         """Each sample as a micro-batch of its own."""
         for i in range(len(self.ids)):
             row = slice(i, i + 1)
             labels = None if self.labels is None else self.labels[row]
-            yield Inputs(self.start + i, self.ids[row], self.x0[row], self.noise[row], self.t[row], labels)
+            yield MicroBatch(self.start + i, self.ids[row], self.x0[row], self.noise[row], self.t[row], labels)

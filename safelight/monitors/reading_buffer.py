@@ -16,7 +16,7 @@ HOST_SECONDS = 0.5  # a look costs a cold start of its own, some 0.3 ms: not at 
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class PendingReading:
     """Small vectors on the device, and what becomes of them on the host."""
 
     tensors: tuple[Tensor, ...]
@@ -30,7 +30,7 @@ class Receiver(Protocol):
     def add(self, step: int, numbers: Mapping[str, float]) -> None: ...
 
 
-class Pool:
+class ReadingBuffer:
     """One step after another; nothing waits for the device until `flush`."""
 
     def __init__(self, receiver: Receiver, *, by_clock: bool = True) -> None:
@@ -38,9 +38,9 @@ class Pool:
         which several processes agree on without a word."""
         self._receiver, self._on_host, self._by_clock = receiver, True, by_clock
         self._flushed = time.monotonic()
-        self._steps: list[tuple[int, Sequence[Piece], Mapping[str, float]]] = []
+        self._steps: list[tuple[int, Sequence[PendingReading], Mapping[str, float]]] = []
 
-    def add(self, step: int, pieces: Sequence[Piece], numbers: Mapping[str, float]) -> None:
+    def add(self, step: int, pieces: Sequence[PendingReading], numbers: Mapping[str, float]) -> None:
         """`numbers` are known to the host already."""
         self._on_host = all(tensor.device.type == "cpu" for piece in pieces for tensor in piece.tensors)
         self._steps.append((step, pieces, numbers))

@@ -12,7 +12,7 @@ Row = tuple[str, int, int, int, int, float | None, float | None, float | None, f
 
 
 @dataclass(slots=True)
-class Cell:
+class Chunk:
     """What is known of a signal in steps 64 * index to 64 * index + 63, in the parts in which it came."""
 
     signal: str
@@ -43,11 +43,11 @@ def arrange(parts: list[np.ndarray]) -> Order:
     return Order(parts, steps, turned, None if (apart == 1).all() else steps.tobytes())
 
 
-def pack(cells: Iterable[Cell]) -> list[Row]:
+def pack(cells: Iterable[Chunk]) -> list[Row]:
     """A row of `reading` for each cell, whose parts become one. Cells of one length are summed up together, and those
     of the same steps are put in order together, which is much faster."""
     orders: dict[tuple[int, ...], Order] = {}
-    alike: dict[int, list[tuple[Cell, Order]]] = {}
+    alike: dict[int, list[tuple[Chunk, Order]]] = {}
     for cell in cells:
         key = tuple(map(id, cell.steps))
         order = orders.get(key) or orders.setdefault(key, arrange(cell.steps))

@@ -7,13 +7,13 @@ import pytest
 import torch
 from micro_batches import micro_batch
 
-from safelight.probes.micro_batch import Call
-from safelight.probes.stream import REMEMBERED, Stream, prints_of
+from safelight.probes.draw_history import REMEMBERED, DrawHistory, prints_of
+from safelight.probes.forward_pass import Call
 
 
 def told_of(**streams: np.ndarray) -> dict[str, float]:
     """All that was told; each stream is [steps, samples]."""
-    stream, told = Stream(1000), dict[str, float]()
+    stream, told = DrawHistory(1000), dict[str, float]()
     for step in range(16):
         for name, value in stream.look(**{name: values[step] for name, values in streams.items()}).items():
             told[name] = max(told.get(name, 0.0), value) if name.endswith(("again", "alike")) else value
@@ -76,7 +76,7 @@ def test_timesteps(name: str, times: np.ndarray, gap: float | None, again: float
     ],
 )
 def test_timesteps_that_the_schedule_does_not_have(highest: int, outside: bool) -> None:
-    told = Stream(1000).look(times=np.array([5.0, 7.0, 9.0, highest]))
+    told = DrawHistory(1000).look(times=np.array([5.0, 7.0, 9.0, highest]))
     assert ("stream/times_outside" in told) == outside
 
 
@@ -85,7 +85,7 @@ def test_few_timesteps_may_come_back_by_chance() -> None:
 
 
 def test_without_a_table_timesteps_are_still_compared() -> None:
-    stream = Stream(None)
+    stream = DrawHistory(None)
     assert stream.look(times=np.arange(8.0))["stream/times_again"] == 0
     assert stream.look(times=np.arange(8.0))["stream/times_again"] == 1
 
@@ -128,13 +128,13 @@ def test_different_images_are_counted() -> None:
 
 
 def test_counts_are_told_now_and_then_only() -> None:
-    stream = Stream(1000)
+    stream = DrawHistory(1000)
     told = [step for step in range(40) if "stream/times_drawn" in stream.look(times=np.arange(8.0) + step)]
     assert told == [0, 1, 3, 7, 15, 31]
 
 
 def test_memory_is_bounded() -> None:
-    stream = Stream(1000)
+    stream = DrawHistory(1000)
     for step in range(REMEMBERED + 10):
         stream.look(noise=np.array([step], np.float32))
     assert len(stream._seen["noise"]) == REMEMBERED

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from safelight.errors import UsageError
-from safelight.training.engine import Engine, busy_machine, choose_device
+from safelight.training.runtime import Runtime, busy_machine, choose_device
 
 
 @pytest.mark.parametrize(
@@ -36,5 +36,5 @@ def test_auto_takes_the_best_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_engine_of_one_process() -> None:
-    engine = Engine("cpu")
-    assert (engine.group.rank, engine.group.size, engine.group.is_main) == (0, 1, True)
+    runtime = Runtime("cpu")
+    assert (runtime.group.rank, runtime.group.size, runtime.group.is_main) == (0, 1, True)

@@ -117,7 +117,7 @@ def answer_of(output: Any) -> Tensor | None:
 
 
 @dataclass(frozen=True, slots=True)
-class MicroBatch:
+class ForwardPass:
     """One micro-batch; references to what the loop has, held until the next step."""
 
     loss: Tensor

@@ -10,7 +10,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class RecordedEvent:
     """An event (`name` is its kind) or a finding (`name` is its code)."""
 
     step: int
@@ -32,11 +32,11 @@ class RecordedPicture:
 
 def read_notes(
     database: sqlite3.Connection, table: str, column: str, name: str | None, most: int | None = None
-) -> list[Note]:
+) -> list[RecordedEvent]:
     """All of a table, or those of one name, as they came; the newest if there are more than `most`."""
     query = f"SELECT step, time, {column}, facts FROM {table} WHERE ? IN ({column}, '') ORDER BY id DESC LIMIT ?"
     rows = database.execute(query, (name or "", -1 if most is None else most)).fetchall()
-    return [Note(step, seconds, called, json.loads(facts)) for step, seconds, called, facts in reversed(rows)]
+    return [RecordedEvent(step, seconds, called, json.loads(facts)) for step, seconds, called, facts in reversed(rows)]
 
 
 def read_pictures(database: sqlite3.Connection, kind: str | None, most: int | None = None) -> list[RecordedPicture]:

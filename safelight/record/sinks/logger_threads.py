@@ -14,11 +14,11 @@ MOST = 256  # batches that may wait: minutes of training, a few MB
 Opener = Callable[[], Sink]
 
 
-class Pump:
+class LoggerThreads:
     """One lane per logger: a slow one starves neither the training nor the other loggers."""
 
     def __init__(self, openers: Mapping[str, Opener], say: Callable[[str], None], *, most: int = MOST) -> None:
-        self._lanes = [Lane(name, opener, say, most) for name, opener in openers.items()]
+        self._lanes = [LoggerThread(name, opener, say, most) for name, opener in openers.items()]
 
     def put(self, batch: Batch) -> None:
         """Never waits and never raises."""
@@ -34,7 +34,7 @@ class Pump:
             lane.wait(deadline, seconds)
 
 
-class Lane:
+class LoggerThread:
     """One logger, its bounded queue and its thread: opening, writing and closing happen there."""
 
     def __init__(self, name: str, opener: Opener, say: Callable[[str], None], most: int) -> None:

@@ -16,7 +16,7 @@ from safelight.processes.group import ProcessGroup
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
-class Engine:
+class Runtime:
     """A device, and the group of processes."""
 
     def __init__(self, device: str, group: ProcessGroup | None = None) -> None:
@@ -31,7 +31,7 @@ class Engine:
             return nullcontext()
         return torch.autocast(self.device.type, dtype=DTYPES[precision])
 
-    def send(self, tensor: Tensor) -> Tensor:
+    def to_device(self, tensor: Tensor) -> Tensor:
         """To the device, without waiting for it."""
         if self.device.type == "cuda":
             tensor = tensor.pin_memory()

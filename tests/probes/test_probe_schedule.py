@@ -7,11 +7,11 @@ from itertools import pairwise
 
 import pytest
 
-from safelight.probes.agenda import CLOSE, EVERY, GLANCED, RARELY, SELDOM, SETTLED, Agenda
+from safelight.probes.probe_schedule import CLOSE, EVERY, GLANCED, RARELY, SELDOM, SETTLED, ProbeSchedule
 
 
-def steps_of(name: str, until: int, agenda: Agenda | None = None) -> list[int]:
-    agenda, found = agenda or Agenda(), []
+def steps_of(name: str, until: int, agenda: ProbeSchedule | None = None) -> list[int]:
+    agenda, found = agenda or ProbeSchedule(), []
     while agenda.seen < until:
         if getattr(agenda, name):
             found.append(agenda.seen)
@@ -53,7 +53,7 @@ def test_deep_looks_become_rare() -> None:
         assert len(set(steps_of("is_replayed", until)) | set(steps_of("is_searched", until))) <= most
 
 
-def heard(agenda: Agenda, numbers: list[float], name: str = "loss/error") -> list[int]:
+def heard(agenda: ProbeSchedule, numbers: list[float], name: str = "loss/error") -> list[int]:
     """Steps at which an alarm was given."""
     found = []
     for number in numbers:
@@ -83,17 +83,17 @@ WILD = [math.exp(2 * math.sin(step)) for step in range(200)]  # seven times up a
     ],
 )
 def test_what_asks_for_a_replay(name: str, numbers: list[float], alarms: list[int]) -> None:
-    assert heard(Agenda(), numbers) == alarms
+    assert heard(ProbeSchedule(), numbers) == alarms
 
 
 def test_an_alarm_is_about_two_steps() -> None:
-    agenda = Agenda()
+    agenda = ProbeSchedule()
     heard(agenda, [*FLAT[:100], 10.0])
     assert steps_of("is_replayed", 120, agenda) == [101]  # and step 100 was the first of the two
 
 
 def test_alarms_for_nothing_ask_ever_more_rarely() -> None:
-    agenda = Agenda()
+    agenda = ProbeSchedule()
     leaps = [math.exp(1.3 ** (2 + step // 20)) for step in range(400)]  # each beyond the last
     numbers = [leap if step % 20 == 19 else 1.0 for step, leap in enumerate(leaps)]
     gaps = [later - earlier for earlier, later in pairwise(heard(agenda, numbers))]
@@ -106,6 +106,6 @@ def test_alarms_for_nothing_ask_ever_more_rarely() -> None:
     [(1.0, False), (1.9, False), (2.1, True), (0.4, True), (math.nan, True), (math.inf, True), (-1, True)],
 )
 def test_a_loss_that_is_worth_a_glance(loss: float, odd: bool) -> None:
-    agenda = Agenda()
+    agenda = ProbeSchedule()
     assert not any(agenda.is_odd(1.0) for _ in range(20))
     assert agenda.is_odd(loss) == odd

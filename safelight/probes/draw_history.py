@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from safelight import checks
-from safelight.probes.micro_batch import MicroBatch
+from safelight.probes.forward_pass import ForwardPass
 
 REMEMBERED = 4096  # steps whose fingerprints are kept
 PLACES = 64  # parts of the range of timesteps
@@ -18,7 +18,7 @@ TOLD_EVERY, OFTEN = 16, 4  # looks between two readings of the counts, at first 
 RECENT = 8  # looks
 
 
-def prints_of(micro_batch: MicroBatch) -> dict[str, Tensor]:
+def prints_of(micro_batch: ForwardPass) -> dict[str, Tensor]:
     """A number for each sample that no other has by chance; small vectors on the device."""
     found: dict[str, Tensor] = {}
     for name, values in (("noise", micro_batch.noise), ("images", micro_batch.x0)):
@@ -40,7 +40,7 @@ def _weights(count: int, device: torch.device) -> Tensor:
     return torch.linspace(0.5, 1.5, count, device=device)
 
 
-class Stream:
+class DrawHistory:
     """Remembers what was drawn; fed on the host, in the order of the steps."""
 
     def __init__(self, timesteps: int | None) -> None:

@@ -13,7 +13,7 @@ from safelight import checks
 from safelight.checks import Check
 from safelight.config import Config
 from safelight.diagnosis.finding import Evidence
-from safelight.record.notes import Note
+from safelight.record.events import RecordedEvent
 from safelight.vocabulary import CHECK, LOSS, Signal
 
 NOTHING = 1e-6  # change of an output over its length; healthy networks have 0.01 to 0.1 after four updates
@@ -38,10 +38,10 @@ class Readings(Protocol):
 
     def raw(self, signal: str, first: int | None = None, last: int | None = None) -> tuple[np.ndarray, np.ndarray]: ...
 
-    def events(self, kind: str | None = None) -> list[Note]: ...
+    def events(self, kind: str | None = None) -> list[RecordedEvent]: ...
 
 
-class Remembered:
+class InMemoryReadings:
     """Readings and events in memory."""
 
     def __init__(
@@ -56,12 +56,12 @@ class Remembered:
         steps, numbers = self._series.get(signal, ([], []))
         return np.asarray(steps, np.int64), np.asarray(numbers, np.float32)
 
-    def events(self, kind: str | None = None) -> list[Note]:
-        return [Note(step, 0.0, name, facts) for step, name, facts in self._events if kind in (None, name)]
+    def events(self, kind: str | None = None) -> list[RecordedEvent]:
+        return [RecordedEvent(step, 0.0, name, facts) for step, name, facts in self._events if kind in (None, name)]
 
 
 @dataclass(frozen=True, slots=True)
-class Spell:
+class Episode:
     """Consecutive looks at which a test passed."""
 
     first: int
@@ -72,7 +72,7 @@ class Spell:
 
 
 @dataclass(frozen=True)
-class Case:
+class RunHistory:
     """A run as far as it is known; a loop that is not ours has no config."""
 
     readings: Readings
@@ -101,7 +101,7 @@ class Case:
         start = f"{family.name}/"
         return [name.removeprefix(start) for name in self.readings.signals() if name.startswith(start)]
 
-    def events(self, kind: str) -> Sequence[Note]:
+    def events(self, kind: str) -> Sequence[RecordedEvent]:
         return self.readings.events(kind)
 
     def latest(self, reading: Reading, otherwise: float = math.nan) -> float:
@@ -114,22 +114,22 @@ class Case:
         steps = self.steps(reading)
         return int(steps[-1]) if len(steps) else 0
 
-    def spell(self, reading: Reading, test: Test, least: int = 1) -> Spell | None:
+    def episode(self, reading: Reading, test: Test, least: int = 1) -> Episode | None:
         """The last time that at least `least` numbers in a row passed the test."""
         steps, numbers = self.series(reading)
-        return spell_of(steps, test(numbers), least)
+        return episode_of(steps, test(numbers), least)
 
-    def silent(self, first: Check, later: Check) -> Spell | None:
+    def silent(self, first: Check, later: Check) -> Episode | None:
         """Where the response that was measured at the start is 0, or the last ones of another check are."""
         steps, numbers = self.series(first)
         if len(numbers) and numbers[-1] < NOTHING:
-            return Spell(int(steps[-1]), int(steps[-1]), 1, None)
+            return Episode(int(steps[-1]), int(steps[-1]), 1, None)
         # A network that has collapsed responds to nothing: that is another cause.
         if not self._learns():
             return None
         steps, numbers = self.series(later)
         late = steps >= AWAKE
-        return spell_of(steps[late], numbers[late] < NOTHING)
+        return episode_of(steps[late], numbers[late] < NOTHING)
 
     def _learns(self) -> bool:
         """Whether the network is better than one that always predicts 0; without that error, better than at first."""
@@ -148,7 +148,7 @@ class Case:
         return Evidence(name_of(reading), value, where, usual)
 
 
-def spell_of(steps: np.ndarray, hits: np.ndarray, least: int = 1) -> Spell | None:
+def episode_of(steps: np.ndarray, hits: np.ndarray, least: int = 1) -> Episode | None:
     """The last time that at least `least` looks in a row were hits."""
     edges = np.diff(np.concatenate([[0], np.asarray(hits, bool)[: len(steps)].astype(np.int8), [0]]))
     begins, ends = np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)
@@ -157,4 +157,4 @@ def spell_of(steps: np.ndarray, hits: np.ndarray, least: int = 1) -> Spell | Non
         return None
     begin, end = int(begins[long[-1]]), int(ends[long[-1]])
     over = int(steps[end]) if end < len(steps) else None
-    return Spell(int(steps[begin]), int(steps[end - 1]), end - begin, over)
+    return Episode(int(steps[begin]), int(steps[end - 1]), end - begin, over)

@@ -8,19 +8,19 @@ from itertools import pairwise
 
 import numpy as np
 
-from safelight.record.cells import Cell, combine, pack, unpack
+from safelight.record.chunks import Chunk, combine, pack, unpack
 from safelight.record.schema import BITS, CELL, LEVELS
 
 MARKS = ", ".join("?" * 11)
 STATISTICS = "first, last, count, nonfinite, low, high, mean, latest"
 
 
-class Ledger:
+class ChunkWriter:
     """Keeps the newest cell of every signal, and those that changed since the last commit."""
 
     def __init__(self, database: sqlite3.Connection) -> None:
         self._database = database
-        self._cells: dict[str, dict[int, Cell]] = {}
+        self._cells: dict[str, dict[int, Chunk]] = {}
         self._newest: dict[str, int] = {}
 
     @property
@@ -52,7 +52,7 @@ class Ledger:
         cell.numbers.append(numbers)
         cell.changed = True
 
-    def _cell(self, signal: str, index: int) -> Cell:
+    def _cell(self, signal: str, index: int) -> Chunk:
         cells = self._cells.get(signal)
         if cells is None:
             cells = self._cells[signal] = self._newest_stored(signal)
@@ -61,17 +61,17 @@ class Ledger:
             return cells[index]
         if index > self._newest[signal]:
             self._newest[signal] = index
-            cells[index] = Cell(signal, index, [], [])
+            cells[index] = Chunk(signal, index, [], [])
         else:  # a number that comes late
             cells[index] = self._stored(signal, index)
         return cells[index]
 
-    def _newest_stored(self, signal: str) -> dict[int, Cell]:
+    def _newest_stored(self, signal: str) -> dict[int, Chunk]:
         """After a resume, the row that was being filled goes on being filled."""
         query = "SELECT first FROM reading WHERE signal = ? ORDER BY first DESC LIMIT 1"
         return {f // CELL: self._stored(signal, f // CELL) for (f,) in self._database.execute(query, (signal,))}
 
-    def _stored(self, signal: str, index: int) -> Cell:
+    def _stored(self, signal: str, index: int) -> Chunk:
         query = "SELECT first, last, steps, numbers FROM reading WHERE signal = ? AND first BETWEEN ? AND ?"
         rows = self._database.execute(query, (signal, index * CELL, index * CELL + CELL - 1)).fetchall()
         parts = []
@@ -79,7 +79,7 @@ class Ledger:
             with contextlib.suppress(ValueError):  # a damaged row stays as it is; the good ones go on
                 parts.append(unpack(*row))
         steps, numbers = [s for s, _ in parts], [n for _, n in parts]
-        return Cell(signal, index, steps, numbers, stored=tuple(int(each[0]) for each in steps))
+        return Chunk(signal, index, steps, numbers, stored=tuple(int(each[0]) for each in steps))
 
     def store(self) -> None:
         """Writes what changed, and the rollups that are complete or changed with it. Needs an open transaction."""

@@ -20,7 +20,7 @@ BEYOND = 1.25  # times the farthest that numbers have strayed from the usual so 
 RIPE = 16  # readings until the usual is known
 
 
-class Agenda:
+class ProbeSchedule:
     """Counts updates and measures nothing. Depends only on what was seen, so that a repeated run is checked in the same
     way."""
 
