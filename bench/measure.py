@@ -21,7 +21,7 @@ from safelight.errors import SafelightError
 from safelight.terminal import Terminal
 
 if TYPE_CHECKING:
-    from safelight.training.readout import Progress
+    from safelight.training.step_reader import Progress
 
 RESULTS = Path(__file__).parent / "results"
 HOST = "safelight"

@@ -32,8 +32,8 @@ from safelight.data.prepare import open_images
 from safelight.diffusion.micro_batch import MicroBatch
 from safelight.diffusion.schedule import make_schedule
 from safelight.model.unet import predict
-from safelight.monitors.reading_buffer import ReadingBuffer
 from safelight.monitors.suite import DEEP_EVERY
+from safelight.observing.observer import Observer
 from safelight.observing.row_check import RowCheck
 from safelight.probes.inspection import Inspection
 from safelight.probes.probe_schedule import CLOSE, ProbeSchedule
@@ -41,7 +41,6 @@ from safelight.record.store import RecordWriter
 from safelight.training.build import Setup, build, fit_to_data
 from safelight.training.network import build_model
 from safelight.training.preflight import inspect
-from safelight.training.step import StepObservers
 
 Step = Callable[[int], object]  # told: whether a window was brought to the host
 RECORD_THREAD = "safelight-record"
@@ -167,16 +166,15 @@ def recording(stack: contextlib.ExitStack, folder: Path, parts: Setup, inspectio
     folder.mkdir(parents=True)
     record = RecordWriter(folder / "record.sqlite", from_step=0, say=print)
     stack.callback(record.close)
-    pool, inputs = ReadingBuffer(record), [parts.feed.load(step) for step in range(8)]
-    onlookers = StepObservers(parts.state.monitors, inspection)
+    observer, inputs = Observer(record, parts.state.monitors, inspection), [parts.feed.load(step) for step in range(8)]
     row_check = None if inspection is None else RowCheck(parts.config, parts.images, parts.runtime.to_device)
 
     def step(number: int) -> bool:
-        view = parts.stepper.step(inputs[number % 8], number, onlookers=onlookers)
+        view = parts.stepper.step(inputs[number % 8], number, observer=observer)
         compared = () if row_check is None else row_check.look(view)
-        pool.add(number, [*view.readings, *compared], {"optimizer/lr": view.lr})
-        if due := pool.is_due:
-            pool.flush()
+        observer.add(number, [*view.readings, *compared], {"optimizer/lr": view.lr})
+        if due := observer.is_due:
+            observer.read()
         return due
 
     return step

@@ -11,7 +11,7 @@ import torch
 from safelight.diffusion.micro_batch import MicroBatch
 from safelight.training import step as step_module
 from safelight.training.batch_loader import BatchLoader
-from safelight.training.step import NO_OBSERVERS, Stepper
+from safelight.training.step import Stepper
 
 
 def spoil_images(monkeypatch: pytest.MonkeyPatch, ids: Iterable[int]) -> list[int]:
@@ -39,12 +39,18 @@ def disturb_gradient(
     judged = False
 
     def taking(
-        self: Stepper, inputs: Any, step: int, how: Any = None, onlookers: Any = NO_OBSERVERS, **more: Any
+        self: Stepper,
+        inputs: Any,
+        step: int,
+        how: Any = None,
+        seen: Any = None,
+        on_gradients: Any = None,
+        *more: Any,
     ) -> Any:
         nonlocal judged
-        judged = onlookers.on_gradients is not None
+        judged = on_gradients is not None
         try:
-            return take(self, inputs, step, how, onlookers, **more)
+            return take(self, inputs, step, how, seen, on_gradients, *more)
         finally:
             judged = False
 

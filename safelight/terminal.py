@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from safelight.diagnosis.finding import Finding
     from safelight.run import RunFolder
     from safelight.training.build import Setup
-    from safelight.training.readout import Progress
+    from safelight.training.step_reader import Progress
 
 REFRESHES_PER_SECOND = 4
 PLAIN_SECONDS = 10.0

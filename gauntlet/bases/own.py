@@ -18,10 +18,11 @@ from safelight.data.batches import Rows
 from safelight.data.prepare import open_images
 from safelight.diffusion.micro_batch import MicroBatch
 from safelight.diffusion.objective import Noised
+from safelight.observing.observer import Observer
+from safelight.record.store import SilentRecordWriter
 from safelight.training.build import Setup, build, fit_to_data
 from safelight.training.ema import MAIN
 from safelight.training.optimizer import learning_rate
-from safelight.training.step import StepObservers
 
 TINY: dict[str, Any] = {
     "model.widths": (16, 32),
@@ -177,9 +178,10 @@ class Own:
 
     def train_bare(self) -> None:
         """All steps without trainer, record and watch: what a fault does when nobody looks."""
+        observer = Observer(SilentRecordWriter(), self.parts.state.monitors)
         for step in range(self.options.steps):
             inputs = [micro.moved(self.parts.runtime.to_device) for micro in self.parts.feed.load(step)]
-            self.parts.stepper.step(inputs, step, onlookers=StepObservers(self.parts.state.monitors))
+            self.parts.stepper.step(inputs, step, observer=observer)
             self.parts.state.counters.step += 1
 
 

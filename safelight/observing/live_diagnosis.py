@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 
@@ -11,41 +12,78 @@ from safelight.observing.recorder import Recorder
 from safelight.run import RunFolder
 
 SHARE = 0.003  # of the time
-FIRST = 5.0  # seconds
+SHORTEST = 1.0  # seconds between two
 
 
 class LiveDiagnosis:
-    """Reads the record as everybody else does. If it fails, that is reported once, and it is switched off."""
+    """Reads the record as everybody else does, in a thread of its own. The thread that trains reports what it found, so
+    that a finding may end the training. If the diagnosis fails, that is reported once, and it is switched off."""
 
-    def __init__(self, folder: RunFolder, record: Recorder, say: Callable[[str], None]) -> None:
-        self._folder, self._record, self._say = folder, record, say
-        self._reported: dict[str, bool] = {}
-        self._next = time.monotonic() + FIRST
+    def __init__(
+        self,
+        folder: RunFolder,
+        record: Recorder,
+        say: Callable[[str], None],
+        on_finding: Callable[[Finding], object] | None = None,
+    ) -> None:
+        self._folder, self._record, self._say, self._on_finding = folder, record, say, on_finding
+        self._reported: dict[str, bool] = {}  # by code: whether it was over
+        self._thread: threading.Thread | None = None
+        self._result: list[Finding] | Exception = []
+        self._next = time.monotonic() + SHORTEST
 
-    def visit(self, step: int, *, at_last: bool = False) -> None:
-        now = time.monotonic()
-        if now < self._next and not at_last:
-            return
+    def poll(self, step: int) -> None:
+        """After some steps: reports what was found, and starts the next diagnosis when it is due."""
+        if self._thread is not None and not self._thread.is_alive():
+            self._thread = None
+            self._report_all(step)
+        if self._thread is None and time.monotonic() >= self._next:
+            self._thread = threading.Thread(target=self._diagnose, name="safelight-diagnosis", daemon=True)
+            self._thread.start()
+
+    def finish(self, step: int) -> None:
+        """Once more at the end, on everything that was recorded."""
+        self.restart()
+        if self._next < float("inf"):
+            self._diagnose()
+            self._report_all(step)
+
+    def restart(self) -> None:
+        """What is being looked for is about steps that are given up."""
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    def _diagnose(self) -> None:
+        begun = time.thread_time()
         try:
-            self._record.flush(wait=at_last)
-            for finding in diagnose(self._folder.path):
-                self._report(step, finding)
+            self._record.settle()
+            self._result = diagnose(self._folder.path)
         except Exception as error:
-            self._say(f"The diagnosis failed ({type(error).__name__}: {error}); training continues without it.")
+            self._result = error
+        self._next = time.monotonic() + max(SHORTEST, (time.thread_time() - begun) / SHARE)
+
+    def _report_all(self, step: int) -> None:
+        result, self._result = self._result, []
+        if isinstance(result, Exception):
+            self._say(f"The diagnosis failed ({type(result).__name__}: {result}); training continues without it.")
             self._next = float("inf")
             return
-        taken = time.monotonic() - now
-        self._next = time.monotonic() + max(FIRST, taken / SHARE)
+        new = [finding for finding in result if self._is_new(finding)]
+        for finding in new:
+            self._report(step, finding)
+        if self._on_finding is not None:
+            for finding in new:
+                self._on_finding(finding)
+
+    def _is_new(self, finding: Finding) -> bool:
+        if finding.severity == "info":
+            return False
+        over, before = finding.over is not None, self._reported.get(finding.code)
+        return before != over and not (over and before is None)
 
     def _report(self, step: int, finding: Finding) -> None:
-        over = finding.over is not None
-        if (
-            finding.severity == "info"
-            or self._reported.get(finding.code) == over
-            or (over and finding.code not in self._reported)
-        ):
-            return
-        self._reported[finding.code] = over
+        over = self._reported[finding.code] = finding.over is not None
         self._record.finding(step, finding)
         if over:
             self._say(f"{finding.code} {finding.cause} is over since step {finding.over:,}.")

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from PIL import Image
 
-from safelight.config import Config
-from safelight.config.resolve import to_dict
 from safelight.diagnosis.finding import Finding
 from safelight.record.backlog import gather
 from safelight.record.sinks import open_sinks
@@ -25,63 +23,68 @@ END_SECONDS, INTERRUPTED_SECONDS = 20.0, 5.0  # that loggers have to finish: W&B
 
 
 def open_record(
-    folder: RunFolder, config: Config, step: int, say: Callable[[str], None], *, silent: bool
+    folder: RunFolder,
+    step: int,
+    say: Callable[[str], None],
+    *,
+    loggers: Sequence[str] = (),
+    config: Mapping[str, Any] | None = None,
+    silent: bool = False,
 ) -> tuple[RecordWriter, LoggerThreads | None]:
-    """The record and the loggers of a run from this step on. `silent`: of a process that is not the first."""
+    """The record and the loggers of a run from this step on. `config`: for the loggers. `silent`: of a process that is
+    not the first."""
     if silent:
         return SilentRecordWriter(), None
-    names, path = dict.fromkeys(config.log.to), folder.path
-    pump = (
-        open_sinks(names, path, config=to_dict(config), run_name=path.name, from_step=step, say=say) if names else None
-    )
-    return RecordWriter(folder.record, from_step=step, say=say), pump
+    names, path, settings = dict.fromkeys(loggers), folder.path, dict(config or {})
+    threads = open_sinks(names, path, config=settings, run_name=path.name, from_step=step, say=say) if names else None
+    return RecordWriter(folder.record, from_step=step, say=say), threads
 
 
 class Recorder:
     """The record is the truth; loggers get copies, a second's worth at a time, and cost the training nothing."""
 
-    def __init__(self, record: RecordWriter, pump: LoggerThreads | None) -> None:
-        self._record, self._pump = record, pump
+    def __init__(self, record: RecordWriter, loggers: LoggerThreads | None) -> None:
+        self._record, self._loggers = record, loggers
         self._readings: list[tuple[int, dict[str, float]]] = []
         self._sent = time.monotonic()
 
-    def replace(self, record: RecordWriter, pump: LoggerThreads | None) -> None:
+    def replace(self, record: RecordWriter, loggers: LoggerThreads | None) -> None:
         """Continues with others, opened from an earlier step; the old ones were closed."""
-        self._record, self._pump, self._readings = record, pump, []
+        self._record, self._loggers, self._readings = record, loggers, []
 
     def add(self, step: int, numbers: Mapping[str, float]) -> None:
         self._record.add(step, numbers)
-        if self._pump is not None:
+        if self._loggers is not None:
             self._readings.append((step, dict(numbers)))
             if len(self._readings) >= BATCH_STEPS or time.monotonic() - self._sent > BATCH_SECONDS:
                 self._send()
 
     def event(self, step: int, kind: str, /, **facts: Any) -> None:
         self._record.event(step, kind, **facts)
-        if self._pump is not None:
-            self._pump.put(Batch(events=(Event(step, kind, facts),)))
+        if self._loggers is not None:
+            self._loggers.put(Batch(events=(Event(step, kind, facts),)))
 
     def picture(self, step: int, kind: str, path: Path) -> None:
         """A picture that is finished and lies in the run folder."""
         with Image.open(path) as image:
             self._record.picture(step, kind, path.absolute(), image.size)
-        if self._pump is not None and path.suffix == ".png":  # an animation is none that TensorBoard could show
-            self._pump.put(Batch(pictures=(LoggedPicture(step, kind, path),)))
+        if self._loggers is not None and path.suffix == ".png":  # an animation is none that TensorBoard could show
+            self._loggers.put(Batch(pictures=(LoggedPicture(step, kind, path),)))
 
     @property
     def has_loggers(self) -> bool:
-        return self._pump is not None
+        return self._loggers is not None
 
     def histograms(self, step: int, found: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> None:
         """(counts, edges) by name: for loggers only, the record holds none."""
-        if self._pump is not None:
-            self._pump.put(Batch(histograms=tuple(Histogram(step, name, *each) for name, each in found.items())))
+        if self._loggers is not None:
+            self._loggers.put(Batch(histograms=tuple(Histogram(step, name, *each) for name, each in found.items())))
 
     def finding(self, step: int, found: Finding) -> None:
         self._record.finding(step, found.code, **found.to_json())
-        if self._pump is not None:
+        if self._loggers is not None:
             facts = {"cause": found.cause, "severity": found.severity, "summary": found.summary}
-            self._pump.put(Batch(events=(Event(step, "finding", facts),)))
+            self._loggers.put(Batch(events=(Event(step, "finding", facts),)))
 
     def flush(self, *, wait: bool = False) -> None:
         self._record.flush(wait=wait)
@@ -94,10 +97,10 @@ class Recorder:
     def close(self, *, interrupted: bool = False) -> None:
         self._send()
         self._record.close()
-        if self._pump is not None:
-            self._pump.close(INTERRUPTED_SECONDS if interrupted else END_SECONDS)
+        if self._loggers is not None:
+            self._loggers.close(INTERRUPTED_SECONDS if interrupted else END_SECONDS)
 
     def _send(self) -> None:
         rows, self._readings, self._sent = self._readings, [], time.monotonic()
-        if self._pump is not None and rows:
-            self._pump.put(Batch(readings=tuple(ReadingTable(*window) for window in gather(rows))))
+        if self._loggers is not None and rows:
+            self._loggers.put(Batch(readings=tuple(ReadingTable(*window) for window in gather(rows))))

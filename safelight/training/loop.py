@@ -6,9 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from signal import Signals
 
+from safelight.config.resolve import to_dict
 from safelight.errors import Interrupted, ProcessLost, Stopped
 from safelight.healing.orders import Rollback
 from safelight.model.memory import is_out_of_memory
+from safelight.observing.live_diagnosis import LiveDiagnosis
+from safelight.observing.observer import Observer
 from safelight.observing.recorder import Recorder, open_record
 from safelight.observing.speed import Speedometer
 from safelight.probes.inspection import Inspection
@@ -18,33 +21,34 @@ from safelight.record.store import RecordWriter
 from safelight.run import RunFolder
 from safelight.training.build import Setup, out_of_memory
 from safelight.training.pictures import Pictures
-from safelight.training.readout import Readout, Screen
 from safelight.training.recovery import Recovery
 from safelight.training.saving import Saving
-from safelight.training.step import StepObservers
+from safelight.training.step_reader import Screen, StepReader
 
 
 class Trainer:
     """Trains from the step of the state to the last one."""
 
     def __init__(self, parts: Setup, folder: RunFolder, screen: Screen, inspection: Inspection | None = None) -> None:
-        self.parts, self.folder, self.screen, self._inspection = parts, folder, screen, inspection
+        self.parts, self.folder, self.screen = parts, folder, screen
         self.config, self.state = parts.config, parts.state
         speed = self._speed = Speedometer(self.state.counters.seconds)
         record = self.record = Recorder(*self._open_record())
         self._recovery = Recovery(parts, record, folder, screen.say)
         self._healer = healer = self._recovery.healer
-        self._readout = Readout(parts, record, folder, screen, speed, healer)
-        self._saving = Saving(parts, record, folder, speed, self._readout, self._recovery, screen.say)
-        self._pictures = Pictures(parts, record, folder, speed, self._readout, self._saving, screen.say)
-        self._onlookers = StepObservers(
-            self.state.monitors, inspection, healer.check_gradients if healer.enabled else None
-        )
+        diagnosis = LiveDiagnosis(folder, record, screen.say)
+        by_clock = parts.runtime.group.size == 1
+        self._observer = Observer(record, self.state.monitors, inspection, diagnosis, by_clock=by_clock)
+        self._reader = StepReader(parts, self._observer, record, folder, screen, speed, healer)
+        self._saving = Saving(parts, record, folder, speed, self._reader, self._recovery, screen.say)
+        self._pictures = Pictures(parts, record, folder, speed, self._reader, self._saving, screen.say)
+        self._on_gradients = healer.check_gradients if healer.enabled else None
 
     def _open_record(self) -> tuple[RecordWriter, LoggerThreads | None]:
         """From the present step on; what was recorded of it and later ones is removed."""
         step, is_main = self.state.counters.step, self.parts.runtime.group.is_main
-        return open_record(self.folder, self.config, step, self.screen.say, silent=not is_main)
+        loggers, config = self.config.log.to, to_dict(self.config)
+        return open_record(self.folder, step, self.screen.say, loggers=loggers, config=config, silent=not is_main)
 
     def run(self) -> None:
         """Trains to the last step, to a signal or to a diagnosis. Whatever happens, the state is saved."""
@@ -60,14 +64,13 @@ class Trainer:
                         break
                     step_settings = self._healer.prepare(step)
                     with group.watched(), self._speed.waiting():
-                        inputs = [
-                            micro.moved(parts.runtime.to_device) for micro in parts.feed.load(step, step_settings)
-                        ]
+                        inputs = parts.feed.load(step, step_settings)
+                        inputs = [micro.moved(parts.runtime.to_device) for micro in inputs]
                     view = None
                     with group.watched(), self._speed.working():
                         try:
                             view = parts.stepper.step(
-                                inputs, step, step_settings, self._onlookers, signal=interrupts.number
+                                inputs, step, step_settings, self._observer, self._on_gradients, interrupts.number
                             )
                         except (RuntimeError, MemoryError) as error:
                             if not self._healer.may_split(error):
@@ -76,17 +79,17 @@ class Trainer:
                         self._healer.split(step)
                         continue
                     state.counters.step += 1
-                    self._readout.look(view)
+                    self._reader.add(view)
                     self._saving.poll()
                     self._pictures.draw_if_due()
                     self._saving.snapshot_if_due()
-                    if number := interrupts.number if group.size == 1 else self._readout.signal:
+                    if number := interrupts.number if group.size == 1 else self._reader.signal:
                         self._leave(number)
                     self._saving.save_if_due()
                 except Rollback as order:
                     self._go_back(order)
             self._pictures.rescore()
-            self._readout.finish()
+            self._reader.finish()
             self.folder.report(status="finished", step=state.counters.step)
 
     def _go_back(self, order: Rollback) -> None:
@@ -98,11 +101,9 @@ class Trainer:
         self._saving.restart(loaded.step)
         self.record.close()
         self.record.replace(*self._open_record())
-        self._readout.restart()
+        self._reader.restart()
         self._pictures.restart()
         self._recovery.restart(loaded.step)
-        if self._inspection is not None:
-            self._inspection.forget()
         self.screen.say(act.describe())
 
     def _finish(self) -> None:

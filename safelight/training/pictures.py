@@ -15,7 +15,6 @@ from safelight.pictures.grid import save_png
 from safelight.run import RunFolder
 from safelight.training.build import Setup
 from safelight.training.evaluation import Evaluator, evaluation_steps
-from safelight.training.readout import Readout
 from safelight.training.saving import Saving
 from safelight.training.stages import (
     BESIDE,
@@ -27,6 +26,7 @@ from safelight.training.stages import (
     paint_stage,
     stage_steps,
 )
+from safelight.training.step_reader import StepReader
 
 MOST_REJECTED = 1000  # files left out that the record names; data.json has all
 
@@ -40,13 +40,13 @@ class Pictures:
         record: Recorder,
         folder: RunFolder,
         speed: Speedometer,
-        readout: Readout,
+        reader: StepReader,
         saving: Saving,
         say: Callable[[str], None],
     ) -> None:
         self._parts, self._config, self._state = parts, parts.config, parts.state
         self._record, self._folder, self._speed, self._say = record, folder, speed, say
-        self._readout, self._saving = readout, saving
+        self._reader, self._saving = reader, saving
         self._group, self._is_main = parts.runtime.group, parts.runtime.group.is_main
         self._sharded = parts.state.weights.shard is not None
         self._stages, self._evaluations = stage_steps(self._config), evaluation_steps(self._config)
@@ -103,7 +103,7 @@ class Pictures:
         if drawn and self._is_main:
             attempt("The picture", lambda: self._paint(drawn[0]), self._say)
         if self._group.broadcast(lambda: bool(drawn)) and evaluating:
-            self._readout.drain()  # a run that must stop stops here, and not inside what may fail
+            self._reader.read()  # a run that must stop stops here, and not inside what may fail
             self._evaluator.recall()
             self._group.broadcast(
                 lambda: attempt("The evaluation", lambda: self._evaluator.evaluate(drawn[0]), self._say)

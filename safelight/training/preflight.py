@@ -22,14 +22,14 @@ from safelight.diffusion.sampling import Denoiser
 from safelight.diffusion.schedule import make_schedule
 from safelight.generate import Request, draw_from, make_denoiser
 from safelight.monitors.modules import NAMED
-from safelight.monitors.reading_buffer import ReadingBuffer
+from safelight.observing.observer import Observer
 from safelight.observing.row_check import RowCheck
 from safelight.probes.forward_pass import Declared
 from safelight.probes.inspection import InspectedLoop, Inspection, checked
 from safelight.probes.sampler import look_at_guidance
 from safelight.training.build import Setup
 from safelight.training.ema import MAIN
-from safelight.training.step import StepObservers, Stepper
+from safelight.training.step import Stepper
 from safelight.vocabulary import CHECK, LEARNING_RATE
 
 STEPS = 3
@@ -135,13 +135,13 @@ STATIC = tuple(f"{CHECK.name}/{name}/" for name in ("network", "sampler", "check
 
 def _rehearse(parts: Setup, inspection: Inspection, gathered: Gathered, step: int, kept: _Kept) -> None:
     """A few real steps, and the same with a save and a load among them."""
-    stepper, onlookers = parts.stepper.single_process(), StepObservers(parts.state.monitors, inspection)
-    pool, row_check = ReadingBuffer(gathered), RowCheck(parts.config, parts.images, parts.runtime.to_device)
+    stepper, observer = parts.stepper.single_process(), Observer(gathered, parts.state.monitors, inspection)
+    row_check = RowCheck(parts.config, parts.images, parts.runtime.to_device)
     inspection.attach()
     for number in range(step, step + STEPS):
-        view = stepper.step(parts.inputs(number), number, onlookers=onlookers)
-        pool.add(number, [*view.readings, *row_check.look(view)], {LEARNING_RATE.name: view.lr})
-    pool.flush()
+        view = stepper.step(parts.inputs(number), number, observer=observer)
+        observer.add(number, [*view.readings, *row_check.look(view)], {LEARNING_RATE.name: view.lr})
+    observer.read()
     trained = _copies(parts.state.model.state_dict().values())
     kept.put_back()
     gathered.add(step, checked(_round_trip(parts, stepper, trained, step)))
@@ -150,7 +150,7 @@ def _rehearse(parts: Setup, inspection: Inspection, gathered: Gathered, step: in
 def _round_trip(parts: Setup, stepper: Stepper, trained: list[Tensor], step: int) -> dict[str, float]:
     """Saved after one step, loaded, and trained on: the weights must be those of the steps without that."""
     state = parts.state
-    stepper.step(parts.inputs(step), step, onlookers=(watched := StepObservers(state.monitors)))
+    stepper.step(parts.inputs(step), step, observer=(observer := Observer(Gathered(), state.monitors)))
     snapshot = state.snapshot()
     live = _everything(parts)
     loaded = Loaded(snapshot.step, Path("memory"), snapshot.tensors, dict(snapshot.state), {})
@@ -162,7 +162,7 @@ def _round_trip(parts: Setup, stepper: Stepper, trained: list[Tensor], step: int
     state.restore(loaded)
     found = {str(checks.CHECKPOINT[name]): _apart(own, live[name]) for name, own in _everything(parts).items()}
     for number in range(step + 1, step + STEPS):
-        stepper.step(parts.inputs(number), number, onlookers=watched)
+        stepper.step(parts.inputs(number), number, observer=observer)
     return found | {str(checks.CHECKPOINT_STEP): _apart(list(state.model.state_dict().values()), trained)}
 
 

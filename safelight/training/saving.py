@@ -24,9 +24,9 @@ from safelight.run import RunFolder
 from safelight.training.build import Setup
 from safelight.training.ema import snapshot_steps
 from safelight.training.fixed_set import gap
-from safelight.training.readout import Readout
 from safelight.training.recovery import Recovery
 from safelight.training.stages import attempt
+from safelight.training.step_reader import StepReader
 from safelight.vocabulary import HELD_EMA, HELD_GAP, HELD_RAW, PROBE_EMA, PROBE_RAW
 
 
@@ -43,13 +43,13 @@ class Saving:
         record: Recorder,
         folder: RunFolder,
         speed: Speedometer,
-        readout: Readout,
+        reader: StepReader,
         recovery: Recovery,
         say: Callable[[str], None],
     ) -> None:
         self._parts, self._config, self._state = parts, parts.config, parts.state
         self._record, self._folder, self._speed, self._say = record, folder, speed, say
-        self._readout, self._recovery = readout, recovery
+        self._reader, self._recovery = reader, recovery
         self._group, self._is_main = parts.runtime.group, parts.runtime.group.is_main
         self._sharded = parts.state.weights.shard is not None
         keep = self._config.checkpoint
@@ -115,7 +115,7 @@ class Saving:
             self.save()
 
     def save(self, *, wait: bool = False) -> None:
-        self._readout.drain()
+        self._reader.read()
         self._record.flush()  # the writer waits for it before it commits the checkpoint
         if wait or self._recovery.healer.enabled:  # what a run goes back to must not depend on the disk's speed
             self._writer.wait()
@@ -185,7 +185,7 @@ class Saving:
     def save_alone(self, lost: ProcessLost) -> None:
         """Another process is gone. This one has the state after the last whole step, which all agreed on; of divided
         weights the part of the lost process is missing, and the last checkpoint has to be enough."""
-        refused = self._readout.discard()
+        refused = self._reader.discard()
         self._parts.stepper.discard_pass()
         if self._is_main:
             unsaved = self._step not in steps(self._folder.checkpoints)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -17,11 +16,9 @@ from safelight.healing.step_settings import StepSettings, settings_at
 from safelight.keys import key
 from safelight.model.unet import predict
 from safelight.monitors.modules import join_norms
-from safelight.monitors.reading_buffer import PendingReading
-from safelight.monitors.suite import Monitors, PartialGradient
+from safelight.monitors.suite import PartialGradient
+from safelight.observing.observer import Observer, Update
 from safelight.observing.step_view import StepView
-from safelight.probes.forward_pass import ForwardPass
-from safelight.probes.inspection import Inspection
 from safelight.processes.group import ProcessGroup
 from safelight.processes.reduction import NoReduction, Reduction
 from safelight.training.clipping import global_norm
@@ -37,18 +34,6 @@ class GradientHook(Protocol):
     def __call__(
         self, step: int, inputs: Sequence[MicroBatch], loss: Tensor, norm: Tensor, refused: Tensor
     ) -> Sequence[MicroBatch] | None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class StepObservers:
-    """What looks on at a step. Only a judge can change what comes out of it."""
-
-    monitors: Monitors | None = None
-    inspection: Inspection | None = None
-    on_gradients: GradientHook | None = None
-
-
-NO_OBSERVERS = StepObservers()
 
 
 class Stepper:
@@ -84,30 +69,30 @@ class Stepper:
         inputs: Sequence[MicroBatch],
         step: int,
         step_settings: StepSettings | None = None,
-        onlookers: StepObservers = NO_OBSERVERS,
-        *,
+        observer: Observer | None = None,
+        on_gradients: GradientHook | None = None,
         signal: int = 0,
     ) -> StepView:
         """Without `step_settings`: as the config says. `signal`: the number of one that this process received; all get
         it."""
         step_settings, state, shards = step_settings or self._default, self.state, self.config.train.shards
-        monitors, inspection, on_gradients = onlookers.monitors, onlookers.inspection, onlookers.on_gradients
         state.loss_scale.use(step_settings.precision)
         if on_gradients is not None or self.group.size > 1 or shards is not None:
             self._keep_buffers()
         losses, small = list[Tensor](), None
-        forward_passes: list[ForwardPass] | None = None if inspection is None else []
+        if observer is not None:
+            observer.begin_step()
         self.reduction.begin()
         for place, micro in enumerate(inputs):
             if place and shards is not None:
                 self._put_back()  # spectral norm moves with every pass, and the number of passes must not matter
             self.reduction.before(last=place == len(inputs) - 1)
-            losses.append(self.accumulate(micro, step, step_settings, inspection, forward_passes))
-            if place == 0 and monitors is not None:
+            losses.append(self.accumulate(micro, step, step_settings, observer))
+            if place == 0 and observer is not None:
                 small = self._partial_gradient(micro)
             self.reduction.after()
             self.group.beat()
-        loss, t, stop_signal = self._gather(losses, inputs, signal)
+        loss, t, stop_signal = self._all_reduce(losses, inputs, signal)
         gradients = [p.grad if p.grad is not None else torch.zeros_like(p) for p in self._parameters]
         state.loss_scale.unscale(gradients)
         norms = join_norms(torch.stack(torch._foreach_norm(gradients)), state.weights.total)
@@ -118,37 +103,24 @@ class Stepper:
         refused = 1 - (norm.isfinite() & loss.isfinite().all()).float()
         if on_gradients is not None and (again := on_gradients(step, inputs, loss, norm, refused)) is not None:
             self.discard_pass()
-            if inspection is not None:
-                inspection.begin_again()
-            return self.step(again, step, step_settings, onlookers, signal=signal)
+            if observer is not None:
+                observer.repeat_step()
+            return self.step(again, step, step_settings, observer, on_gradients, signal)
         limit = state.clipper.clip(gradients, norm)
         lr = learning_rate(step_settings.optimizer, step, self.config.train.steps)
-        if monitors is not None:
-            monitors.before_update(step, gradients)
         prepare_update(state.optimizer, lr, refused)
-        if inspection is not None:
-            inspection.before_update()
+        if observer is not None:
+            observer.before_update(step, lambda: gradients)
         state.optimizer.step()
         state.optimizer.zero_grad(set_to_none=True)
         scale = state.loss_scale.value
         state.loss_scale.adjust(refused)
         state.ema.update(step + 1)
-        readings: Sequence[PendingReading] = ()
-        if monitors is not None:
-            readings = monitors.after_update(
-                step,
-                loss=loss,
-                t=t,
-                norms=norms,
-                norm=norm,
-                limit=limit,
-                scale=scale,
-                refused=refused,
-                small=small,
-                average=state.ema.shadows[MAIN],
-            )
-        if inspection is not None and forward_passes is not None:
-            readings = [*readings, *inspection.after_update(forward_passes)]
+        readings = []
+        if observer is not None:
+            ema = state.ema.shadows[MAIN]
+            update = Update(loss, t, norms, norm, limit, scale, refused, small, ema)
+            readings = observer.after_update(step, update)
         return StepView(step, inputs, loss, norms, norm, scale, refused, lr, readings, stop_signal)
 
     def dry_run(self, inputs: Sequence[MicroBatch]) -> None:
@@ -186,8 +158,10 @@ class Stepper:
         for buffer, value in self._buffers:
             buffer.copy_(value)
 
-    def _gather(self, losses: list[Tensor], inputs: Sequence[MicroBatch], signal: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Losses, timesteps and the stop signal of all processes, once their gradients are added."""
+    def _all_reduce(
+        self, losses: list[Tensor], inputs: Sequence[MicroBatch], signal: int
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Adds up the gradients of all processes; returns their losses, timesteps and stop signal."""
         loss, t = torch.cat(losses), torch.cat([micro.t for micro in inputs])
         stop_signal = torch.full((1,), float(signal), device=loss.device)
         if self.group.size == 1:
@@ -212,17 +186,14 @@ class Stepper:
         micro: MicroBatch,
         step: int,
         step_settings: StepSettings | None = None,
-        inspection: Inspection | None = None,
-        forward_passes: list[ForwardPass] | None = None,
+        observer: Observer | None = None,
     ) -> Tensor:
-        """Forward and backward of one micro-batch; returns its unweighted losses. `forward_passes`: filled for the
-        inspection."""
+        """Forward and backward of one micro-batch; returns its unweighted losses."""
         noised, prediction = self.forward(micro, step, step_settings)
         unweighted, weighted = self.objective.loss(prediction, noised)
-        if inspection is not None and forward_passes is not None:
-            call = inspection.take_call()
-            tensors = weighted.detach(), micro.t, micro.x0, micro.noise, noised.x_t, noised.target, prediction.detach()
-            forward_passes.append(ForwardPass(*tensors, micro.labels, call))
+        if observer is not None:
+            shown = micro.t, micro.x0, micro.noise, noised.x_t, noised.target, prediction.detach(), micro.labels
+            observer.add_forward_pass(weighted.detach(), *shown)
         # The sum over a micro-batch divided by the whole batch: any number of micro-batches adds up the same.
         (weighted.sum() * (self.state.loss_scale.value / self.config.train.batch_size)).backward()
         return unweighted.detach()

@@ -21,8 +21,10 @@ from safelight.config.tree import Prediction
 from safelight.diagnosis import Finding, diagnose
 from safelight.errors import UsageError
 from safelight.monitors.modules import NAMED, trained
-from safelight.monitors.reading_buffer import PendingReading, ReadingBuffer
+from safelight.monitors.reading_buffer import PendingReading
 from safelight.monitors.suite import Monitors
+from safelight.observing.live_diagnosis import LiveDiagnosis
+from safelight.observing.observer import Observer, Update
 from safelight.probes.forward_pass import Declared, ForwardPass
 from safelight.probes.inspection import InspectedLoop, Inspection
 from safelight.probes.sampler import accepts
@@ -42,7 +44,7 @@ from safelight.watching.hooks import OptimizerHooks
 from safelight.watching.watched_run import WatchedRun
 
 LONGEST_STEP = 1000  # micro-batches in one step
-WAITS, SHORTEST_WAIT = 16, 0.004  # steps between tellings; seconds
+WAITS, SHORTEST_WAIT = 16, 0.004  # steps between two readings; seconds
 LEFT = 3  # micro-batches whose gradients were cleared without an update: once may be a loop that skips a bad one
 
 
@@ -58,46 +60,62 @@ def watch(
     data: Any = None,
     scaler: Any = None,
     step: int = 0,
+    steps: int | None = None,
+    loggers: Sequence[str] = (),
     say: Callable[[str], None] | None = None,
+    on_finding: Callable[[Finding], object] | None = None,
 ) -> Watch | SilentWatch:
     """Puts a training loop under watch; nothing but the model is needed, and nothing that is given is touched.
 
     `run`: the folder of the record; without it runs/watch-1, runs/watch-2, … `schedule`: a diffusers scheduler or a
     tensor of alphas_cumprod, which the loss by noise level needs. `scaler`: a torch.amp.GradScaler, so that updates it
-    skips are counted; accelerate's is found by itself. `step`: updates that were made before, when a loop is carried
-    on: what was recorded from there on is replaced. For the diagnosis: `prediction` (epsilon, sample, v_prediction),
-    what the model is asked for; `sampler(model, noise)`, which returns samples and uses only the model it is given;
-    `data`, a tensor, an array or a Dataset of images as the loop trains on them.
+    skips are counted; accelerate's is found by itself. `step`: updates that were made before, when a loop is resumed:
+    what was recorded from there on is replaced. `steps`: how many updates are planned in all. `loggers`: tensorboard,
+    wandb, jsonl. For the diagnosis: `prediction` (epsilon, sample, v_prediction), what the model is asked for;
+    `sampler(model, noise)`, which returns samples and uses only the model it is given; `data`, a tensor, an array or a
+    Dataset of images as the loop trains on them.
 
-    With several processes the first one is watched; the others get a bystander, which does nothing. Gradients are the
-    same on all of them; the losses are those of the first one's share of the batch.
+    What is wrong is reported by `say` while the loop runs, on stderr unless it is given; `on_finding` is then called
+    with the finding, inside `step`, and may raise to end the training.
+
+    With several processes the first one is watched; the others get one that does nothing. Gradients are the same on all
+    of them; the losses are those of the first one's share of the batch.
     """
-    refuse_sharded(model)  # on every process: one that goes on alone would wait for the others
-    if not is_first_process():
-        return SilentWatch()
+    arguments = WatchArguments(model, optimizer, ema, schedule, scaler, prediction, sampler, data)
     say = say or print_to_stderr
-    given = WatchArguments(
-        model, optimizer, ema=ema, schedule=alphas_of(schedule), scaler=scaler,
-        prediction=prediction, sampler=sampler, data=data,
-    )  # fmt: skip
-    return Watch(given, WatchedRun(run, step, say), step, say)
+    return open_watch(
+        arguments, lambda: WatchedRun(run, step, say, steps=steps, loggers=loggers), step, say, on_finding
+    )
+
+
+def open_watch(
+    arguments: WatchArguments,
+    open_run: Callable[[], WatchedRun],
+    step: int,
+    say: Callable[[str], None],
+    on_finding: Callable[[Finding], object] | None = None,
+) -> Watch | SilentWatch:
+    """On every process; only the first one opens the run."""
+    return Watch(arguments, open_run(), step, say, on_finding) if is_first_process() else SilentWatch()
 
 
 @dataclass(frozen=True, slots=True)
 class WatchArguments:
-    """What a loop shows of itself."""
+    """What a loop shows of itself, refused in words where it is something else."""
 
     model: nn.Module
-    optimizer: Any
+    optimizer: Any = None
     ema: Any = None
-    schedule: Tensor | None = None
-    """alphas_cumprod."""
+    schedule: Any = None
+    """Becomes alphas_cumprod."""
     scaler: Any = None
     prediction: Prediction | None = None
     sampler: Callable[..., Any] | None = None
     data: Any = None
 
     def __post_init__(self) -> None:
+        refuse_sharded(self.model)  # on every process: one that goes on alone would wait for the others
+        object.__setattr__(self, "schedule", alphas_of(self.schedule))
         if not trained(unwrapped(self.model)):
             raise UsageError("The model has no parameter that requires a gradient: there is nothing to watch.")
         if self.optimizer is not None:
@@ -128,42 +146,46 @@ class SilentWatch:
 
 
 class Watch:
-    """Sees gradients and updates through hooks. A fault of its own switches it off, and is told."""
+    """Sees gradients and updates through hooks. A fault of its own switches it off, and is reported."""
 
-    def __init__(self, given: WatchArguments, journal: WatchedRun, step: int, say: Callable[[str], None]) -> None:
-        self._journal, self._ema, self._say = journal, given.ema, say
-        self.folder, self._record = journal.folder, journal.record
-        self._named = trained(unwrapped(given.model))
+    def __init__(
+        self,
+        arguments: WatchArguments,
+        run: WatchedRun,
+        step: int,
+        say: Callable[[str], None],
+        on_finding: Callable[[Finding], object] | None = None,
+    ) -> None:
+        self._run, self._ema, self._say, self._on_finding = run, arguments.ema, say, on_finding
+        self.folder, self._record = run.folder, run.record
+        model = unwrapped(arguments.model)
+        self._named, self._everything = trained(model), list(model.named_parameters())
         self._updates, self._on = step, True
-        self._monitors = Monitors(
-            unwrapped(given.model), None if given.schedule is None else log_snr_of(given.schedule)
-        )
-        self._inspection = self._prepare_inspection(given)
+        self._new: list[Finding] = []  # that `on_finding` has not seen yet
+        log_snr = None if arguments.schedule is None else log_snr_of(arguments.schedule)
+        self._inspection = self._prepare_inspection(arguments)
+        diagnosis = LiveDiagnosis(run.folder, run.record, say, self._new.append)
+        self._observer = Observer(run.record, Monitors(model, log_snr), self._inspection, diagnosis)
         self._hooks: OptimizerHooks | None = None
         try:
             self._hooks = OptimizerHooks(
                 [parameter for _, parameter in self._named],
-                given.optimizer,
-                given.scaler,
+                arguments.optimizer,
+                arguments.scaler,
                 before_update=self._before_update,
                 safely=self._safely,
             )
         except Exception as error:
-            journal.close(status="crashed", error=str(error))
+            run.close(status="crashed", error=str(error))
             raise
-        self._pool = ReadingBuffer(self._record)
-        self._everything = list(unwrapped(given.model).named_parameters())
-        self._means: list[Tensor] = []
-        self._losses: list[Tensor] = []
-        self._times: list[Tensor] = []
-        self._micro_batches: list[ForwardPass] = []
+        self._micro_batches: list[tuple[Tensor, Tensor, Tensor | None]] = []  # losses, their mean, timesteps
         self._ready: float | None = None  # since when the next batch is waited for
         self._waited, self._passed, self._counted = 0.0, 0.0, 0
-        self._window: list[tuple[int, Tensor | None]] = []  # steps since the last look, with their gradients' norms
+        self._window: list[tuple[int, Tensor | None]] = []  # steps that were not read yet, with their gradients' norms
         self._last, self._process = time.perf_counter(), os.getpid()
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._safely(self._inspect_start)
-        if not is_compiled(given.model):  # a hook would be compiled with it, and might change its arithmetic
+        if not is_compiled(arguments.model):  # a hook would be compiled with it, and might change its arithmetic
             self._inspection.attach(lambda: self._safely(self._on_call))
         self._at_exit = functools.partial(_close_at_exit, weakref.ref(self))  # must not keep the model alive
         atexit.register(self._at_exit)
@@ -175,9 +197,9 @@ class Watch:
 
     @property
     def findings(self) -> list[Finding]:
-        """What is wrong with the run, as far as it went: the rules are asked now, on what was recorded."""
+        """What is wrong with the run, as far as it went: the rules are run now, on what was recorded."""
         if self._hooks is not None:
-            self._safely(self._drain)
+            self._safely(self._read)
             self._record.flush(wait=True)
         return diagnose(self.folder.path)
 
@@ -194,16 +216,17 @@ class Watch:
         labels: Tensor | None = None,
     ) -> None:
         """Once per micro-batch; the last one of a window after `optimizer.step()`. `loss`: a scalar or one value per
-        sample, unscaled. With a loss for each sample, or `pred` and `target`, the loss is told by noise level; `t` is
+        sample, unscaled. With a loss for each sample, or `pred` and `target`, the loss is known by noise level; `t` is
         then what the model was called with, unless it is given. The more is given, the more can be checked: `x0` the
         clean images, `noise` and `x_t` as the model was shown them, `target`, `pred` and `labels`."""
 
-        def take() -> None:
-            given = torch.as_tensor(loss).detach()
-            self._take(ForwardPass(given, t, x0, noise, x_t, target, pred, labels, self._inspection.take_call()))
+        def add() -> None:
+            self._observer.add_forward_pass(torch.as_tensor(loss).detach(), t, x0, noise, x_t, target, pred, labels)
+            self._add(self._observer.forward_passes[-1])
 
-        self._safely(take)
+        self._safely(add)
         self._ready = time.perf_counter()
+        self._hand_over()
 
     def log(self, values: Mapping[str, float], step: int | None = None) -> None:
         """Numbers of your own, beside ours in the same record; without `step`, those of the step that is next."""
@@ -213,14 +236,16 @@ class Watch:
         """Writes what is left, and takes the hooks off. `facts` go into run.json."""
         if self._hooks is None or os.getpid() != self._process:  # a fork has a copy of this, and no business with it
             return
-        self._safely(self._drain)
+        self._safely(self._read)
+        self._safely(lambda: self._observer.diagnose(self._updates, at_last=True))
         hooks, self._hooks, self._on = self._hooks, None, False
         try:
             hooks.close()
-            self._inspection.close()
+            self._observer.close()
         finally:
-            self._journal.close(step=self._updates, **facts)
+            self._run.close(step=self._updates, **facts)
             atexit.unregister(self._at_exit)
+        self._hand_over()
 
     def __enter__(self) -> Watch:
         return self
@@ -230,33 +255,35 @@ class Watch:
     ) -> None:
         self.close(**{} if error is None else {"status": "crashed", "error": f"{type(error).__name__}: {error}"})
 
+    def _hand_over(self) -> None:
+        """Outside of what is kept safe: what `on_finding` raises is meant for the loop."""
+        while self._new:
+            finding = self._new.pop(0)
+            if self._on_finding is not None:
+                self._on_finding(finding)
+
     @torch.no_grad()
-    def _take(self, micro_batch: ForwardPass) -> None:
+    def _add(self, passed: ForwardPass) -> None:
         hooks = self._hooks
         assert hooks is not None
-        given = micro_batch.loss
-        losses = per_sample(given, micro_batch.pred, micro_batch.target)
-        self._losses.append(losses)
-        self._means.append(given.float().mean().reshape(1))
-        t = micro_batch.times
-        if t is not None and t.reshape(-1).shape == losses.shape and not t.is_floating_point():
-            self._times.append(t.detach().reshape(-1))
-        self._micro_batches.append(micro_batch)
+        losses, t = per_sample(passed.loss, passed.pred, passed.target), passed.times
+        known = t is not None and t.reshape(-1).shape == losses.shape and not t.is_floating_point()
+        times = t.detach().reshape(-1) if t is not None and known else None
+        self._micro_batches.append((losses, passed.loss.float().mean().reshape(1), times))
         if hooks.norms is None and hooks.follows_updates and not hooks.skipped:
             self._wait_for_update()
             return  # the optimizer has not moved yet: a micro-batch of a larger step
         self._finish_step(hooks)
-        if self._pool.is_due:
-            self._drain()
+        if self._observer.is_due:
+            self._read()
 
     def _wait_for_update(self) -> None:
-        """An optimizer that was made anew, or is never called, is told of, and nothing is kept for it without end."""
-        if len(self._losses) < LONGEST_STEP:
+        """An optimizer that was made anew, or is never called, is reported, and nothing is kept for it without end."""
+        if len(self._micro_batches) < LONGEST_STEP:
             return
-        self._tell_no_update(len(self._losses))
-        self._losses, self._times, self._means = self._losses[-1:], self._times[-1:], self._means[-1:]
-        self._micro_batches = self._micro_batches[-1:]
-        self._tell_once(
+        self._report_no_update(len(self._micro_batches))
+        del self._micro_batches[:-1], self._observer.forward_passes[:-1]
+        self._report_once(
             f"{LONGEST_STEP} losses came without a step of the optimizer that is watched. Is it the one that trains?"
         )
 
@@ -266,11 +293,11 @@ class Watch:
             self._waited += time.perf_counter() - self._ready
             self._ready = None
         if self._micro_batches and self._inspection.cleared >= LEFT:
-            self._tell_no_update(self._inspection.cleared)
+            self._report_no_update(self._inspection.cleared)
 
-    def _tell_no_update(self, batches: int) -> None:
-        if "no_update" not in self._told:
-            self._told.add("no_update")
+    def _report_no_update(self, batches: int) -> None:
+        if "no_update" not in self._reported:
+            self._reported.add("no_update")
             self._record.event(self._updates, "no_update", batches=batches)
 
     def _prepare_inspection(self, given: WatchArguments) -> Inspection:
@@ -294,37 +321,36 @@ class Watch:
             self._record.event(self._updates, "parameters", **names)
 
     def _before_update(self, gradients: Callable[[], list[Tensor]]) -> None:
-        self._inspection.before_update()
-        if self._monitors.is_deep(self._updates):
-            self._monitors.before_update(self._updates, gradients())
-            if sum(p.requires_grad for _, p in self._everything) > len(self._named):
-                self._tell_once("Parameters were unfrozen since the watch began: it does not see those.")
+        self._observer.before_update(self._updates, gradients)
+        is_deep = self._observer.monitors.is_deep(self._updates)
+        if is_deep and sum(p.requires_grad for _, p in self._everything) > len(self._named):
+            self._report_once("Parameters were unfrozen since the watch began: it does not see those.")
 
     def _finish_step(self, hooks: OptimizerHooks) -> None:
-        losses, means = _joined(self._losses), _joined(self._means)
-        times = _joined(self._times) if len(self._times) == len(self._losses) else None
-        micro_batches_seen, self._micro_batches = self._micro_batches, []
-        self._losses, self._times, self._means = [], [], []
+        micro_batches, self._micro_batches = self._micro_batches, []
+        losses, means = _joined([each[0] for each in micro_batches]), _joined([each[1] for each in micro_batches])
+        times = [t for _, _, t in micro_batches if t is not None]
+        t = _joined(times) if len(times) == len(micro_batches) else None
         seconds, self._last = time.perf_counter() - self._last, time.perf_counter()
-        told = {SPEED.name: len(losses) / seconds} | self._tell_waiting(seconds)
-        pieces: list[PendingReading] = []
+        known = {SPEED.name: len(losses) / seconds} | self._waiting(seconds)
+        pending: list[PendingReading] = []
         if hooks.norms is not None:
-            pieces += self._look_at_update(hooks, hooks.norms, losses, times)
-            pieces += self._inspection.after_update(micro_batches_seen)
+            pending += self._observer.after_update(self._updates, self._update(hooks, hooks.norms, losses, t))
         elif hooks.skipped:
-            pieces.append(_tell_skipped(hooks.scale))
+            pending.append(_skipped(hooks.scale))
+        self._observer.begin_step()
         # Last, over what was computed for the levels: the loss is what the loop says it is.
-        pieces.append(PendingReading((means,), lambda means: {LOSS.name: float(means.mean())}))
+        pending.append(PendingReading((means,), lambda means: {LOSS.name: float(means.mean())}))
         if isinstance(hooks.lr, Tensor):
-            pieces.append(PendingReading((hooks.lr.reshape(1),), lambda rate: {LEARNING_RATE.name: float(rate[0])}))
+            pending.append(PendingReading((hooks.lr.reshape(1),), lambda rate: {LEARNING_RATE.name: float(rate[0])}))
         elif hooks.lr is not None:
-            told[LEARNING_RATE.name] = hooks.lr
-        self._pool.add(self._updates, pieces, told)
+            known[LEARNING_RATE.name] = hooks.lr
+        self._observer.add(self._updates, pending, known)
         self._window.append((self._updates, hooks.norms))
         self._updates += 1
         hooks.clear()
 
-    def _tell_waiting(self, seconds: float) -> dict[str, float]:
+    def _waiting(self, seconds: float) -> dict[str, float]:
         """Every so often: the share of the time between a step and the next call of the model. Short steps are all
         bookkeeping: what is less than a few milliseconds is no waiting."""
         self._passed += seconds
@@ -335,40 +361,38 @@ class Watch:
         self._waited, self._passed, self._counted = 0.0, 0.0, 0
         return {DATA_WAIT.name: min(1.0, waited)}
 
-    def _look_at_update(
-        self, hooks: OptimizerHooks, norms: Tensor, losses: Tensor, times: Tensor | None
-    ) -> Sequence[PendingReading]:
+    def _update(self, hooks: OptimizerHooks, norms: Tensor, losses: Tensor, t: Tensor | None) -> Update:
         norm = torch.linalg.vector_norm(norms)
-        zero, one, limit = _constants(norm.device)
-        average = None
-        if self._ema is not None and self._monitors.is_deep(self._updates):
-            average = trained_among(self._ema, self._everything, self._named)
-            if average is None:
-                self._tell_once("The average could not be matched with the model: its distance is not recorded.")
-        return self._monitors.after_update(
-            self._updates,
-            loss=losses.to(norm.device),
-            t=None if times is None else times.to(norm.device),
+        device = norm.device
+        zero, one, limit = _constants(device)
+        ema = None
+        if self._ema is not None and self._observer.monitors.is_deep(self._updates):
+            ema = trained_among(self._ema, self._everything, self._named)
+            if ema is None:
+                self._report_once("The EMA could not be matched with the model: its distance is not recorded.")
+        return Update(
+            loss=losses.to(device),
+            t=None if t is None else t.to(device),
             norms=norms,
             norm=norm,
             limit=limit,
-            scale=one if hooks.scale is None else hooks.scale.to(norm.device),
-            refused=zero if hooks.refused is None else hooks.refused.to(norm.device),
-            small=None,
-            average=average,
+            scale=one if hooks.scale is None else hooks.scale.to(device),
+            refused=zero if hooks.refused is None else hooks.refused.to(device),
+            ema=ema,
         )
 
-    def _drain(self) -> None:
+    def _read(self) -> None:
         """Brings what was measured to the host; names the parameters whose gradients were not finite."""
         window, self._window = self._window, []
-        for (step, norms), readings in zip(window, self._pool.flush(), strict=True):
+        for (step, norms), readings in zip(window, self._observer.read(), strict=True):
             if norms is not None and readings.get(NONFINITE_PARAMETERS.name):
-                names = self._monitors.parts.nonfinite(norms)
+                names = self._observer.monitors.parts.nonfinite(norms)
                 self._record.event(step, "nonfinite", parameters=names[:NAMED], count=len(names))
-        self._journal.beat(self._updates)
+        self._run.beat(self._updates)
+        self._observer.diagnose(self._updates)
 
     def _safely(self, act: Callable[[], None]) -> None:
-        """The watched loop goes on, whatever happens here."""
+        """The watched loop continues, whatever happens here."""
         if not self._on:
             return
         try:
@@ -377,12 +401,12 @@ class Watch:
             self._on = False
             reason = (str(error).strip().splitlines() or [""])[0][:200]
             self._say(
-                f"Safelight's watch stopped ({type(error).__name__}: {reason}); your training goes on without it."
+                f"Safelight's watch stopped ({type(error).__name__}: {reason}); your training continues without it."
             )
 
-    def _tell_once(self, text: str) -> None:
-        if text not in self._told:
-            self._told.add(text)
+    def _report_once(self, text: str) -> None:
+        if text not in self._reported:
+            self._reported.add(text)
             self._say(f"Safelight's watch: {text}")
 
 
@@ -407,7 +431,7 @@ def _constants(device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
     return zero, one, limit
 
 
-def _tell_skipped(scale: Tensor | None) -> PendingReading:
+def _skipped(scale: Tensor | None) -> PendingReading:
     if scale is None:
         return PendingReading((), lambda: {REFUSED.name: 1.0})
     return PendingReading((scale.reshape(1),), lambda scale: {REFUSED.name: 1.0, LOSS_SCALE.name: float(scale[0])})

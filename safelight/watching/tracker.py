@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,8 @@ from accelerate.tracking import GeneralTracker, on_main_process
 from PIL import Image
 from torch import Tensor
 
-from safelight.watching.foreign import alphas_of, is_first_process
-from safelight.watching.loop import SilentWatch, Watch, WatchArguments, print_to_stderr
+from safelight.diagnosis import Finding
+from safelight.watching.loop import SilentWatch, Watch, WatchArguments, open_watch, print_to_stderr
 from safelight.watching.watched_run import WatchedRun
 
 
@@ -25,10 +25,10 @@ class Tracker(GeneralTracker):
     main_process_only = True
 
     def __init__(self, run: str | Path | None = None, *, step: int = 0) -> None:
-        """`run`: the folder of the record; `step`: updates that were made before, when a loop is carried on."""
+        """`run`: the folder of the record; `step`: updates that were made before, when a loop is resumed."""
         super().__init__()
         self._run, self._step = run, step
-        self._journal: WatchedRun | None = None
+        self._watched_run: WatchedRun | None = None
         self._watch: Watch | None = None
         self._logged = step  # calls of `log` that did not say their step
 
@@ -36,25 +36,27 @@ class Tracker(GeneralTracker):
     def start(self) -> None:
         _ = self.tracker
 
-    def watch(self, model: Any, optimizer: Any = None, *, schedule: Any = None, **given: Any) -> Watch | SilentWatch:
-        """`safelight.watch`, into the record of this tracker, with what that takes (ema, scaler, prediction, sampler,
-        data). Call it after `accelerator.init_trackers`."""
-        if not is_first_process():
-            return SilentWatch()
-        self._watch = Watch(
-            WatchArguments(model, optimizer, schedule=alphas_of(schedule), **given),
-            self.tracker,
-            self._step,
-            print_to_stderr,
-        )
-        return self._watch
+    def watch(
+        self,
+        model: Any,
+        optimizer: Any = None,
+        *,
+        on_finding: Callable[[Finding], object] | None = None,
+        **given: Any,
+    ) -> Watch | SilentWatch:
+        """`safelight.watch`, into the record of this tracker, with what that takes (ema, schedule, scaler, prediction,
+        sampler, data, on_finding). Call it after `accelerator.init_trackers`."""
+        arguments = WatchArguments(model, optimizer, **given)
+        opened = open_watch(arguments, lambda: self.tracker, self._step, print_to_stderr, on_finding)
+        self._watch = opened if isinstance(opened, Watch) else None
+        return opened
 
     @property
     def tracker(self) -> WatchedRun:
         """The open folder and record."""
-        if self._journal is None:
-            self._journal = WatchedRun(self._run, self._step, print_to_stderr)
-        return self._journal
+        if self._watched_run is None:
+            self._watched_run = WatchedRun(self._run, self._step, print_to_stderr)
+        return self._watched_run
 
     @on_main_process
     def store_init_configuration(self, values: Mapping[str, Any]) -> None:
@@ -98,7 +100,7 @@ class Tracker(GeneralTracker):
                 slug = "".join(letter if letter.isalnum() else "_" for letter in name)
                 path = folder / f"{slug}_{place:08d}_{number:03d}.png"
                 Image.fromarray(pixels).save(path)
-                self.tracker.record.picture(place, f"{name}/{number}", path.absolute(), pixels.shape[1::-1])
+                self.tracker.record.picture(place, f"{name}/{number}", path)
 
     @on_main_process
     def finish(self) -> None:

@@ -3,27 +3,39 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from safelight import __version__
 from safelight.errors import UsageError
-from safelight.record.store import RecordWriter
+from safelight.observing.recorder import Recorder, open_record
+from safelight.record.sinks import LOGGERS
 from safelight.run import HEARTBEAT_SECONDS, RunFolder, free_name, point_latest
 
 
 class WatchedRun:
     """Open from `step` on: what was recorded from there is replaced."""
 
-    def __init__(self, run: str | Path | None, step: int, say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        run: str | Path | None,
+        step: int,
+        say: Callable[[str], None],
+        *,
+        steps: int | None = None,
+        loggers: Sequence[str] = (),
+    ) -> None:
+        if strangers := set(loggers) - set(LOGGERS):
+            raise UsageError(f"There is no logger {min(strangers)!r}. Use {', '.join(LOGGERS)}.")
         self.folder = _open_folder(run, step)
-        self.record = RecordWriter(self.folder.record, from_step=step, say=say)
+        self.record = Recorder(*open_record(self.folder, step, say, loggers=loggers))
         self._beat, self._open = 0.0, True
-        self.folder.report(status="training", step=step, kind="watched", versions={"safelight": __version__})
+        planned = {} if steps is None else {"steps": steps}
+        self.folder.report(status="training", step=step, kind="watched", versions={"safelight": __version__}, **planned)
 
     def beat(self, step: int) -> None:
-        """Tells now and then that the loop is alive."""
+        """Reports now and then that the loop is alive."""
         if time.monotonic() - self._beat > HEARTBEAT_SECONDS:
             self._beat = time.monotonic()
             self.folder.report(step=step)
@@ -39,7 +51,7 @@ def _open_folder(run: str | Path | None, step: int) -> RunFolder:
     folder = RunFolder(Path(run) if run is not None else free_name(Path("runs"), "watch"))
     if step == 0 and folder.record.exists():
         raise UsageError(
-            f"{folder.path} already holds a record. To carry it on, say from where: watch(…, step=N). Or choose "
+            f"{folder.path} already holds a record. To continue it, say from where: watch(…, step=N). Or choose "
             "another run."
         )
     try:

@@ -44,7 +44,7 @@ from safelight.training import pictures as trainer_module
 from safelight.training.batch_loader import BatchLoader
 from safelight.training.build import Setup, check_shares
 from safelight.training.stages import draw_together
-from safelight.training.step import StepObservers, Stepper
+from safelight.training.step import Stepper
 from safelight.vocabulary import DRIFT, OVERLAP, SAME_NOISE
 
 EXACT = SIZE | {"train__shards": 12}
@@ -137,7 +137,7 @@ def test_restarted_ddp_adds_otherwise_and_we_do_not(tmp_path: Path) -> None:
             found.append(digest([p.grad for p in parts.state.model.parameters() if p.grad is not None]))
 
         weights = [(p, p.detach().clone()) for p in parts.state.model.parameters()]
-        parts.stepper.step(parts.feed.prepare(0), 0, onlookers=StepObservers(on_gradients=judge))
+        parts.stepper.step(parts.feed.prepare(0), 0, on_gradients=judge)
         with torch.no_grad():
             for parameter, before in weights:
                 parameter.copy_(before)

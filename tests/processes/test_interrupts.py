@@ -19,7 +19,7 @@ from safelight.files import Disk
 from safelight.processes.interrupts import Interrupts
 from safelight.run import RunFolder
 from safelight.terminal import Terminal
-from safelight.training.readout import Progress
+from safelight.training.step_reader import Progress
 
 HELD = 3  # the step after which a run is held
 pytestmark = pytest.mark.usefixtures("every_save")

@@ -15,7 +15,7 @@ from safelight.config.resolve import resolve
 from safelight.data.prepare import open_images
 from safelight.terminal import Terminal
 from safelight.training.build import Setup, build, fit_to_data
-from safelight.training.readout import Progress
+from safelight.training.step_reader import Progress
 
 TINY = {
     "model.widths": "16",

@@ -12,13 +12,12 @@ import pytest
 from tiny import parts_of, tiny
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from safelight.monitors.reading_buffer import ReadingBuffer
 from safelight.monitors.suite import DEEP_EVERY
+from safelight.observing.observer import Observer
 from safelight.record.reading import read_signal
 from safelight.start import train
 from safelight.terminal import Terminal
 from safelight.training.build import Setup
-from safelight.training.step import StepObservers
 
 
 def weights(parts: Setup) -> list[bytes]:
@@ -32,7 +31,9 @@ def weights(parts: Setup) -> list[bytes]:
 def test_a_watched_run_has_the_bytes_of_an_unwatched_one(settings: dict[str, Any]) -> None:
     watched, alone = parts_of(**settings), parts_of(**settings)
     for step in range(DEEP_EVERY + 2):
-        seen = watched.stepper.step(watched.feed.load(step), step, onlookers=StepObservers(watched.state.monitors))
+        seen = watched.stepper.step(
+            watched.feed.load(step), step, observer=Observer(Readings(), watched.state.monitors)
+        )
         unseen = alone.stepper.step(alone.feed.load(step), step)
         assert seen.readings
         assert not unseen.readings
@@ -46,10 +47,10 @@ class Readings(dict[str, float]):
 
 def readings_of(parts: Setup, step: int = 0) -> Readings:
     record = Readings()
-    pool = ReadingBuffer(record)
-    view = parts.stepper.step(parts.feed.load(step), step, onlookers=StepObservers(parts.state.monitors))
-    pool.add(step, view.readings, {})
-    pool.flush()
+    observer = Observer(record, parts.state.monitors)
+    view = parts.stepper.step(parts.feed.load(step), step, observer=observer)
+    observer.add(step, view.readings, {})
+    observer.read()
     return record
 
 
@@ -96,13 +97,12 @@ def waits() -> Iterator[list[str]]:
 @pytest.mark.parametrize("step", [0, 1, DEEP_EVERY - 1])
 def test_no_monitor_waits_for_the_device(step: int) -> None:
     parts = parts_of(**{"train.accumulate": 2})
-    onlookers = StepObservers(parts.state.monitors)
-    parts.stepper.step(parts.feed.load(0), 0, onlookers=onlookers)
-    pool = ReadingBuffer(Readings())
+    observer = Observer(Readings(), parts.state.monitors)
+    parts.stepper.step(parts.feed.load(0), 0, observer=observer)
     inputs = parts.feed.load(step)
     with waits() as seen:
-        view = parts.stepper.step(inputs, step, onlookers=onlookers)
-        pool.add(step, view.readings, {})
+        view = parts.stepper.step(inputs, step, observer=observer)
+        observer.add(step, view.readings, {})
     assert seen == []
     with waits() as seen:  # the control: a tutorial's loop is found out
         [float(parameter.detach().norm()) for parameter in parts.state.model.parameters()]

@@ -6,6 +6,7 @@ import gc
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 import weakref
@@ -33,7 +34,7 @@ def run(
     optimizer: torch.optim.Optimizer | None = None,
     **how: Any,
 ) -> list[str]:
-    """A loop under watch; what the watch said."""
+    """A loop under watch; what the watch said of itself."""
     said: list[str] = []
     optimizer = optimizer or torch.optim.SGD(model.parameters(), lr=0.01)
     with safelight.watch(model, optimizer, run=folder, say=said.append, **how) as watch:
@@ -47,7 +48,12 @@ def run(
             optimizer.zero_grad()
             told = loss_of(loss, predicted, noise, t) if loss_of is not None else {"loss": loss}
             watch.step(**told)
-    return said
+    return of_itself(said)
+
+
+def of_itself(said: list[str]) -> list[str]:
+    """Without the findings, which toy loops of three steps have for good reasons."""
+    return [words for words in said if not re.match(r"(Error|Warning) [A-Z]{3}\d{3} ", words)]
 
 
 def readings(folder: Path, name: str) -> list[float]:
@@ -165,8 +171,9 @@ def test_unfrozen_parameters_are_told_of(tmp_path: Path) -> None:
         loss.backward()
         optimizer.step()
         watch.step(loss)
-    assert len(said) == 1
-    assert "unfrozen" in said[0]
+    [words, finding] = said
+    assert "unfrozen" in words
+    assert "MOD011 model.frozen" in finding, "it was, when the watch began"
 
 
 def test_an_optimizer_that_never_steps_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,9 +184,10 @@ def test_an_optimizer_that_never_steps_is_told_of(tmp_path: Path, monkeypatch: p
     ) as watch:
         for _ in range(50):
             watch.step(torch.tensor(1.0))
-        assert len(watch._losses) <= 10
-    assert len(said) == 1
-    assert "Is it the one that trains?" in said[0]
+        assert len(watch._micro_batches) <= 10
+    [words, finding] = said
+    assert "Is it the one that trains?" in words
+    assert finding.startswith("Error OPT")
 
 
 def test_sharded_weights_are_refused_in_words(tmp_path: Path) -> None:

@@ -107,13 +107,13 @@ def test_a_fault_of_the_watch_is_told_and_ends_only_the_watch(tmp_path: Path) ->
 
     def sick(model: nn.Module, optimizer: Any, average: Any) -> Any:
         watch = attach(tmp_path / "run", say=said.append)(model, optimizer, average)
-        watch._pool.flush = lambda: 1 / 0
+        watch._observer.read = lambda: 1 / 0
         return watch
 
     alone, watched = plain_loop(5)[1], plain_loop(5, sick)[1]
     assert all(torch.equal(a, b) for a, b in zip(alone, watched, strict=True))
     assert len(said) == 1
-    assert "your training goes on without it" in said[0]
+    assert "your training continues without it" in said[0]
 
 
 def test_a_loop_is_carried_on_where_it_was(tmp_path: Path) -> None:

@@ -11,6 +11,8 @@ from safelight.record.sinks.logger_threads import LoggerThreads, Opener
 from safelight.record.sinks.tensorboard import TensorBoard
 from safelight.record.sinks.wandb import WeightsAndBiases
 
+LOGGERS = ("tensorboard", "wandb", "jsonl")
+
 
 def open_sinks(
     names: Iterable[str],

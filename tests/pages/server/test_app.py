@@ -22,6 +22,7 @@ from safelight.pages.server import diagnosis_cache as diagnosis_cache
 from safelight.pages.server import run_cache as run_cache
 from safelight.pages.server.access import HEADERS, POLICY
 from safelight.record.store import RecordWriter
+
 ROUNDED = 0.0005  # seconds: the page has milliseconds
 
 

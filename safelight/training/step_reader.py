@@ -1,4 +1,4 @@
-"""What steps measured, brought to the host: recorded, checked, shown, and given to healing."""
+"""Steps that have reached the host: refused updates are counted, the healer sees them, the screen shows them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import Protocol
 
 from safelight.healing.healer import Healer
 from safelight.healing.step_settings import settings_at
-from safelight.monitors.reading_buffer import ReadingBuffer
-from safelight.observing.live_diagnosis import LiveDiagnosis
+from safelight.observing.observer import Observer
 from safelight.observing.process_check import ProcessCheck
 from safelight.observing.recorder import Recorder
 from safelight.observing.row_check import RowCheck
@@ -56,48 +55,55 @@ class Screen(Protocol):
     def show(self, progress: Progress) -> None: ...
 
 
-class Readout:
+class StepReader:
     """Reads the device once per window: a copy waits for all the work that is queued before it."""
 
     def __init__(
-        self, parts: Setup, record: Recorder, folder: RunFolder, screen: Screen, speed: Speedometer, healer: Healer
+        self,
+        parts: Setup,
+        observer: Observer,
+        record: Recorder,
+        folder: RunFolder,
+        screen: Screen,
+        speed: Speedometer,
+        healer: Healer,
     ) -> None:
         self._parts, self._config, self._state = parts, parts.config, parts.state
         self._record, self._folder, self._screen, self._speed, self._healer = record, folder, screen, speed, healer
-        self._diagnosis = LiveDiagnosis(folder, record, screen.say)
+        self._observer = observer
         group, weights = parts.runtime.group, parts.state.weights
         self._process_check = ProcessCheck(parts.config, group, parts.state.model, weights, parts.batches, speed)
         self._row_check = RowCheck(parts.config, parts.images, parts.runtime.to_device)
         self.signal = 0  # number of a signal that one of the processes received
         self._reported = 0.0
-        self.restart()
+        self._window: list[StepView] = []
 
     def restart(self) -> None:
         """The steps that were not read yet are given up."""
-        self._window: list[StepView] = []
-        self._pool = ReadingBuffer(self._record, by_clock=self._parts.runtime.group.size == 1)
+        self._window = []
+        self._observer.restart()
 
-    def look(self, view: StepView) -> None:
+    def add(self, view: StepView) -> None:
         """After every step."""
         self._window.append(view)
         decay = self._state.ema.decay(MAIN, view.step + 1)
         replaced = bool(settings_at(self._config, self._state.journal.acts, view.step).quarantined)
         known = {LEARNING_RATE.name: view.lr, EMA_DECAY.name: decay}
         known |= self._process_check.look(view, replaced=replaced)
-        self._pool.add(view.step, [*view.readings, *self._row_check.look(view)], known)
+        self._observer.add(view.step, [*view.readings, *self._row_check.look(view)], known)
         ended = self._state.counters.step == self._config.train.steps
         on_host = view.refused.device.type == "cpu"  # can be read at no cost: a refusal is judged at once
         if on_host:
             self.signal = self.signal or int(view.stop_signal)
-        if self._pool.is_due or ended or (on_host and bool(view.refused)):
-            self.drain()
+        if self._observer.is_due or ended or (on_host and bool(view.refused)):
+            self.read()
 
-    def drain(self) -> None:
+    def read(self) -> None:
         """Reads all steps of the window; also before a checkpoint, which holds what the monitors remember."""
         views, self._window = self._window, []
         if not views:
             return
-        readings = self._pool.flush()
+        readings = self._observer.read()
         self.signal = self.signal or max(int(view.stop_signal) for view in views)
         for view, reading in zip(views, readings, strict=True):
             self._read(view, reading)
@@ -105,7 +111,7 @@ class Readout:
                 self._record_system(view.step)
         self._show(views[-1], readings[-1])
         if self._parts.runtime.group.is_main:
-            self._diagnosis.visit(self._state.counters.step)
+            self._observer.diagnose(self._state.counters.step)
 
     def _read(self, view: StepView, reading: Mapping[str, float]) -> None:
         stepper, counters, refused = self._parts.stepper, self._state.counters, bool(reading[REFUSED.name])
@@ -125,7 +131,7 @@ class Readout:
     def discard(self) -> bool:
         """Drops the steps that were not read yet; whether one of their updates was refused, which is not counted."""
         self._window = []
-        return any(bool(reading[REFUSED.name]) for reading in self._pool.flush())
+        return any(bool(reading[REFUSED.name]) for reading in self._observer.read())
 
     def _pace(self) -> tuple[float, float]:
         """(images per second, seconds left)."""
@@ -159,4 +165,4 @@ class Readout:
 
     def finish(self) -> None:
         if self._parts.runtime.group.is_main:
-            self._diagnosis.visit(self._state.counters.step, at_last=True)
+            self._observer.diagnose(self._state.counters.step, at_last=True)

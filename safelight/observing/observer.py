@@ -1,0 +1,120 @@
+"""Sees every step of a run, whoever trains: measures it, brings readings to the host, records and diagnoses them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from safelight.monitors.reading_buffer import PendingReading, ReadingBuffer, Receiver
+from safelight.monitors.suite import Monitors, PartialGradient
+from safelight.observing.live_diagnosis import LiveDiagnosis
+from safelight.probes.forward_pass import ForwardPass
+from safelight.probes.inspection import Inspection
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """What is known of an update, still on the device."""
+
+    loss: Tensor  # one for each sample
+    t: Tensor | None
+    norms: Tensor  # of the gradient of each parameter, before clipping
+    norm: Tensor  # of all together
+    limit: Tensor  # of the clipping
+    scale: Tensor  # of the loss
+    refused: Tensor  # 1 where weights were left as they are
+    small: PartialGradient | None = None
+    ema: Sequence[Tensor] | None = None
+
+
+class Observer:
+    """Our own trainer and `safelight.watch` show their steps to the same one. It measures and never acts."""
+
+    def __init__(
+        self,
+        record: Receiver,
+        monitors: Monitors,
+        inspection: Inspection | None = None,
+        diagnosis: LiveDiagnosis | None = None,
+        *,
+        by_clock: bool = True,
+    ) -> None:
+        """`by_clock`: see `ReadingBuffer`."""
+        self.monitors, self.inspection, self._diagnosis = monitors, inspection, diagnosis
+        self._record, self._by_clock = record, by_clock
+        self.forward_passes: list[ForwardPass] = []  # of the step that is being made
+        self._buffer = ReadingBuffer(record, by_clock=by_clock)
+
+    # --- inside a step --------------------------------------------------------------------------------------------
+
+    def begin_step(self) -> None:
+        self.forward_passes = []
+
+    def add_forward_pass(self, loss: Tensor, *tensors: Tensor | None) -> None:
+        """One micro-batch: the loss, and as `ForwardPass` lists them t, x0, noise, x_t, target, pred and labels."""
+        if self.inspection is not None:
+            self.forward_passes.append(ForwardPass(loss, *tensors, call=self.inspection.take_call()))
+
+    def repeat_step(self) -> None:
+        """The step is made once more: what was seen of it does not count."""
+        self.begin_step()
+        if self.inspection is not None:
+            self.inspection.begin_again()
+
+    def before_update(self, step: int, gradients: Callable[[], Sequence[Tensor]]) -> None:
+        """Gradients are complete, weights are the old ones."""
+        if self.monitors.is_deep(step):
+            self.monitors.before_update(step, gradients())
+        if self.inspection is not None:
+            self.inspection.before_update()
+
+    def after_update(self, step: int, update: Update) -> list[PendingReading]:
+        passes, self.forward_passes = self.forward_passes, []
+        found = self.monitors.after_update(
+            step,
+            loss=update.loss,
+            t=update.t,
+            norms=update.norms,
+            norm=update.norm,
+            limit=update.limit,
+            scale=update.scale,
+            refused=update.refused,
+            small=update.small,
+            average=update.ema,
+        )
+        if self.inspection is not None and passes:
+            found += self.inspection.after_update(passes)
+        return found
+
+    # --- between steps --------------------------------------------------------------------------------------------
+
+    def add(self, step: int, pending: Sequence[PendingReading], known: Mapping[str, float]) -> None:
+        """The readings of a step; `known` are on the host already."""
+        self._buffer.add(step, pending, known)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether a window of steps is full."""
+        return self._buffer.is_due
+
+    def read(self) -> list[dict[str, float]]:
+        """The readings of every step since the last time; they are in the record now."""
+        return self._buffer.flush()
+
+    def diagnose(self, step: int, *, at_last: bool = False) -> None:
+        if self._diagnosis is not None:
+            self._diagnosis.finish(step) if at_last else self._diagnosis.poll(step)
+
+    def restart(self) -> None:
+        """The run went back: steps that were not read yet are given up, and repeats are expected."""
+        self._buffer = ReadingBuffer(self._record, by_clock=self._by_clock)
+        if self.inspection is not None:
+            self.inspection.forget()
+        if self._diagnosis is not None:
+            self._diagnosis.restart()
+
+    def close(self) -> None:
+        if self.inspection is not None:
+            self.inspection.close()
