@@ -53,6 +53,15 @@ HELD_EMA = Signal(
 HELD_GAP = Signal(
     "probe/held_gap", "1", "Loss of held-out images above that of the probe's, pair by pair, in standard errors."
 )
+SKILL_RAW = Signal(
+    "skill/raw", "1", "Raw weights on the probe set: 0 predicts the mean image, 1 is as good as the best linear filter."
+)
+SKILL_EMA = Signal("skill/ema", "1", "The same of the averaged weights.")
+SKILL_HELD = Signal("skill/held", "1", "The same of the averaged weights on held-out images.")
+SKILL_FLOOR = Signal(
+    "skill/floor", "1", "Way from the linear filter (0) to the exact denoiser of the training set (1), of raw weights."
+)
+SKILL_AT_LEVEL = Signal("skill/level", "1", "Skill of the averaged weights by noise level, 00 the least noise.", True)
 DISTANCE = Signal(
     "quality/distance", "1", "Fréchet distance of samples from real images, freed of its bias; lower is better."
 )

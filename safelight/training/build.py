@@ -92,7 +92,10 @@ def build(
     check_micro_batches(config.train.batch_size, int(config.train.accumulate), runtime.group.size)
     train_ids, held_ids = hold_out(images, config.data.held_out)
     fixed_set = FixedSet(config, images, train_ids, objective, runtime)
-    held_out_set = FixedSet(config, images, held_ids, objective, runtime, len(fixed_set)) if len(held_ids) else None
+    held_out_set = None
+    if len(held_ids):
+        known = fixed_set.denoisers
+        held_out_set = FixedSet(config, images, held_ids, objective, runtime, len(fixed_set), known)
     feed = BatchLoader(_with_workers(config, runtime), batches, rank=runtime.group.rank, processes=runtime.group.size)
     parameters = [parameter for _, parameter in weights.named]
     reduction = weights.reduction or make_reduction(parameters, runtime.group, config.train.shards)

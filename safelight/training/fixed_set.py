@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -11,12 +13,16 @@ from safelight.data.batches import Batches, Views
 from safelight.data.images import Images
 from safelight.diffusion.draws import draw_noise, draw_timesteps
 from safelight.diffusion.micro_batch import MicroBatch
-from safelight.diffusion.objective import Noised, Objective
+from safelight.diffusion.objective import Noised, Objective, per_sample, target_of
 from safelight.generate import WithWeights, evaluation_mode
 from safelight.keys import key
 from safelight.model.unet import predict
+from safelight.monitors.loss import LEVELS
 from safelight.training.runtime import Runtime
 from safelight.training.state import State
+from safelight.vocabulary import SKILL_AT_LEVEL, SKILL_EMA, SKILL_FLOOR, SKILL_HELD, SKILL_RAW
+from safelight.yardstick.dataset import MOST, DatasetDenoisers
+from safelight.yardstick.skill import Yardstick, level_of, skill, way_to_floor
 
 SIZE = 128
 FEWEST = 32  # images whose mean is near enough to a normal one
@@ -33,14 +39,21 @@ class FixedSet:
         objective: Objective,
         runtime: Runtime,
         count: int | None = None,
+        denoisers: DatasetDenoisers | None = None,
     ) -> None:
         """`ids`: the images it is taken from; unset: all. `count`: of samples, in which images come again if they are
         fewer; unset: one of each, and 128 at most. Two probes of one count see the same noise and timesteps, so that
-        their difference is the images'."""
+        their difference is the images'. `denoisers`: of the training images, where `ids` are others."""
         seed = key(config.train.seed, "probe")
         count = min(SIZE, len(images if ids is None else ids)) if count is None else count
         views = Views(side=config.data.image_size)
-        rows = Batches(images, seed=seed, batch_size=count, views=views, ids=ids).rows(0, 0, count)
+
+        def batches(size: int) -> Batches:
+            return Batches(images, seed=seed, batch_size=size, views=views, ids=ids)
+
+        rows, read = batches(count).rows(0, 0, count), min(MOST, len(images if ids is None else ids))
+        self._trained_on = denoisers is None
+        self.denoisers = denoisers or DatasetDenoisers(batches(read), read)  # the same order: it has these images too
         timesteps = len(objective.signal)
         t = draw_timesteps("stratified", seed=seed, step=0, batch_size=count, timesteps=timesteps)
         noise = draw_noise(seed, 0, 0, count, tuple(rows.images.shape[1:]))
@@ -54,6 +67,38 @@ class FixedSet:
     def ids(self) -> np.ndarray:
         """Which image each sample is of."""
         return self._inputs.ids
+
+    @functools.cached_property
+    def yardstick(self) -> Yardstick:
+        """What closed-form denoisers of the training images lose on these samples."""
+        objective, inputs = self._objective, self._inputs
+        noised, a, s = objective.add_noise(inputs.x0, inputs.noise, inputs.t), objective.signal, objective.noise
+        a, s = a[inputs.t], s[inputs.t]
+
+        def loss(x0: Tensor, noise: Tensor) -> Tensor:
+            x0, noise = x0.to(a.device, torch.float32), noise.to(a.device, torch.float32)
+            wide = per_sample(a, x0), per_sample(s, x0)
+            return objective.loss(target_of(objective.settings.prediction, x0, noise, *wide), noised)[0]
+
+        return self.denoisers.measure(noised.x_t, a, s, loss, trained_on=self._trained_on)
+
+    def skills(self, raw: Tensor, ema: Tensor) -> dict[str, float]:
+        """By signal, of losses that `samples` returned; without those that say nothing."""
+        stick = self.yardstick
+        own, averaged = (losses.double().cpu().numpy() for losses in (raw, ema))
+        found = {SKILL_HELD.name: skill(averaged, stick)[0]}
+        if self._trained_on:
+            found = {SKILL_RAW.name: skill(own, stick)[0], SKILL_EMA.name: skill(averaged, stick)[0]}
+            found[SKILL_FLOOR.name] = way_to_floor(own, stick)
+            by_level = skill(averaged, stick, self.level, LEVELS)
+            found |= {f"{SKILL_AT_LEVEL.name}/{level:02d}": number for level, number in enumerate(by_level)}
+        return {name: float(number) for name, number in found.items() if np.isfinite(number)}
+
+    @functools.cached_property
+    def level(self) -> np.ndarray:
+        """The noise level of each sample."""
+        snr = (self._objective.signal / self._objective.noise.clamp(min=1e-12)).double().cpu().numpy()
+        return level_of(snr, self._inputs.t.cpu().numpy(), LEVELS)
 
     @torch.no_grad()
     def zero_level(self) -> float:

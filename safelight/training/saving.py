@@ -147,14 +147,16 @@ class Saving:
         """How good the weights are: measured by the first process, and broadcast to all as counters."""
         parts, counters = self._parts, self._state.counters
         raw, ema = parts.fixed_set.samples(self._state)
+        skills = parts.fixed_set.skills(raw, ema)
         self._mark_good(float(raw.mean()))
         numbers = {PROBE_RAW: float(raw.mean()), PROBE_EMA: float(ema.mean())}
         if parts.held_out_set is not None:
             held, ema = parts.held_out_set.samples(self._state)
+            skills |= parts.held_out_set.skills(held, ema)
             numbers |= {HELD_RAW: float(held.mean()), HELD_EMA: float(ema.mean())}
             if (apart := gap(raw, held, parts.held_out_set.ids)) is not None:
                 numbers[HELD_GAP] = apart
-        self._record.add(counters.step - 1, {signal.name: number for signal, number in numbers.items()})
+        self._record.add(counters.step - 1, {signal.name: number for signal, number in numbers.items()} | skills)
         if (loss := float(ema.mean())) < counters.best_loss:  # of held-out images, where there are some
             counters.best_loss = loss
             counters.best_step = counters.best_step if counters.best_evaluated else counters.step

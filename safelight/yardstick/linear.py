@@ -11,7 +11,7 @@ from torch import Tensor
 
 from safelight.diffusion.objective import per_sample
 
-LARGEST_FULL = 3072  # numbers in an image whose whole covariance is used: 32 px in colour, or a latent
+LARGEST_FULL = 1024  # numbers in an image whose whole covariance is used: 32 px in grey, or a small latent
 ENOUGH = 4  # images for each of those numbers: fewer, and the filter would know its images by heart
 
 
