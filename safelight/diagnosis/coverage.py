@@ -1,4 +1,4 @@
-"""How many rules had the readings they need, and which readings the others lack."""
+"""How many rules had the readings they need, which readings the others lack, and what to pass so that they have them."""
 
 from __future__ import annotations
 
@@ -10,19 +10,88 @@ from safelight.diagnosis.rules import RULES
 from safelight.diagnosis.run_history import RunHistory, name_of
 from safelight.vocabulary import Signal
 
+# What a loop passes to `watch` (with =) and to `watch.step` for the readings that begin like this. The first that fits.
+PASSED = (
+    ("check/schedule/", ("schedule=",)),
+    ("check/data/", ("data=",)),
+    ("check/sampler/", ("sampler=", "schedule=", "prediction=", "data=")),
+    ("check/average/", ("ema=",)),
+    ("check/target/declared", ("prediction=",)),
+    ("check/target/", ("x0", "noise", "target", "t", "schedule=")),
+    ("check/forward/", ("x0", "noise", "x_t", "t", "schedule=")),
+    ("check/noise/", ("noise",)),
+    ("check/stream/noise", ("noise",)),
+    ("check/stream/times", ("t", "schedule=")),
+    ("check/timesteps/", ("t",)),
+    ("check/stream/labels", ("labels",)),
+    ("check/stream/shown", ("labels",)),
+    ("check/labels/", ("labels",)),
+    ("check/stream/", ("x0",)),
+    ("check/batch/", ("x0",)),
+    ("check/finite/", ("x0", "pred")),
+    ("check/loss/", ("pred", "target")),
+    ("check/answer/", ("pred", "target")),
+    ("check/search/", ("pred", "target")),
+    ("check/replay/", ("pred", "target")),
+    ("check/update/", ("optimizer=",)),
+    ("check/optimizer/", ("optimizer=",)),
+    ("optimizer/", ("optimizer=",)),
+)
+OPTIONAL = ("labels",)  # not every model has them: not recommended
+
 
 class Coverage(NamedTuple):
+    rules: int
+    """All of them."""
     looked: int
     """Rules that had all they need."""
     missing: dict[str, tuple[str, ...]]
     """By the code of every other rule: the names of what it lacks, as they would be recorded."""
+
+    def words(self) -> str:
+        return f"the {self.looked} of {self.rules} rules that had what they need"
+
+    def advice(self) -> Advice | None:
+        """What a watched loop should pass so that more rules can look; None where nothing would help."""
+        wanted: dict[str, None] = {}
+        gained = 0
+        for names in self.missing.values():
+            arguments = [_arguments(name) for name in names]
+            if all(arguments) and not any(each in OPTIONAL for group in arguments for each in group):
+                gained += 1
+                wanted |= dict.fromkeys(each for group in arguments for each in group)
+        return Advice(tuple(wanted), gained) if gained else None
+
+
+class Advice(NamedTuple):
+    arguments: tuple[str, ...]
+    """Those with = for `safelight.watch`, the others for `watch.step`."""
+    rules: int
+    """How many more could look."""
+
+    def words(self) -> str:
+        step = [each for each in self.arguments if not each.endswith("=")]
+        start = [each.removesuffix("=") for each in self.arguments if each.endswith("=")]
+        parts = [
+            f"{_listed(names)} to `{to}`" for names, to in ((step, "watch.step"), (start, "safelight.watch")) if names
+        ]
+        return f"Pass {' and '.join(parts)}, and {self.rules} more can look."
+
+
+def _listed(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _arguments(reading: str) -> tuple[str, ...]:
+    """What makes a reading possible; nothing for one that only our own runs have."""
+    return next((arguments for start, arguments in PASSED if reading.startswith(start)), ())
 
 
 def coverage(run: RunHistory, rules: tuple[Rule, ...] = RULES) -> Coverage:
     recorded = set(run.readings.signals())
     found = {rule.code: _missing(rule, run, recorded) for rule in rules}
     missing = {code: names for code, names in found.items() if names}
-    return Coverage(len(found) - len(missing), missing)
+    return Coverage(len(found), len(found) - len(missing), missing)
 
 
 def _missing(rule: Rule, run: RunHistory, recorded: set[str]) -> tuple[str, ...]:

@@ -136,7 +136,7 @@ def rule_with(*needs: Any) -> Rule:
     ],
 )
 def test_coverage_of_one_rule(needs: tuple[Any, ...], series: Series, missing: tuple[str, ...]) -> None:
-    looked, lacking = coverage(RunHistory(InMemoryReadings(series)), (rule_with(*needs),))
+    _, looked, lacking = coverage(RunHistory(InMemoryReadings(series)), (rule_with(*needs),))
     assert (looked, lacking) == ((0, {"XXX001": missing}) if missing else (1, {}))
 
 

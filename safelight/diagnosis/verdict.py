@@ -1,0 +1,77 @@
+"""The verdict on a run in words: what is wrong, what could be looked at, and what the model is worth."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from safelight.diagnosis.coverage import Coverage
+from safelight.diagnosis.finding import Finding
+
+LINEAR = 1.0  # the skill of the best linear filter
+KEPT = 0.8  # of the best skill of the run; a healthy one keeps more than 0.95 of it
+LONGEST = 220  # characters of a summary
+
+
+@dataclass(frozen=True, slots=True)
+class Worth:
+    """What the model can do on images of the training set: see `yardstick.skill`."""
+
+    skill: float
+    best: float
+    """The highest of the run."""
+
+    @property
+    def is_ruined(self) -> bool:
+        return self.skill < KEPT * self.best or self.skill < 0
+
+    def words(self) -> str:
+        if self.skill < 0:
+            return f"The model is worse than one that always predicts the mean image (skill {self.skill:.2f})."
+        if self.is_ruined:
+            return f"The model has lost what it could do (skill {self.skill:.2f}, it had {self.best:.2f})."
+        if self.skill < LINEAR:
+            return f"The model is not as good as a linear filter yet (skill {self.skill:.2f} of 1): train longer."
+        return f"The model is better than the best linear filter (skill {self.skill:.2f})."
+
+
+def verdict(findings: Sequence[Finding], coverage: Coverage, worth: Worth | None = None, *, watched: bool) -> str:
+    """One to three sentences. `watched`: a loop that could pass more. “Healthy” takes a skill to show for it."""
+    open_ones = [each for each in findings if each.over is None and each.severity != "info"]
+    if open_ones:
+        return f"{_count(open_ones)}: {_short(open_ones[0].summary)}"
+    parts = []
+    past = [each for each in findings if each.over is not None and each.severity == "error"]
+    if past:
+        parts.append(_past(past, worth))
+    else:
+        parts.append(f"Nothing was found by {coverage.words()}.")
+    if worth is not None:
+        healthy = not past and worth.skill >= LINEAR and not worth.is_ruined
+        parts.insert(0 if healthy else len(parts), f"Healthy: {_lower(worth.words())}" if healthy else worth.words())
+    if watched and (advice := coverage.advice()) is not None:
+        parts.append(advice.words())
+    return " ".join(parts)
+
+
+def _count(findings: Sequence[Finding]) -> str:
+    errors = sum(each.severity == "error" for each in findings)
+    counts = ((errors, "error"), (len(findings) - errors, "warning"))
+    return ", ".join(f"{number} {word}{'s' * (number != 1)}" for number, word in counts if number)
+
+
+def _past(findings: Sequence[Finding], worth: Worth | None) -> str:
+    """Errors that ended keep their line."""
+    first, last = min(each.step for each in findings), max(each.over or 0 for each in findings)
+    recovered = (
+        "" if worth is None else ", never recovered" if worth.is_ruined or worth.skill < LINEAR else ", recovered"
+    )
+    return f"{_count(findings)}, steps {first:,} to {last:,}{recovered}: {_short(findings[0].summary)}"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= LONGEST else text[: LONGEST - 1].rstrip() + "…"
+
+
+def _lower(text: str) -> str:
+    return text[0].lower() + text[1:]

@@ -1,0 +1,60 @@
+"""The verdict as a table: findings, coverage and worth to words."""
+
+from __future__ import annotations
+
+import pytest
+
+from safelight.diagnosis.coverage import Coverage
+from safelight.diagnosis.finding import Finding, Fix, Severity
+from safelight.diagnosis.verdict import Worth, verdict
+
+FULL = Coverage(105, 80, {})
+BLIND = Coverage(
+    105, 41, {"TAR001": ("check/target/epsilon",), "SCA001": ("check/batch/lowest",), "DST001": ("distributed/drift",)}
+)
+GOOD, WEAK, LOST, RUINED = Worth(1.4, 1.45), Worth(0.6, 0.6), Worth(-0.5, 0.2), Worth(0.9, 1.3)
+ADVICE = "Pass x0, noise, target and t to `watch.step` and schedule to `safelight.watch`, and 2 more can look."
+
+
+def finding(severity: Severity = "error", over: int | None = None) -> Finding:
+    return Finding("LRA001", "lr.too-high", severity, 16, 1.0, "The rate is too high.", (), Fix("Lower it."), over=over)
+
+
+@pytest.mark.parametrize(
+    ("findings", "coverage", "worth", "watched", "expected"),
+    [
+        ([finding()], FULL, GOOD, False, "1 error: The rate is too high."),
+        ([finding(), finding("warning"), finding("warning")], FULL, None, True, "1 error, 2 warnings: The rate is too high."),
+        ([], FULL, None, False, "Nothing was found by the 80 of 105 rules that had what they need."),
+        ([finding("info")], FULL, None, False, "Nothing was found by the 80 of 105 rules that had what they need."),
+        ([], BLIND, None, True, f"Nothing was found by the 41 of 105 rules that had what they need. {ADVICE}"),
+        ([], BLIND, None, False, "Nothing was found by the 41 of 105 rules that had what they need."),
+        ([], FULL, GOOD, False, "Healthy: the model is better than the best linear filter (skill 1.40). "
+         "Nothing was found by the 80 of 105 rules that had what they need."),
+        ([], FULL, WEAK, False, "Nothing was found by the 80 of 105 rules that had what they need. "
+         "The model is not as good as a linear filter yet (skill 0.60 of 1): train longer."),
+        ([], FULL, LOST, False, "Nothing was found by the 80 of 105 rules that had what they need. "
+         "The model is worse than one that always predicts the mean image (skill -0.50)."),
+        ([finding(over=48)], FULL, RUINED, False, "1 error, steps 16 to 48, never recovered: The rate is too high. "
+         "The model has lost what it could do (skill 0.90, it had 1.30)."),
+        ([finding(over=48)], FULL, GOOD, False, "1 error, steps 16 to 48, recovered: The rate is too high. "
+         "The model is better than the best linear filter (skill 1.40)."),
+        ([finding(over=48)], FULL, None, False, "1 error, steps 16 to 48: The rate is too high."),
+        ([finding("warning", over=48)], FULL, None, False, "Nothing was found by the 80 of 105 rules that had what they need."),
+    ],
+)  # fmt: skip
+def test_the_verdict(
+    findings: list[Finding], coverage: Coverage, worth: Worth | None, watched: bool, expected: str
+) -> None:
+    assert verdict(findings, coverage, worth, watched=watched) == expected
+
+
+def test_healthy_is_never_said_without_a_skill_to_show_for_it() -> None:
+    for worth in (None, WEAK, LOST, RUINED):
+        assert "ealthy" not in verdict([], FULL, worth, watched=False)
+    assert "ealthy" not in verdict([finding(over=3)], FULL, GOOD, watched=False)
+
+
+def test_labels_are_not_asked_of_a_loop_that_may_have_none() -> None:
+    blind = Coverage(105, 100, {"CON001": ("check/stream/labels_drawn",), "DST001": ("distributed/drift",)})
+    assert blind.advice() is None
