@@ -1,4 +1,4 @@
-"""How many rules had the readings they need, which readings the others lack, and what to pass so that they have them."""
+"""How many rules had the readings they need, which readings the others lack, and what to pass for them."""
 
 from __future__ import annotations
 

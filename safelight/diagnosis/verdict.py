@@ -63,9 +63,9 @@ def _count(findings: Sequence[Finding]) -> str:
 def _past(findings: Sequence[Finding], worth: Worth | None) -> str:
     """Errors that ended keep their line."""
     first, last = min(each.step for each in findings), max(each.over or 0 for each in findings)
-    recovered = (
-        "" if worth is None else ", never recovered" if worth.is_ruined or worth.skill < LINEAR else ", recovered"
-    )
+    recovered = ""
+    if worth is not None:
+        recovered = ", never recovered" if worth.is_ruined or worth.skill < LINEAR else ", recovered"
     return f"{_count(findings)}, steps {first:,} to {last:,}{recovered}: {_short(findings[0].summary)}"
 
 

@@ -9,6 +9,7 @@ from safelight.diagnosis.finding import Finding, Fix, Severity
 from safelight.diagnosis.verdict import Worth, verdict
 
 FULL = Coverage(105, 80, {})
+NOTHING = "Nothing was found by the 80 of 105 rules that had what they need."
 BLIND = Coverage(
     105, 41, {"TAR001": ("check/target/epsilon",), "SCA001": ("check/batch/lowest",), "DST001": ("distributed/drift",)}
 )
@@ -24,13 +25,12 @@ def finding(severity: Severity = "error", over: int | None = None) -> Finding:
     ("findings", "coverage", "worth", "watched", "expected"),
     [
         ([finding()], FULL, GOOD, False, "1 error: The rate is too high."),
-        ([finding(), finding("warning"), finding("warning")], FULL, None, True, "1 error, 2 warnings: The rate is too high."),
-        ([], FULL, None, False, "Nothing was found by the 80 of 105 rules that had what they need."),
-        ([finding("info")], FULL, None, False, "Nothing was found by the 80 of 105 rules that had what they need."),
+        ([finding(), finding("warning")], FULL, None, True, "1 error, 1 warning: The rate is too high."),
+        ([], FULL, None, False, NOTHING),
+        ([finding("info")], FULL, None, False, NOTHING),
         ([], BLIND, None, True, f"Nothing was found by the 41 of 105 rules that had what they need. {ADVICE}"),
         ([], BLIND, None, False, "Nothing was found by the 41 of 105 rules that had what they need."),
-        ([], FULL, GOOD, False, "Healthy: the model is better than the best linear filter (skill 1.40). "
-         "Nothing was found by the 80 of 105 rules that had what they need."),
+        ([], FULL, GOOD, False, f"Healthy: the model is better than the best linear filter (skill 1.40). {NOTHING}"),
         ([], FULL, WEAK, False, "Nothing was found by the 80 of 105 rules that had what they need. "
          "The model is not as good as a linear filter yet (skill 0.60 of 1): train longer."),
         ([], FULL, LOST, False, "Nothing was found by the 80 of 105 rules that had what they need. "
@@ -40,7 +40,7 @@ def finding(severity: Severity = "error", over: int | None = None) -> Finding:
         ([finding(over=48)], FULL, GOOD, False, "1 error, steps 16 to 48, recovered: The rate is too high. "
          "The model is better than the best linear filter (skill 1.40)."),
         ([finding(over=48)], FULL, None, False, "1 error, steps 16 to 48: The rate is too high."),
-        ([finding("warning", over=48)], FULL, None, False, "Nothing was found by the 80 of 105 rules that had what they need."),
+        ([finding("warning", over=48)], FULL, None, False, NOTHING),
     ],
 )  # fmt: skip
 def test_the_verdict(
