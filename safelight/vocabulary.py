@@ -54,7 +54,9 @@ HELD_GAP = Signal(
     "probe/held_gap", "1", "Loss of held-out images above that of the probe's, pair by pair, in standard errors."
 )
 SKILL_RAW = Signal(
-    "skill/raw", "1", "Raw weights on the probe set: 0 predicts the mean image, 1 is as good as the best linear filter."
+    "skill/raw",
+    "1",
+    "Raw weights on the probe set: 0 knows the mean image and one variance, 1 is the best linear filter.",
 )
 SKILL_EMA = Signal("skill/ema", "1", "The same of the averaged weights.")
 SKILL_HELD = Signal("skill/held", "1", "The same of the averaged weights on held-out images.")

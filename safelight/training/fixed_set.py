@@ -22,7 +22,7 @@ from safelight.training.runtime import Runtime
 from safelight.training.state import State
 from safelight.vocabulary import SKILL_AT_LEVEL, SKILL_EMA, SKILL_FLOOR, SKILL_HELD, SKILL_RAW
 from safelight.yardstick.dataset import MOST, DatasetDenoisers
-from safelight.yardstick.skill import Yardstick, level_of, skill, way_to_floor
+from safelight.yardstick.skill import Yardstick, level_of, skill, skill_by_level, way_to_floor
 
 SIZE = 128
 FEWEST = 32  # images whose mean is near enough to a normal one
@@ -86,11 +86,12 @@ class FixedSet:
         """By signal, of losses that `samples` returned; without those that say nothing."""
         stick = self.yardstick
         own, averaged = (losses.double().cpu().numpy() for losses in (raw, ema))
-        found = {SKILL_HELD.name: skill(averaged, stick)[0]}
+        found = {SKILL_HELD.name: skill(averaged, stick, self.level, LEVELS)}
         if self._trained_on:
-            found = {SKILL_RAW.name: skill(own, stick)[0], SKILL_EMA.name: skill(averaged, stick)[0]}
+            skills = (skill(each, stick, self.level, LEVELS) for each in (own, averaged))
+            found = dict(zip((SKILL_RAW.name, SKILL_EMA.name), skills, strict=True))
             found[SKILL_FLOOR.name] = way_to_floor(own, stick)
-            by_level = skill(averaged, stick, self.level, LEVELS)
+            by_level = skill_by_level(averaged, stick, self.level, LEVELS)
             found |= {f"{SKILL_AT_LEVEL.name}/{level:02d}": number for level, number in enumerate(by_level)}
         return {name: float(number) for name, number in found.items() if np.isfinite(number)}
 

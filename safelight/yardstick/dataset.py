@@ -47,6 +47,6 @@ class DatasetDenoisers:
             return loss(x0, (x_t - scale * x0) / width).double().cpu()
 
         linear = self.linear
-        zero, filtered = loss_of(linear.mean.expand_as(x_t)), loss_of(linear.denoise(x_t, a, s))
+        blind, filtered = (loss_of(each.denoise(x_t, a, s)).numpy() for each in (linear.isotropic(), linear))
         floor = loss_of(denoise_exactly(x_t, a, s, self)).numpy() if trained_on else None
-        return Yardstick(zero.numpy(), filtered.numpy(), floor)
+        return Yardstick(blind, filtered, floor)

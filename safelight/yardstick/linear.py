@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -28,6 +28,10 @@ class LinearDenoiser:
     @property
     def is_full(self) -> bool:
         return len(self.vectors) == 1
+
+    def isotropic(self) -> LinearDenoiser:
+        """What is left of it where only the mean image and one variance are known."""
+        return replace(self, variances=torch.full_like(self.variances, float(self.variances.mean())))
 
     def denoise(self, x_t: Tensor, a: Tensor, s: Tensor) -> Tensor:
         """The expected x0 of each x_t = a · x0 + s · noise, if images were Gaussian; `a` and `s` one for each."""

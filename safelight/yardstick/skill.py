@@ -6,15 +6,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-DIFFERENT = 0.01  # of the zero denoiser's loss: levels where the linear filter gains less say nothing
+DIFFERENT = 0.01  # of the isotropic filter's loss: levels where the linear filter gains less say nothing
 
 
 @dataclass(frozen=True, slots=True)
 class Yardstick:
     """Losses of the closed-form denoisers, one for each sample of a fixed set, in the target's own scale."""
 
-    zero: np.ndarray
-    """Of the mean image: the ceiling."""
+    isotropic: np.ndarray
+    """Of the filter that knows the mean image and one variance: what a network is worth that has learnt no shape.
+    Predicting the mean alone is no ceiling at little noise, where returning the input is a thousand times better."""
     linear: np.ndarray
     """Of the Wiener filter, which any network should beat soon."""
     exact: np.ndarray | None = None
@@ -28,18 +29,25 @@ def level_of(log_snr: np.ndarray, t: np.ndarray, levels: int) -> np.ndarray:
     return place[t] * levels // len(log_snr)
 
 
-def skill(loss: np.ndarray, yardstick: Yardstick, level: np.ndarray | None = None, levels: int = 1) -> np.ndarray:
-    """[levels]: 0 for the mean image, 1 for the linear filter, more for what is better than that. Paired: the same
-    samples and noise, so that hardly any noise is left. `level` of each sample; NaN where nothing can be told."""
-    level = np.zeros(len(loss), np.int64) if level is None else level
-    found = np.full(levels, np.nan)
-    for place in range(levels):
-        chosen = level == place
-        if chosen.any():
-            zero, linear, own = (float(each[chosen].mean()) for each in (yardstick.zero, yardstick.linear, loss))
-            if zero - linear > DIFFERENT * zero:
-                found[place] = (zero - own) / (zero - linear)
-    return found
+def skill_by_level(loss: np.ndarray, yardstick: Yardstick, level: np.ndarray, levels: int) -> np.ndarray:
+    """[levels]: 0 for the isotropic filter, 1 for the linear one, more for what is better than that. Paired: the same
+    samples and noise, so that hardly any noise is left. NaN where nothing can be said."""
+    own, linear = _gains(loss, yardstick, level, levels)
+    return np.divide(own, linear, out=np.full(levels, np.nan), where=linear > DIFFERENT)
+
+
+def skill(loss: np.ndarray, yardstick: Yardstick, level: np.ndarray, levels: int) -> float:
+    """Over all levels, each as important as the others; NaN where nothing can be said."""
+    own, linear = _gains(loss, yardstick, level, levels)
+    known = linear > DIFFERENT
+    return float(own[known].sum() / linear[known].sum()) if known.any() else float("nan")
+
+
+def _gains(loss: np.ndarray, yardstick: Yardstick, level: np.ndarray, levels: int) -> tuple[np.ndarray, np.ndarray]:
+    """By level, of a denoiser and of the linear filter: the share of the isotropic loss that they save."""
+    ceiling, linear, own = (np.bincount(level, each, levels) for each in (yardstick.isotropic, yardstick.linear, loss))
+    ceiling = np.where(ceiling > 0, ceiling, np.inf)  # nothing is gained where no sample is
+    return 1 - own / ceiling, np.where(np.isfinite(ceiling), 1 - linear / ceiling, 0.0)
 
 
 def way_to_floor(loss: np.ndarray, yardstick: Yardstick) -> float:

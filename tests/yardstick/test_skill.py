@@ -5,29 +5,39 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from safelight.yardstick.skill import Yardstick, skill, way_to_floor
+from safelight.yardstick.skill import Yardstick, level_of, skill, skill_by_level, way_to_floor
 
-ZERO, LINEAR, FLOOR = (np.array(each) for each in ([1.0, 1.0, 1.0, 1.0], [0.5, 0.6, 0.2, 0.999], [0.1, 0.2, 0.0, 0.9]))
-STICK = Yardstick(ZERO, LINEAR, FLOOR)
+CEILING, LINEAR, FLOOR = (
+    np.array([1.0, 100.0, 1.0, 1.0]),
+    np.array([0.5, 40.0, 0.2, 0.999]),
+    np.array([0.1, 20, 0, 0.9]),
+)
+STICK, LEVEL = Yardstick(CEILING, LINEAR, FLOOR), np.array([0, 1, 2, 3])
 
 
 @pytest.mark.parametrize(
     ("loss", "expected"),
-    [(ZERO, 0.0), (LINEAR, 1.0), (2 * ZERO, -1 / 0.42525), (FLOOR, 0.7 / 0.42525)],
-    ids=["the mean image", "the filter", "worse than nothing", "the floor"],
+    [(CEILING, 0.0), (LINEAR, 1.0), (2 * CEILING, -3 / 1.9), (FLOOR, 2.7 / 1.9)],
+    ids=["no shape was learnt", "the filter", "worse than that", "the floor"],
 )
-def test_skill(loss: np.ndarray, expected: float) -> None:
-    assert skill(loss, STICK)[0] == pytest.approx(expected)
+def test_every_level_counts_the_same_whatever_its_losses_are(loss: np.ndarray, expected: float) -> None:
+    assert skill(loss, STICK, LEVEL, 4) == pytest.approx(expected)
 
 
-def test_each_level_has_its_own_and_says_nothing_where_nothing_can_be_gained() -> None:
-    level = np.array([0, 0, 1, 2])
-    found = skill(LINEAR - 0.1, STICK, level, 4)
-    assert found[:2] == pytest.approx([0.55 / 0.45, 0.9 / 0.8])
-    assert np.isnan(found[2:]).all(), "the filter gains a thousandth there, and no sample is there"
+def test_a_level_says_nothing_where_nothing_can_be_gained_or_was_seen() -> None:
+    found = skill_by_level(0.9 * LINEAR, STICK, LEVEL, 5)
+    assert found[:3] == pytest.approx([0.55 / 0.5, 0.64 / 0.6, 0.82 / 0.8])
+    assert np.isnan(found[3:]).all(), "the filter gains a thousandth there, and no sample is there"
+    assert np.isnan(skill(CEILING, Yardstick(CEILING, CEILING), LEVEL, 4))
+
+
+def test_levels_are_slices_of_equal_probability_from_little_noise_to_much() -> None:
+    log_snr = np.linspace(8, -8, 100)
+    assert level_of(log_snr, np.array([0, 24, 25, 99]), 4).tolist() == [0, 0, 1, 3]
+    assert level_of(log_snr[::-1], np.array([0, 99]), 4).tolist() == [3, 0]
 
 
 def test_the_way_to_the_floor() -> None:
     assert way_to_floor(LINEAR, STICK) == 0
     assert way_to_floor(FLOOR, STICK) == 1
-    assert np.isnan(way_to_floor(LINEAR, Yardstick(ZERO, LINEAR)))
+    assert np.isnan(way_to_floor(LINEAR, Yardstick(CEILING, LINEAR)))
