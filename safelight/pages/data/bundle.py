@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from pathlib import Path, PurePosixPath
 
@@ -22,14 +23,8 @@ def bundle_script(entry: str = "main.js", static: Path = STATIC) -> str:
 def bundle_style(static: Path = STATIC) -> str:
     screen = "\n".join((static / "style" / name).read_text(encoding="utf-8") for name in STYLES)
     paper = (static / "style" / PAPER).read_text(encoding="utf-8")
-    page, paper = _take_page(paper)
-    return f"{screen}\n{page}\n@media print {{\n{paper}\n}}\n"
-
-
-def _take_page(paper: str) -> tuple[str, str]:
-    """@page stands outside of @media."""
-    found = re.search(r"^@page \{[^}]*\}\n", paper, re.M)
-    return (found[0], paper.replace(found[0], "")) if found else ("", paper)
+    [page] = re.findall(r"^@page \{[^}]*\}\n", paper, re.M)  # stands outside of @media
+    return f"{screen}\n{page}\n@media print {{\n{paper.replace(page, '')}\n}}\n"
 
 
 def _add(
@@ -39,7 +34,7 @@ def _add(
     names: dict[PurePosixPath, str],
     above: tuple[PurePosixPath, ...],
 ) -> str:
-    """Appends a module behind what it needs; answers the name that holds its exports."""
+    """Appends a module behind what it needs; returns the name that holds its exports."""
     if module in names:
         return names[module]
     if module in above:
@@ -47,7 +42,7 @@ def _add(
     source = (static / module).read_text(encoding="utf-8")
 
     def imported(found: re.Match[str]) -> str:
-        target = _resolve(module, found[2])
+        target = PurePosixPath(posixpath.normpath(module.parent / found[2]))  # "../words.js" in page/run.js is words.js
         holder = _add(target, static, parts, names, (*above, module))
         return f"const {{{found[1].replace(' as ', ': ')}}} = {holder};\n"
 
@@ -59,14 +54,3 @@ def _add(
     names[module] = "$" + re.sub(r"\W", "_", str(module.with_suffix("")))
     parts.append(f"const {names[module]} = (() => {{\n{body}return {{ {', '.join(exported)} }};\n}})();")
     return names[module]
-
-
-def _resolve(module: PurePosixPath, address: str) -> PurePosixPath:
-    """ "../words.js" in page/run.js is words.js."""
-    folders: list[str] = []
-    for part in (module.parent / address).parts:
-        if part == "..":
-            folders.pop()
-        elif part != ".":
-            folders.append(part)
-    return PurePosixPath(*folders)

@@ -88,8 +88,8 @@ def _curve(
     history: History, name: str, first: int | None, last: int | None, pixels: int, smooth: float
 ) -> dict[str, Any] | None:
     spans = spans_of(history, name, first, last, pixels)
-    if not len(spans):
-        return None if history.ends(name) is None else _empty(smooth)
+    if not len(spans) and history.ends(name) is None:
+        return None
     found: dict[str, Any] = {
         "x": whole(spans.first),
         "end": whole(spans.last),
@@ -99,13 +99,8 @@ def _curve(
         "nonfinite": whole(spans.nonfinite),
     }
     if smooth > 0:
-        found["smooth"] = plain(trend(history, name, spans.last, smooth))
+        found["smooth"] = plain(trend(history, name, spans.last, smooth)) if len(spans) else []
     return found
-
-
-def _empty(smooth: float) -> dict[str, Any]:
-    keys = ("x", "end", "low", "high", "mean", "nonfinite")
-    return {key: [] for key in (*keys, "smooth") if key != "smooth" or smooth > 0}
 
 
 def trend(history: History, name: str, at: np.ndarray, half_life: float) -> np.ndarray:

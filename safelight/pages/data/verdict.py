@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from safelight.pages.data.numbers import count, mapping
 from safelight.pages.data.run_state import RunStatus
 from safelight.pages.data.trend import BANDS, falling, newest_distance
 from safelight.record.history import History
@@ -51,26 +52,20 @@ def _worst(present: list[dict[str, Any]]) -> str | None:
 
 
 def _healthy(history: History) -> str:
-    falls, distance = falling(history), newest_distance(history)
-    parts = [_falls(falls)] if falls is not None else []
-    parts += [distance.words()] if distance is not None else []
+    bands, distance, parts = falling(history), newest_distance(history), list[str]()
+    if bands is not None:
+        where = "all noise levels" if len(bands) == len(BANDS) else " and ".join(bands)
+        parts.append(f"loss still falling at {where}" if bands else "loss has levelled off")
+    if distance is not None:
+        parts.append(distance.words())
     return f"Healthy: {', '.join(parts)}." if parts else "Healthy so far: too early to see which way it goes."
 
 
-def _falls(bands: list[str]) -> str:
-    if not bands:
-        return "loss has levelled off"
-    if len(bands) == len(BANDS):
-        return "loss still falling at all noise levels"
-    return f"loss still falling at {' and '.join(bands)}"
-
-
 def _finished(standing: RunStatus, history: History, step: str) -> str:
-    distance = newest_distance(history)
-    best = standing.facts.get("evaluation")
-    if isinstance(best, dict) and isinstance(best.get("step"), int):
+    distance, best = newest_distance(history), count(mapping(standing.facts.get("evaluation")).get("step"))
+    if best is not None:
         measured = "" if distance is None else f" The last evaluation: {distance.words()}."
-        return f"Finished at step {step}; the best checkpoint is that of step {best['step']:,}.{measured}"
+        return f"Finished at step {step}; the best checkpoint is that of step {best:,}.{measured}"
     return f"Finished at step {step}" + ("." if distance is None else f": {distance.words()}.")
 
 

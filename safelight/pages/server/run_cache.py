@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from safelight.pages.data.gallery import Located, find_pictures, look_again
+from safelight.pages.data.gallery import FoundPicture, current_path, find_pictures
 from safelight.pages.data.overview import open_run_history
 from safelight.pages.data.runs import FoundRun, find_runs
 
@@ -30,7 +30,7 @@ class RunCache:
         self._looked = -LOOK_SECONDS
         self._answers: OrderedDict[str, tuple[Signature, float, bytes]] = OrderedDict()
         self._bytes = 0
-        self._pictures: dict[str, dict[str, Located]] = {}  # of each run, by id
+        self._pictures: dict[str, dict[str, FoundPicture]] = {}  # of each run, by id
 
     def runs(self, patience: float = LOOK_SECONDS) -> list[FoundRun]:
         """As they were found at most so many seconds ago."""
@@ -49,13 +49,14 @@ class RunCache:
     def picture(self, run: FoundRun, picture: str) -> Path | None:
         """Its file. All pictures of a run are listed only where an unknown one is requested."""
         known = self._pictures.get(run.id, {}).get(picture)
-        path = None if known is None else look_again(run.folder, known)
+        path = None if known is None else current_path(run.folder, known)
         if path is None:
             if len(self._pictures) > MOST_ALBUMS:
                 self._pictures.clear()
             with open_run_history(run.folder) as history:
                 self._pictures[run.id] = find_pictures(history, run.folder)
-            path = found.path if (found := self._pictures[run.id].get(picture)) else None
+            found = self._pictures[run.id].get(picture)
+            path = None if found is None else found.path
         return path
 
     def answer(self, key: str, run: FoundRun, make: Callable[[], bytes], *, lasting: bool) -> bytes:
@@ -92,6 +93,4 @@ def _touched(path: Path) -> tuple[int, int] | None:
         found = os.stat(path)
     except OSError:
         return None
-    if not found.st_size:
-        return None  # a reader creates an empty log and removes it again
-    return found.st_mtime_ns, found.st_size
+    return (found.st_mtime_ns, found.st_size) if found.st_size else None  # a reader makes and removes an empty log

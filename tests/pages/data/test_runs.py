@@ -16,12 +16,11 @@ from folders import FINDING, draw_picture, make_run
 
 from safelight.errors import RecordError
 from safelight.pages.data.cards import card, command
-from safelight.pages.data.gallery import find_pictures, look_again, pictures
+from safelight.pages.data.gallery import current_path, find_pictures, pictures
 from safelight.pages.data.overview import open_run_history, overview
-from safelight.pages.data.run_list import entry
+from safelight.pages.data.run_list import compare_runs, entry
 from safelight.pages.data.run_state import read_status
 from safelight.pages.data.runs import describe, find_runs
-from safelight.pages.data.side_by_side import compare_runs
 from safelight.pages.data.verdict import verdict
 from safelight.record.store import RecordWriter
 from safelight.run import RunFolder
@@ -188,10 +187,10 @@ def test_pictures_are_shown_only_from_inside_the_run(tmp_path: Path) -> None:
         good = found[shown[0]["id"]]
         assert list(found) == [each["id"] for each in shown]
         assert good.path == (run / "samples" / "good.png").resolve()
-        assert look_again(RunFolder(run), good) == good.path
-        assert look_again(RunFolder(run), replace(good, id="0" * 16)) is None
+        assert current_path(RunFolder(run), good) == good.path
+        assert current_path(RunFolder(run), replace(good, id="0" * 16)) is None
         good.path.write_bytes(good.path.read_bytes() + b"another")
-        assert look_again(RunFolder(run), good) is None
+        assert current_path(RunFolder(run), good) is None
 
 
 def rewrite(statements: list[str], path: Path) -> None:
