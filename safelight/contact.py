@@ -20,7 +20,7 @@ CALLED = {
     "tallest": "Tallest",
     "smallest": "Smallest",
 }
-LISTED = 40  # files left out that are named
+LISTED = 40  # files left out that are named; `safelight data --json` has all
 
 
 def contact_sheet(images: Images, found: dict[str, Any]) -> Image.Image:

@@ -14,7 +14,7 @@ import pytest
 from commands import ask, refused
 from PIL import Image
 
-from safelight.assessment import How, assess_piles
+from safelight.assessment import FeatureChoice, assess_sets
 from safelight.checkpoints.folder import steps
 from safelight.checkpoints.reader import load
 from safelight.cli.choices import best_step
@@ -212,7 +212,9 @@ def test_two_folders(piles: tuple[Path, Path], capsys: pytest.CaptureFixture[str
 
 
 def test_the_choice_of_either_pile_counts(piles: tuple[Path, Path]) -> None:
-    found = assess_piles(*map(str, piles), How(components=2), most=None, say=pytest.fail, advance=lambda *_: None)
+    found = assess_sets(
+        *map(str, piles), FeatureChoice(components=2), most=None, say=pytest.fail, advance=lambda *_: None
+    )
     assert found.examination.distance.finite_reference
     assert found.examination.kernel.finite_reference
 
