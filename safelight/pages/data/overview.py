@@ -99,12 +99,7 @@ def status(
     live = standing.state in ("live", "watched")
     left, speed = (history.last(name) if history is not None else None for name in (TIME_LEFT.name, SPEED.name))
     return {
-        "status": standing.status,
-        "state": standing.state,
-        "step": standing.step,
-        "steps": standing.steps,
-        "heartbeat": standing.heartbeat,
-        "age": standing.age,
+        **{name: getattr(standing, name) for name in ("status", "state", "step", "steps", "heartbeat", "age")},
         "left": number(left[1]) if left is not None and live else None,
         "speed": number(speed[1]) if speed is not None else None,
         "verdict": judged or verdict(standing, history, cards),

@@ -28,7 +28,6 @@ REST, LEAST_REST, MOST_REST = 300.0, 0.7, 0.8  # after a poll: so many times wha
 MOST_LISTENERS, MOST_WAITING = 128, 64
 END = b""  # the last that a listener gets
 Update = tuple[dict[str, Any], dict[str, Any], str]  # new readings, status, version
-STATUS_KEYS = ("status", "state", "step", "steps", "heartbeat", "age", "left", "speed", "verdict")
 
 
 @dataclass(eq=False)
@@ -115,7 +114,7 @@ class LiveRun:
             return [("reset", {"version": now})]
         cursor = max(new["ends"].values(), default=-1)
         changed = [("changed", {"version": now})] if known not in ("", now) else []
-        return [("delta", _delta(new["series"], cursor, sent)), *changed]
+        return [("delta", {"series": new["series"], "cursor": cursor, "status": sent}), *changed]
 
     async def _poll_while_heard(self, before: tuple[object, ...]) -> None:
         sent, free = time.monotonic(), 0.0
@@ -187,7 +186,8 @@ class LiveRun:
                 mine = {name: part for name, each in new["series"].items() if (part := _beyond(each, listener, name))}
                 wanted = mine or not quiet or sent["status"] == "training"
                 cursor = max(listener.cursors.values(), default=-1)
-                made[key] = listener.cursors, frame("delta", _delta(mine, cursor, sent), cursor) if wanted else None
+                content = {"series": mine, "cursor": cursor, "status": sent}
+                made[key] = listener.cursors, frame("delta", content, cursor) if wanted else None
             cursors, content = made[key]
             listener.cursors = dict(cursors)
             if content is not None:
@@ -221,10 +221,6 @@ def _beyond(readings: dict[str, Any], listener: Listener, name: str) -> dict[str
         return None
     listener.cursors[name] = readings["x"][-1]
     return {"x": readings["x"][start:], "y": readings["y"][start:]}
-
-
-def _delta(series: dict[str, Any], cursor: int, sent: dict[str, Any]) -> dict[str, Any]:
-    return {"series": series, "cursor": cursor, "status": {key: sent[key] for key in STATUS_KEYS}}
 
 
 def _attempt(version: str) -> str:

@@ -22,10 +22,10 @@ LOOK_SECONDS = 30.0
 LONGEST_HEAD, MOST_CONNECTIONS = 32_768, 512
 
 
-def bind(host: str, port: int, *, exactly: bool = False) -> socket.socket:
+def bind(host: str, port: int) -> socket.socket:
     """A socket on this port, or on the next one that is free."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    for candidate in [port] if exactly or port == 0 else range(port, min(port + TRIED, 65536)):
+    for candidate in [port] if port == 0 else range(port, min(port + TRIED, 65536)):
         found = socket.socket(family, socket.SOCK_STREAM)
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -34,9 +34,8 @@ def bind(host: str, port: int, *, exactly: bool = False) -> socket.socket:
         except OSError as error:
             found.close()
             if error.errno != errno.EADDRINUSE:
-                raise UsageError(
-                    f"The dashboard cannot listen on {host} port {candidate}: {error.strerror}."
-                ) from error
+                words = f"The dashboard cannot listen on {host} port {candidate}: {error.strerror}."
+                raise UsageError(words) from error
         else:
             return found
     raise UsageError(f"No port from {port} to {min(port + TRIED, 65536) - 1} is free. Choose another with --port N")
