@@ -13,11 +13,10 @@ from safelight.run import RunFolder
 
 State = Literal["live", "stale", "crashed", "finished", "interrupted", "refused", "stopped", "watched", "empty"]
 STALE_SECONDS = 20.0  # a heartbeat comes every two; a picture or an evaluation may hold it up a while
-NAMES: dict[str, State] = {
+STATES: dict[str, State] = {  # of the other statuses; one that is not known counts as stopped
     "finished": "finished",
     "ended": "finished",
     "interrupted": "interrupted",
-    "stopped": "stopped",
     "refused": "refused",
     "crashed": "crashed",
     "out of memory": "crashed",
@@ -37,8 +36,6 @@ class RunStatus:
     heartbeat: float | None
     age: float | None
     """Seconds since the heartbeat."""
-    error: str | None
-    last_finding: str | None
     attempt: str
     """Changes with every resume, and with every return to an earlier checkpoint."""
     facts: Mapping[str, Any]
@@ -61,8 +58,6 @@ def read_status(run: RunFolder, now: float | None = None) -> RunStatus:
         created=number_of_seconds(facts.get("created")),
         heartbeat=heartbeat,
         age=None if age is None else round(age, 1),
-        error=text(facts.get("error"), 1000),
-        last_finding=text(facts.get("last_finding"), 200),
         attempt=f"{count(facts.get('pid'))}-{len(journal) if isinstance(journal, list) else 0}",
         facts=facts,
     )
@@ -78,7 +73,7 @@ def _state(status: str | None, age: float | None, watched: bool) -> State:
     if status is None:
         return "empty"
     if status != "training":
-        return NAMES.get(status, "stopped")
+        return STATES.get(status, "stopped")
     if age is None or age > STALE_SECONDS:
         return "stale"
     return "watched" if watched else "live"

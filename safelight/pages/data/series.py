@@ -39,16 +39,6 @@ def series(
     }
 
 
-def spans_of(history: History, name: str, first: int | None, last: int | None, pixels: int) -> Zoom:
-    """At most `pixels` spans, on a grid that stays where it is while the run goes on."""
-    ends = history.ends(name)
-    if ends is None:
-        return from_rows([])
-    low = ends[0] if first is None else max(first, ends[0])
-    high = ends[1] if last is None else min(last, ends[1])
-    return spans_on_grid(history, name, low, high, grid_width(low, high, pixels)) if low <= high else from_rows([])
-
-
 def spans_on_grid(history: History, name: str, low: int, high: int, width: int) -> Zoom:
     """No span reaches over a multiple of `width`, a power of two."""
     return _merged(history.zoom(name, low, high, pixels=max(1, (high - low + 1) // width)), width)
@@ -87,9 +77,13 @@ def _merged(spans: Zoom, width: int) -> Zoom:
 def _curve(
     history: History, name: str, first: int | None, last: int | None, pixels: int, smooth: float
 ) -> dict[str, Any] | None:
-    spans = spans_of(history, name, first, last, pixels)
-    if not len(spans) and history.ends(name) is None:
+    ends = history.ends(name)
+    if ends is None:
         return None
+    low = ends[0] if first is None else max(first, ends[0])
+    high = ends[1] if last is None else min(last, ends[1])
+    width = grid_width(low, high, pixels)  # a grid that stays where it is while the run goes on
+    spans = spans_on_grid(history, name, low, high, width) if low <= high else from_rows([])
     found: dict[str, Any] = {
         "x": whole(spans.first),
         "end": whole(spans.last),

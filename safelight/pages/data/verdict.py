@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from safelight.pages.data.numbers import count, mapping
+from safelight.pages.data.numbers import count, mapping, text
 from safelight.pages.data.run_state import RunStatus
 from safelight.pages.data.trend import BANDS, falling, newest_distance
 from safelight.record.history import History
@@ -23,12 +23,13 @@ def _judge(standing: RunStatus, history: History | None, present: list[dict[str,
     if standing.state == "empty":
         return "waiting", "Nothing has been recorded yet: the first numbers come with the first step."
     step, shown = f"{standing.step or 0:,}", _worst(present)
+    reason = shown or text(standing.facts.get("last_finding"), 200)
     if standing.state == "crashed":
         return "bad", _crashed(standing, step)
     if standing.state == "stopped":
-        return "bad", f"Stopped at step {step}: {shown or standing.last_finding or 'a diagnosis ended it'}"
+        return "bad", f"Stopped at step {step}: {reason or 'a diagnosis ended it'}"
     if standing.state == "refused":
-        return "bad", f"Not trained: {shown or standing.last_finding or 'the preflight found an error'}"
+        return "bad", f"Not trained: {reason or 'the preflight found an error'}"
     if standing.state == "stale":
         return "attention", _silent(standing, step)
     if shown is not None:
@@ -44,11 +45,8 @@ def _judge(standing: RunStatus, history: History | None, present: list[dict[str,
 
 def _worst(present: list[dict[str, Any]]) -> str | None:
     """The worst that is true now; remarks are no reason for worry."""
-    for finding in present:
-        if finding["severity"] != "info":
-            words = finding["summary"] or finding["cause"]
-            return words if len(words) <= SENTENCE else words[: SENTENCE - 1].rstrip() + "…"
-    return None
+    words = next((each["summary"] or each["cause"] for each in present if each["severity"] != "info"), None)
+    return words if words is None or len(words) <= SENTENCE else words[: SENTENCE - 1].rstrip() + "…"
 
 
 def _healthy(history: History) -> str:
@@ -74,7 +72,8 @@ def _crashed(standing: RunStatus, step: str) -> str:
         return f"Out of memory at step {step}. `safelight estimate` reports what fits."
     if standing.status == "unsaved":
         return f"Not saved at step {step}: make room on the disk, then `safelight resume`."
-    return f"Crashed at step {step}" + (f": {standing.error[:SENTENCE]}" if standing.error else ".")
+    error = text(standing.facts.get("error"), SENTENCE)
+    return f"Crashed at step {step}" + (f": {error}" if error else ".")
 
 
 def _silent(standing: RunStatus, step: str) -> str:

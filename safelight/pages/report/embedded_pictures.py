@@ -12,15 +12,7 @@ from safelight.pages.data.gallery import TYPES
 
 STAGES = {"samples": 50, "raw_and_averaged": 12, "denoising": 12, "closest": 8, "contact_sheet": 1, "timelapse": 1}
 OTHER = 4  # pictures of any other kind
-LEVELS = (
-    (1600, 88),
-    (1200, 82),
-    (900, 76),
-    (640, 70),
-    (480, 60),
-    (320, 50),
-    (160, 40),
-)  # longest side, quality of WebP
+LEVELS = {1600: 88, 1200: 82, 900: 76, 640: 70, 480: 60, 320: 50, 160: 40}  # longest side, quality of WebP
 MOVING = 600_000  # bytes of a timelapse; the slider shows the same
 UNCHANGED = 40_000  # bytes of a file that is not worth the work
 
@@ -34,10 +26,9 @@ def choose(pictures: Sequence[dict[str, Any]], share: float = 1.0) -> list[dict[
 
 
 def _evenly(found: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
-    most = max(1, most)
     if len(found) <= most:
         return found
-    if most == 1:
+    if most <= 1:
         return found[-1:]
     return [found[round(place * (len(found) - 1) / (most - 1))] for place in range(most)]
 
@@ -47,7 +38,7 @@ def embed(pictures: Sequence[dict[str, Any]], files: dict[str, Path], budget: in
     share = 1.0
     while share > 0.02:
         chosen = [each for each in choose(pictures, share) if each["id"] in files]
-        for side, quality in LEVELS[_first_level(chosen, files, budget) :]:
+        for side, quality in list(LEVELS.items())[_first_level(chosen, files, budget) :]:
             found = {each["id"]: address for each in chosen if (address := _address(files[each["id"]], side, quality))}
             if sum(map(len, found.values())) <= budget:
                 return found
@@ -60,7 +51,7 @@ def _first_level(chosen: Sequence[dict[str, Any]], files: dict[str, Path], budge
     stages = [each for each in chosen if each["kind"] == "samples"] or list(chosen)
     if not stages:
         return 0
-    for level, (side, quality) in enumerate(LEVELS):
+    for level, (side, quality) in enumerate(LEVELS.items()):
         one = _address(files[stages[-1]["id"]], side, quality)
         if one is None or len(one) * len(chosen) <= budget:
             return level

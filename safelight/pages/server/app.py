@@ -28,9 +28,8 @@ from safelight.pages.data.runs import FoundRun
 from safelight.pages.data.series import series
 from safelight.pages.server import parameters
 from safelight.pages.server.access import Access, Guard, refuse
-from safelight.pages.server.diagnosis_cache import DiagnosisCache
 from safelight.pages.server.live import Listener, LiveRuns
-from safelight.pages.server.run_cache import RunCache
+from safelight.pages.server.run_cache import DiagnosisCache, RunCache
 from safelight.pages.server.statics import File, read_page, read_static
 
 FOREVER = "private, max-age=31536000, immutable"
@@ -40,14 +39,14 @@ MAGIC = {"image/png": b"\x89PNG\r\n\x1a\n", "image/gif": b"GIF8", "image/jpeg": 
 
 
 class Handlers:
-    """Answer requests from the run cache. All that read files do so on another thread."""
+    """Answer requests from the run cache. Those that read files are not `async`: starlette calls them on a thread."""
 
     def __init__(self, roots: Sequence[Path], mark: str) -> None:
         self.run_cache, self.diagnosis_cache, self._mark = RunCache(roots), DiagnosisCache(), mark
         self.live_runs = LiveRuns(self.diagnosis_cache)
 
     def routes(self) -> list[Route]:
-        places: dict[str, Callable[[Request], Awaitable[Response]]] = {
+        places: dict[str, Callable[[Request], Response | Awaitable[Response]]] = {
             "/": self.page,
             "/static/{name:path}": self.static,
             "/api/runs": self.runs,
@@ -62,52 +61,60 @@ class Handlers:
         }
         return [Route(path, handler, methods=["GET"]) for path, handler in places.items()]
 
-    async def page(self, request: Request) -> Response:
-        return _file(await anyio.to_thread.run_sync(read_page), request)
+    def page(self, request: Request) -> Response:
+        return _file(read_page(), request)
 
-    async def static(self, request: Request) -> Response:
-        return _file(await anyio.to_thread.run_sync(read_static, request.path_params["name"]), request)
+    def static(self, request: Request) -> Response:
+        return _file(read_static(request.path_params["name"]), request)
 
     async def hello(self, request: Request) -> Response:
         return _json(_encode({"safelight": "dashboard", "mark": self._mark}))
 
-    async def runs(self, request: Request) -> Response:
-        return _json(await anyio.to_thread.run_sync(self._list))
-
-    def _list(self) -> bytes:
-        lines = [self._line(run) for run in self.run_cache.runs()]
-        return b'{"runs":[' + b",".join(lines) + b'],"time":' + _encode(round(time.time(), 3)) + b"}"
+    def runs(self, request: Request) -> Response:
+        lines = b",".join(self._line(run) for run in self.run_cache.runs())
+        return _json(b'{"runs":[' + lines + b'],"time":' + _encode(round(time.time(), 3)) + b"}")
 
     def _line(self, run: FoundRun) -> bytes:
         diagnosed, ended = self.diagnosis_cache.diagnose(run)
-        key = f"line {run.id} {diagnosed is None}"
-        return self.run_cache.answer(key, run, lambda: _encode(entry(run, diagnosed)), lasting=ended)
+        return self._kept(f"line {diagnosed is None}", run, lambda: entry(run, diagnosed), lasting=ended)
 
-    async def run(self, request: Request) -> Response:
+    def run(self, request: Request) -> Response:
         run = self._run(request.path_params["run"])
-        diagnosed, ended = await anyio.to_thread.run_sync(self.diagnosis_cache.diagnose, run)
+        diagnosed, ended = self.diagnosis_cache.diagnose(run)
         make = partial(overview, run.folder, run, diagnose_again=False, diagnosed=diagnosed)
-        return await self._answer(f"run {run.id} {diagnosed is None}", run, make, lasting=ended)
+        return _json(self._kept(f"run {diagnosed is None}", run, make, lasting=ended))
 
-    async def series(self, request: Request) -> Response:
-        run, window = self._run(request.path_params["run"]), parameters.window(request, 800)
-        names = parameters.signals(request)
-        key = f"series {run.id} {window} {','.join(names)}"
-        return await self._answer(key, run, lambda: _series(run, names, window), lasting=True)
+    def series(self, request: Request) -> Response:
+        run, names = self._run(request.path_params["run"]), parameters.signals(request)
+        window = parameters.window(request, 800)
 
-    async def heatmap(self, request: Request) -> Response:
+        def make() -> dict[str, Any]:
+            with open_run_history(run.folder) as history:
+                found = series(history, names, *window)
+                return found | {"clock": clock(history, read_status(run.folder), read_settings(run.folder)[1])}
+
+        return _json(self._kept(f"series {window} {','.join(names)}", run, make))
+
+    def heatmap(self, request: Request) -> Response:
         run, window = self._run(request.path_params["run"]), parameters.window(request, 400)
-        return await self._answer(f"heatmap {run.id} {window}", run, lambda: _heatmap(run, window), lasting=True)
 
-    async def compare(self, request: Request) -> Response:
-        runs = [self._run(each) for each in parameters.run_ids(request)]
-        return _json(await anyio.to_thread.run_sync(lambda: _encode(compare_runs(runs))))
+        def make() -> dict[str, Any]:
+            with open_run_history(run.folder) as history:
+                return heatmap(history, *window[:3])
 
-    async def picture(self, request: Request) -> Response:
+        return _json(self._kept(f"heatmap {window}", run, make))
+
+    def compare(self, request: Request) -> Response:
+        return _json(_encode(compare_runs([self._run(each) for each in parameters.run_ids(request)])))
+
+    def picture(self, request: Request) -> Response:
         run, picture = self._run(request.path_params["run"]), request.path_params["picture"]
-        if not parameters.PICTURE.fullmatch(picture):
+        path = self.run_cache.picture(run, picture) if parameters.PICTURE.fullmatch(picture) else None
+        content = None if path is None else read_bytes(path, LARGEST)
+        kind = None if path is None else TYPES.get(path.suffix.lower())
+        if content is None or kind is None or not content.startswith(MAGIC[kind]):
             return refuse(404, "This run has no such picture.")
-        return await anyio.to_thread.run_sync(_picture, run, self.run_cache, picture)
+        return Response(content, 200, {"cache-control": FOREVER}, kind)
 
     async def live(self, request: Request) -> Response:
         run, names, after, version = self._wanted(request)
@@ -117,7 +124,7 @@ class Handlers:
         if self.live_runs.full:
             return refuse(503, "Too many pages listen at once.")
         given = request.headers.get("last-event-id", "")
-        after = int(given) if parameters.NUMBER.fullmatch(given) else after  # a stream that was cut goes on
+        after = int(given) if parameters.NUMBER.fullmatch(given) else after  # a stream that was cut continues
         stream = self.live_runs.of(run).listen(names, after, version)
         return StreamingResponse(stream, 200, headers, "text/event-stream")
 
@@ -137,9 +144,8 @@ class Handlers:
             raise HTTPException(404, "There is no run of this id here.")
         return found
 
-    async def _answer(self, key: str, run: FoundRun, make: Callable[[], Any], *, lasting: bool) -> Response:
-        work = partial(self.run_cache.answer, key, run, lambda: _encode(make()), lasting=lasting)
-        return _json(await anyio.to_thread.run_sync(work))
+    def _kept(self, name: str, run: FoundRun, make: Callable[[], Any], *, lasting: bool = True) -> bytes:
+        return self.run_cache.answer(f"{name} {run.id}", run, lambda: _encode(make()), lasting=lasting)
 
 
 def _file(found: File | None, request: Request) -> Response:
@@ -149,26 +155,6 @@ def _file(found: File | None, request: Request) -> Response:
     if request.headers.get("if-none-match") == found.tag:
         return Response(status_code=304, headers=headers)
     return Response(found.content, 200, headers, found.kind)
-
-
-def _series(run: FoundRun, names: Sequence[str], window: parameters.Window) -> dict[str, Any]:
-    with open_run_history(run.folder) as history:
-        found = series(history, names, *window)
-        return found | {"clock": clock(history, read_status(run.folder), read_settings(run.folder)[1])}
-
-
-def _heatmap(run: FoundRun, window: parameters.Window) -> dict[str, Any]:
-    with open_run_history(run.folder) as history:
-        return heatmap(history, *window[:3])
-
-
-def _picture(run: FoundRun, run_cache: RunCache, picture: str) -> Response:
-    path = run_cache.picture(run, picture)
-    content = None if path is None else read_bytes(path, LARGEST)
-    kind = None if path is None else TYPES.get(path.suffix.lower())
-    if content is None or kind is None or not content.startswith(MAGIC[kind]):
-        return refuse(404, "This run has no such picture.")
-    return Response(content, 200, {"cache-control": FOREVER}, kind)
 
 
 def _encode(content: Any) -> bytes:
@@ -186,9 +172,9 @@ async def _report(request: Request, error: Exception) -> Response:
     return refuse(error.status_code, error.detail if ours else NOTHING)
 
 
-def make_app(roots: Sequence[Path], access: Access | None = None, *, mark: str = "") -> Guard:
+def make_app(roots: Sequence[Path], access: Access, *, mark: str) -> Guard:
     """The application, behind its guard. `mark`: by which a dashboard is known again."""
     handlers = Handlers(roots, mark)
     app = Starlette(routes=handlers.routes(), exception_handlers={HTTPException: _report, SafelightError: _report})
     app.router.redirect_slashes = False
-    return Guard(app, access or Access(), handlers.live_runs.close)
+    return Guard(app, access, handlers.live_runs.close)

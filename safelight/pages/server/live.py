@@ -19,8 +19,7 @@ from safelight.pages.data.overview import open_run_history, status, version
 from safelight.pages.data.run_state import RunStatus, read_status
 from safelight.pages.data.runs import FoundRun
 from safelight.pages.data.series import delta, newer
-from safelight.pages.server.diagnosis_cache import DiagnosisCache
-from safelight.pages.server.run_cache import signature
+from safelight.pages.server.run_cache import DiagnosisCache, signature
 from safelight.record.history import History
 
 POLL_SECONDS, BEAT_SECONDS, STATUS_SECONDS, VERDICT_SECONDS = 0.1, 10.0, 5.0, 20.0

@@ -26,24 +26,20 @@ class Window(NamedTuple):
     smooth: float
 
 
-def invalid(words: str) -> HTTPException:
-    return HTTPException(400, words)
-
-
 def window(request: Request, pixels: int) -> Window:
     first, last = whole(request, "first"), whole(request, "last")
     if first is not None and last is not None and last < first:
-        raise invalid(f"first is {first}, which is after last, {last}.")
+        raise HTTPException(400, f"first is {first}, which is after last, {last}.")
     given = whole(request, "pixels")
     if given is not None and not 1 <= given <= MOST_PIXELS:
-        raise invalid(f"pixels is {given}. It must be from 1 to {MOST_PIXELS:,}.")
+        raise HTTPException(400, f"pixels is {given}. It must be from 1 to {MOST_PIXELS:,}.")
     return Window(first, last, given or pixels, half_life(request))
 
 
 def whole(request: Request, name: str) -> int | None:
     text = single(request, name) or ""
     if text and not NUMBER.fullmatch(text):
-        raise invalid(f"{name} must be a whole number.")
+        raise HTTPException(400, f"{name} must be a whole number.")
     return int(text) if text else None
 
 
@@ -54,39 +50,40 @@ def half_life(request: Request) -> float:
     except ValueError:
         found = math.nan
     if not 0 <= found <= 1e9:  # NaN too
-        raise invalid("smooth must be a number of steps from 0 to 1,000,000,000.")
+        raise HTTPException(400, "smooth must be a number of steps from 0 to 1,000,000,000.")
     return found
 
 
 def signals(request: Request) -> list[str]:
     names = [name for name in (single(request, "signals") or "").split(",") if name]
     if len(names) > MOST_SIGNALS:
-        raise invalid(f"{len(names)} signals are requested at once; at most {MOST_SIGNALS} are answered.")
+        raise HTTPException(400, f"{len(names)} signals are requested at once; at most {MOST_SIGNALS} are answered.")
     return list(dict.fromkeys(names))
 
 
 def version(request: Request) -> str:
-    text = single(request, "version") or ""
-    if not VERSION.fullmatch(text):
-        raise invalid("version must be one that this server gave.")
-    return text
+    return _matching(VERSION, single(request, "version") or "", "version must be one that this server gave.")
 
 
 def run_id(text: str | None) -> str:
-    if text is None or not RUN.fullmatch(text):
-        raise invalid("The id of a run is twelve digits and letters from a to f.")
+    return _matching(RUN, text or "", "The id of a run is twelve digits and letters from a to f.")
+
+
+def _matching(pattern: re.Pattern[str], text: str, words: str) -> str:
+    if not pattern.fullmatch(text):
+        raise HTTPException(400, words)
     return text
 
 
 def run_ids(request: Request) -> list[str]:
     found = list(dict.fromkeys(run_id(each) for each in (single(request, "runs") or "").split(",") if each))
     if not 1 <= len(found) <= MOST_COMPARED:
-        raise invalid(f"runs must name from 1 to {MOST_COMPARED} runs by their ids, with commas between.")
+        raise HTTPException(400, f"runs must name from 1 to {MOST_COMPARED} runs by their ids, with commas between.")
     return found
 
 
 def single(request: Request, name: str) -> str | None:
     found = request.query_params.getlist(name)
     if len(found) > 1:
-        raise invalid(f"{name} is given {len(found)} times.")
+        raise HTTPException(400, f"{name} is given {len(found)} times.")
     return found[0] if found else None

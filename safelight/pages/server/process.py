@@ -47,9 +47,7 @@ def open_address(host: str, listening: socket.socket) -> Address:
     return Address(host, listening.getsockname()[1], token)
 
 
-def serve(
-    roots: Sequence[Path], listening: socket.socket, address: Address, *, mark: str = "", idle_hours: float = 0.0
-) -> None:
+def serve(roots: Sequence[Path], listening: socket.socket, address: Address, *, mark: str, idle_hours: float) -> None:
     """Until a signal comes, or until there was no request for so many hours. `mark`: identifies this dashboard."""
     app = make_app(roots, Access(address.token), mark=mark)
     server = make_server(app)

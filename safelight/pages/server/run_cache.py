@@ -1,4 +1,4 @@
-"""The runs that are served: found again now and then, and answers about them kept while nothing changes."""
+"""The runs that are served: found again now and then, and answers and diagnoses kept while nothing changes."""
 
 from __future__ import annotations
 
@@ -7,15 +7,18 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from safelight.pages.data.cards import Answers, is_diagnosed, run_rules
 from safelight.pages.data.gallery import FoundPicture, current_path, find_pictures
 from safelight.pages.data.overview import open_run_history
+from safelight.pages.data.run_state import read_status
 from safelight.pages.data.runs import FoundRun, find_runs
 
 LOOK_SECONDS, KEPT_SECONDS = 2.0, 1.0
 NEW_SECONDS = 0.1  # after a search, in which an unknown run is not searched for again: anybody may request any id
-MOST_BYTES, MOST_ALBUMS = 64 << 20, 32
+MOST_BYTES, MOST_ALBUMS, MOST_DIAGNOSED = 64 << 20, 32, 1000
 
 Signature = tuple[tuple[int, int] | None, ...]
 
@@ -79,6 +82,49 @@ class RunCache:
     def _forget(self, key: str) -> None:
         kept = self._answers.pop(key, None)
         self._bytes -= 0 if kept is None else len(kept[2])
+
+
+class DiagnosisCache:
+    """Runs that ended are diagnosed one after the other in the background: no page waits for it. Used by several
+    threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: dict[str, tuple[Signature, Answers]] = {}
+        self._waiting: set[str] = set()
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="safelight-diagnosis")
+
+    def diagnose(self, run: FoundRun) -> tuple[Answers, bool]:
+        """(what the rules say, as far as it is known; whether the run ended). The first time they are only begun."""
+        ended = is_diagnosed(read_status(run.folder))
+        if ended and self._kept(run) is None:
+            with self._lock:
+                begin = run.id not in self._waiting
+                self._waiting.add(run.id)
+            if begin:
+                self._executor.submit(self._run_rules, run)
+        return self.known(run), ended
+
+    def known(self, run: FoundRun) -> Answers:
+        """None where the rules did not run yet, or the run changed since."""
+        kept = self._kept(run)
+        return None if kept is None else kept[1]
+
+    def _kept(self, run: FoundRun) -> tuple[Signature, Answers] | None:
+        kept = self._known.get(run.id)
+        return kept if kept is not None and kept[0] == signature(run) else None
+
+    def _run_rules(self, run: FoundRun) -> None:
+        before = signature(run)
+        try:
+            found = run_rules(run.folder)
+        except Exception:  # an untrusted record may raise anything; the page shows what was recorded
+            found = None
+        with self._lock:
+            if len(self._known) >= MOST_DIAGNOSED:
+                self._known.clear()
+            self._known[run.id] = (before, found)
+            self._waiting.discard(run.id)
 
 
 def signature(run: FoundRun) -> Signature:

@@ -18,7 +18,6 @@ from serving import PATIENCE, Answer, get, served, wait_for
 
 from safelight.pages.data.runs import describe
 from safelight.pages.server import app, statics
-from safelight.pages.server import diagnosis_cache as diagnosis_cache
 from safelight.pages.server import run_cache as run_cache
 from safelight.pages.server.access import HEADERS, POLICY
 from safelight.record.store import RecordWriter
@@ -279,7 +278,7 @@ def test_the_rules_are_asked_of_a_run_that_ended_and_no_page_waits_for_them(tmp_
         wait.wait(PATIENCE)
         return [FINDING | {"code": "NEW001"}]
 
-    monkeypatch.setattr(diagnosis_cache, "run_rules", slow)
+    monkeypatch.setattr(run_cache, "run_rules", slow)
     ended = make_run(tmp_path / "ended", findings=(FINDING,))
     make_run(tmp_path / "training", status={"status": "training"}, findings=(FINDING,))
     with served([tmp_path]) as port:
