@@ -7,7 +7,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from safelight.pages.data.cards import Answers, is_diagnosed, run_rules
@@ -52,15 +52,13 @@ class RunCache:
     def picture(self, run: FoundRun, picture: str) -> Path | None:
         """Its file. All pictures of a run are listed only where an unknown one is requested."""
         known = self._pictures.get(run.id, {}).get(picture)
-        path = None if known is None else current_path(run.folder, known)
-        if path is None:
-            if len(self._pictures) > MOST_ALBUMS:
-                self._pictures.clear()
-            with open_run_history(run.folder) as history:
-                self._pictures[run.id] = find_pictures(history, run.folder)
-            found = self._pictures[run.id].get(picture)
-            path = None if found is None else found.path
-        return path
+        if known is not None and (path := current_path(run.folder, known)) is not None:
+            return path
+        if len(self._pictures) > MOST_ALBUMS:
+            self._pictures.clear()
+        with open_run_history(run.folder) as history:
+            self._pictures[run.id] = found = find_pictures(history, run.folder)
+        return found[picture].path if picture in found else None
 
     def answer(self, key: str, run: FoundRun, make: Callable[[], bytes], *, lasting: bool) -> bytes:
         """`lasting`: it depends on the files of the run alone, and not on the time of day."""
@@ -85,46 +83,27 @@ class RunCache:
 
 
 class DiagnosisCache:
-    """Runs that ended are diagnosed one after the other in the background: no page waits for it. Used by several
-    threads."""
+    """Runs that ended are diagnosed one after the other in the background: no page waits. Used by several threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._known: dict[str, tuple[Signature, Answers]] = {}
-        self._waiting: set[str] = set()
+        self._diagnoses: dict[str, tuple[Signature, Future[Answers]]] = {}
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="safelight-diagnosis")
 
     def diagnose(self, run: FoundRun) -> tuple[Answers, bool]:
         """(what the rules say, as far as it is known; whether the run ended). The first time they are only begun."""
-        ended = is_diagnosed(read_status(run.folder))
-        if ended and self._kept(run) is None:
-            with self._lock:
-                begin = run.id not in self._waiting
-                self._waiting.add(run.id)
-            if begin:
-                self._executor.submit(self._run_rules, run)
+        ended, current = is_diagnosed(read_status(run.folder)), signature(run)
+        with self._lock:
+            if ended and (run.id not in self._diagnoses or self._diagnoses[run.id][0] != current):
+                if len(self._diagnoses) >= MOST_DIAGNOSED:
+                    self._diagnoses.clear()
+                self._diagnoses[run.id] = current, self._executor.submit(run_rules, run.folder)
         return self.known(run), ended
 
     def known(self, run: FoundRun) -> Answers:
         """None where the rules did not run yet, or the run changed since."""
-        kept = self._kept(run)
-        return None if kept is None else kept[1]
-
-    def _kept(self, run: FoundRun) -> tuple[Signature, Answers] | None:
-        kept = self._known.get(run.id)
-        return kept if kept is not None and kept[0] == signature(run) else None
-
-    def _run_rules(self, run: FoundRun) -> None:
-        before = signature(run)
-        try:
-            found = run_rules(run.folder)
-        except Exception:  # an untrusted record may raise anything; the page shows what was recorded
-            found = None
-        with self._lock:
-            if len(self._known) >= MOST_DIAGNOSED:
-                self._known.clear()
-            self._known[run.id] = (before, found)
-            self._waiting.discard(run.id)
+        before, diagnosis = self._diagnoses.get(run.id, (None, None))
+        return diagnosis.result() if diagnosis and diagnosis.done() and before == signature(run) else None
 
 
 def signature(run: FoundRun) -> Signature:
