@@ -40,11 +40,13 @@ class Command:
         return self.subject
 
     def run_command(self) -> None:
+        from safelight.diagnosis import diagnose
+
         trained = is_run(Path(self.subject))
         if trained and (self.preset or self.config or self.set):
             words = "is a run, which has its settings. Leave out --preset, --config and --set."
             raise UsageError(f"{self.subject} {words}")
-        found = self._diagnose() if trained else self._preflight()
+        found = diagnose(self.subject) if trained else self._preflight()
         if self.json:
             print(json.dumps({"findings": [finding.to_json() for finding in found]}, indent=1))
         else:
@@ -52,11 +54,6 @@ class Command:
         errors = 0 if trained else sum(finding.severity == "error" for finding in found)
         if errors:
             raise PreflightError(f"The preflight found {errors} error{'s' * (errors != 1)}.")
-
-    def _diagnose(self) -> list[Finding]:
-        from safelight.diagnosis import diagnose
-
-        return diagnose(self.subject)
 
     def _preflight(self) -> list[Finding]:
         config = options.config_from(self)

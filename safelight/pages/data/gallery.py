@@ -79,9 +79,5 @@ def locate(run: RunFolder, rows: Iterable[RecordedPicture]) -> Iterator[FoundPic
         except (OSError, ValueError):
             continue
         if stat.S_ISREG(status.st_mode):
-            yield FoundPicture(row, path, _id(row, status))
-
-
-def _id(row: RecordedPicture, status: os.stat_result) -> str:
-    content = f"{row.kind}\0{row.step}\0{row.path}\0{status.st_mtime_ns}\0{status.st_size}"
-    return hashlib.sha256(content.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+            content = f"{row.kind}\0{row.step}\0{row.path}\0{status.st_mtime_ns}\0{status.st_size}"
+            yield FoundPicture(row, path, hashlib.sha256(content.encode("utf-8", "surrogateescape")).hexdigest()[:16])

@@ -45,11 +45,11 @@ class RunStatus:
         return self.state not in ("live", "stale", "watched", "empty")
 
 
-def read_status(run: RunFolder, now: float | None = None) -> RunStatus:
+def read_status(run: RunFolder) -> RunStatus:
     facts = read_json(run.path, run.status_file.name)
     heartbeat, status = number_of_seconds(facts.get("heartbeat")), text(facts.get("status"), 40)
     journal = facts.get("journal")
-    age = None if heartbeat is None else max(0.0, (time.time() if now is None else now) - heartbeat)
+    age = None if heartbeat is None else max(0.0, time.time() - heartbeat)
     return RunStatus(
         state=_state(status, age, facts.get("kind") == "watched"),
         status=status,

@@ -15,7 +15,7 @@ SENTENCE = 220  # characters of a finding's summary
 
 def verdict(standing: RunStatus, history: History | None, findings: Sequence[dict[str, Any]]) -> dict[str, str]:
     """{"tone": good, attention, bad, waiting or ended, "sentence"}."""
-    tone, sentence = _judge(standing, history, [f for f in findings if f["over"] is None])
+    tone, sentence = _judge(standing, history, [each for each in findings if each["over"] is None])
     return {"tone": tone, "sentence": sentence}
 
 

@@ -60,30 +60,22 @@ def _first_level(chosen: Sequence[dict[str, Any]], files: dict[str, Path], budge
 
 def _address(path: Path, side: int, quality: int) -> str | None:
     """None for a file that is no picture, or that moves and is long."""
-    try:
-        raw = path.read_bytes()
-        if path.suffix.lower() == ".gif":
-            return _data("image/gif", raw) if len(raw) <= MOVING else None
-        return _still(path, raw, side, quality)
-    except Exception:  # whatever Pillow raises: a broken picture costs itself, not the report
-        return None
-
-
-def _still(path: Path, raw: bytes, side: int, quality: int) -> str:
     from PIL import Image
 
-    with Image.open(io.BytesIO(raw)) as image:
-        longest = max(image.size)
-        if longest <= side and len(raw) <= UNCHANGED:
-            return _data(TYPES[path.suffix.lower()], raw)
-        small = image.convert("RGB")
-        if longest > side:
-            size = (max(1, image.width * side // longest), max(1, image.height * side // longest))
-            small = small.resize(size, Image.Resampling.LANCZOS)
-        buffer = io.BytesIO()
-        small.save(buffer, "WEBP", quality=quality, method=3)
-    return _data("image/webp", buffer.getvalue())
-
-
-def _data(kind: str, content: bytes) -> str:
+    kind = TYPES[path.suffix.lower()]
+    try:
+        content = path.read_bytes()
+        if kind == "image/gif" and len(content) > MOVING:
+            return None
+        with Image.open(io.BytesIO(content)) as image:
+            longest = max(image.size)
+            if kind != "image/gif" and (longest > side or len(content) > UNCHANGED):
+                small, buffer, kind = image.convert("RGB"), io.BytesIO(), "image/webp"
+                if longest > side:
+                    size = (max(1, image.width * side // longest), max(1, image.height * side // longest))
+                    small = small.resize(size, Image.Resampling.LANCZOS)
+                small.save(buffer, "WEBP", quality=quality, method=3)
+                content = buffer.getvalue()
+    except Exception:  # whatever Pillow raises: a broken picture costs itself, not the report
+        return None
     return f"data:{kind};base64,{base64.b64encode(content).decode()}"

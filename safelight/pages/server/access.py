@@ -8,8 +8,6 @@ import logging
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders, QueryParams
 from starlette.requests import cookie_parser
@@ -37,23 +35,16 @@ TARGET = re.compile(rb"/[A-Za-z0-9._~/-]*")  # nothing that we serve has another
 log = logging.getLogger("safelight.pages.server")
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
-    """Without a token, only this machine's own names are answered to; with one, all names, but only to its holders."""
-
-    token: str | None = None
-
-    @property
-    def cookie(self) -> str:
-        """What a browser keeps: proves the token, and is not it."""
-        return hashlib.sha256(f"safelight cookie {self.token}".encode()).hexdigest()
-
-
 class Guard:
-    """Wraps the application: refuses requests with a message, adds headers, and never returns a traceback."""
+    """Wraps the application: refuses requests with a message, adds headers, and never returns a traceback.
 
-    def __init__(self, app: ASGIApp, access: Access, close: Callable[[], None] = lambda: None) -> None:
-        self._app, self._access, self.close = app, access, close
+    Without a token, only this machine's own names are answered to; with one, all names, but only to its holders.
+    """
+
+    def __init__(self, app: ASGIApp, token: str | None, close: Callable[[], None]) -> None:
+        self._app, self._token, self.close = app, token, close
+        # What a browser keeps: proves the token, and is not it.
+        self._cookie = hashlib.sha256(f"safelight cookie {token}".encode()).hexdigest()
         self.last_request = time.monotonic()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -99,9 +90,10 @@ class Guard:
         if found is None:
             return refuse(400, "The request names no host, or several.")
         name = found[1].strip("[]").lower()
-        if self._access.token is None and name not in OURS:
+        if self._token is None and name not in OURS:
             return refuse(403, "This dashboard answers only to localhost. Use the address that it printed.")
-        foreign = any(urlsplit_host(origin) != hosts[0].lower() for origin in headers.getlist("origin"))
+        ours = {f"http://{hosts[0]}".lower(), f"https://{hosts[0]}".lower()}
+        foreign = any(origin.lower() not in ours for origin in headers.getlist("origin"))
         sites = [site for site in headers.getlist("sec-fetch-site") if site not in ("same-origin", "none")]
         # A person who follows a link to the first page: the other site learns nothing from it.
         fetch = [headers.getlist(name) for name in ("sec-fetch-mode", "sec-fetch-dest")]
@@ -111,29 +103,20 @@ class Guard:
         return None
 
     def _check_token(self, scope: Scope) -> Response | None:
-        token, port = self._access.token, (scope.get("server") or ("", 0))[1]
+        token, port = self._token, (scope.get("server") or ("", 0))[1]
         if token is None:
             return None
         name = f"safelight-{port}"  # cookies do not know ports: two dashboards on one machine must not mix them up
         for header in Headers(scope=scope).getlist("cookie"):
-            if hmac.compare_digest(cookie_parser(header).get(name, "").encode(), self._access.cookie.encode()):
+            if hmac.compare_digest(cookie_parser(header).get(name, "").encode(), self._cookie.encode()):
                 return None
         given = QueryParams(scope["query_string"]).getlist("token")
         if scope["path"] == "/" and len(given) == 1 and hmac.compare_digest(given[0].encode(), token.encode()):
             answer = RedirectResponse("/", 303, {"cache-control": "no-store"})
-            answer.set_cookie(name, self._access.cookie, httponly=True, samesite="strict", path="/")
+            answer.set_cookie(name, self._cookie, httponly=True, samesite="strict", path="/")
             return answer
         return refuse(401, "Open the address with the token that the dashboard printed when it started.")
 
 
 def refuse(code: int, words: str, **headers: str) -> JSONResponse:
     return JSONResponse({"error": words}, code, {"cache-control": "no-store"} | headers)
-
-
-def urlsplit_host(origin: str) -> str | None:
-    """Host and port of an origin; None of what is none."""
-    try:
-        parts = urlsplit(origin)
-    except ValueError:
-        return None
-    return parts.netloc.lower() if parts.scheme in ("http", "https") else None

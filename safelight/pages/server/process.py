@@ -13,7 +13,7 @@ from pathlib import Path
 import uvicorn
 
 from safelight.errors import UsageError
-from safelight.pages.server.access import Access, Guard
+from safelight.pages.server.access import Guard
 from safelight.pages.server.address import Address, is_loopback
 from safelight.pages.server.app import make_app
 
@@ -49,7 +49,7 @@ def open_address(host: str, listening: socket.socket) -> Address:
 
 def serve(roots: Sequence[Path], listening: socket.socket, address: Address, *, mark: str, idle_hours: float) -> None:
     """Until a signal comes, or until there was no request for so many hours. `mark`: identifies this dashboard."""
-    app = make_app(roots, Access(address.token), mark=mark)
+    app = make_app(roots, address.token, mark=mark)
     server = make_server(app)
     if idle_hours > 0:
         threading.Thread(target=_end_when_idle, args=(server, app, idle_hours * 3600), daemon=True).start()

@@ -17,8 +17,6 @@ TYPES = {
     ".js": "text/javascript; charset=utf-8",
     ".css": "text/css; charset=utf-8",
     ".svg": "image/svg+xml",
-    ".png": "image/png",
-    ".woff2": "font/woff2",
 }
 # Some fifty small files as two: a browser takes a few milliseconds for each, also where it has them already.
 MADE: dict[str, Callable[[], str]] = {"app.js": bundle_script, "app.css": bundle_style}
