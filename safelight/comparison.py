@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from safelight.config import Config
 from safelight.config.resolve import flatten, resolve, to_dict
@@ -14,19 +14,13 @@ from safelight.record.dump import choose_signals, describe
 from safelight.record.history import History, open_history
 from safelight.run import RunFolder, open_recorded
 
-LOWER, HIGHER = "low", "high"
+Number = TypeVar("Number", int, float)
 BEST = {  # what counts as better; a loss by itself mostly says which timesteps were drawn
-    "probe/ema": LOWER,
-    "probe/raw": LOWER,
-    "probe/held_ema": LOWER,
-    "probe/held_raw": LOWER,
-    "loss/mean": None,
-    "gradient/norm": None,
-    "quality/distance": LOWER,
-    "quality/kernel": LOWER,
-    "diversity/variance": None,
-    "copies/share": None,
-    "speed/images": HIGHER,
+    **dict.fromkeys(("probe/ema", "probe/raw", "probe/held_ema", "probe/held_raw"), "low"),
+    **dict.fromkeys(("loss/mean", "gradient/norm"), None),
+    **dict.fromkeys(("quality/distance", "quality/kernel"), "low"),
+    **dict.fromkeys(("diversity/variance", "copies/share"), None),
+    "speed/images": "high",
 }
 
 
@@ -47,7 +41,7 @@ def _describe_run(folder: RunFolder, config: Config | None, signals: tuple[str, 
             "status": status.get("status"),
             "step": status.get("step"),
             "steps": None if config is None else config.train.steps,
-            "seconds": seconds_trained(folder.checkpoints),
+            "seconds": newest_state(folder.checkpoints, "seconds", float),
             "signals": describe_signals(history, signals),
         }
 
@@ -63,11 +57,13 @@ def differing_settings(configs: Sequence[Mapping[str, Any] | None]) -> dict[str,
     }
 
 
-def seconds_trained(checkpoints: Path) -> float | None:
-    """As the newest checkpoint has it."""
+def newest_state(checkpoints: Path, name: str, kind: type[Number]) -> Number | None:
+    """A number as the newest checkpoint has it whose state.json can be read and has one."""
     for folder in sorted(checkpoints.glob("step_*"), reverse=True):
         with suppress(OSError, ValueError, TypeError, KeyError):
-            return float(json.loads((folder / "state.json").read_bytes())["seconds"])
+            found = json.loads((folder / "state.json").read_bytes())[name]
+            if isinstance(found, kind):
+                return found
     return None
 
 

@@ -12,14 +12,7 @@ from safelight.data.images import Images
 from safelight.pictures.sheet import COLUMNS, Group, sheet
 from safelight.words import printable
 
-CALLED = {
-    "darkest": "Darkest",
-    "brightest": "Brightest",
-    "flattest": "Least contrast",
-    "widest": "Widest",
-    "tallest": "Tallest",
-    "smallest": "Smallest",
-}
+TITLES = {"flattest": "Least contrast"}  # others are called by their names: darkest, brightest, widest, …
 LISTED = 40  # files left out that are named; `safelight data --json` has all
 
 
@@ -28,13 +21,14 @@ def contact_sheet(images: Images, found: dict[str, Any]) -> Image.Image:
     some = np.unique(np.linspace(0, len(images) - 1, 2 * COLUMNS).astype(int)).tolist()
     copies = [row for rows in found["duplicate_rows"] for row in rows]
     alike = [row for pair in found["near_rows"] for row in pair]
+    extremes = {TITLES.get(name) or name.capitalize(): rows for name, rows in found["extremes"].items()}
     rejected = [f"{name}: {reason}" for name, reason in found["rejected"][:LISTED]]
     groups = [
         *_group(images, f"{len(images):,} images", some),
         *_group(images, f"Equal another one: {found['duplicates']:,}", copies[:COLUMNS]),
         *_group(images, f"Pairs that look alike: {found['near']:,}", alike[:COLUMNS]),
         *_group(images, f"Of one colour: {found['blank']:,}", found["blank_rows"][:COLUMNS]),
-        *(each for name, rows in found["extremes"].items() for each in _group(images, CALLED[name], rows[:COLUMNS])),
+        *(group for title, rows in extremes.items() for group in _group(images, title, rows[:COLUMNS])),
         *([Group(f"Left out: {len(found['rejected']):,}", lines=rejected)] if rejected else []),
     ]
     return sheet(groups)

@@ -118,19 +118,15 @@ def empty_inputs(config: Config, count: int) -> MicroBatch:
 
 
 def parts_for(config: Config) -> Setup:
-    images = stand_ins(config)
-    return build(fit_to_data(config, images), images, lambda _: None)
-
-
-def stand_ins(config: Config) -> Images:
-    """One black image in the shape of the data."""
+    """A run on one black image in the shape of the data."""
     source = config.data.source
     channels = config.data.channels or KNOWN.get(source.partition(":")[0], 1 if "idx" in source else 3)
     classes = config.data.classes or (10 if config.model.conditional else 0)
     side = config.data.image_size
-    return Images(
+    images = Images(
         pixels=np.zeros((1, side, side, channels), np.uint8),
         labels=np.zeros(1, np.int64) if classes else None,
         class_names=tuple(map(str, range(classes))),
         fingerprint="",
     )
+    return build(fit_to_data(config, images), images, lambda _: None)

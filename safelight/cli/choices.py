@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from safelight.checkpoints.folder import place, steps
 from safelight.cli.options import number, whole
+from safelight.comparison import newest_state
 from safelight.config.check import NARROWEST, WIDEST
 from safelight.config.resolve import convert, nearest
 from safelight.config.tree import Sampler
@@ -32,13 +30,10 @@ def choose_model(command: Any, path: Path, device: str | None) -> LoadedModel:
 
 def best_step(path: Path) -> int:
     """The checkpoint that evaluations found best, as the newest one has it."""
-    folder = open_run(path)
-    for step in reversed(steps(folder.checkpoints)):
-        with suppress(OSError, ValueError, TypeError, KeyError):
-            best = json.loads((place(folder.checkpoints, step) / "state.json").read_bytes())["best_step"]
-            if isinstance(best, int):
-                return best
-    raise UsageError(f"{path} has no checkpoint that was found best yet. Leave --step out, for the newest.")
+    best = newest_state(open_run(path).checkpoints, "best_step", int)
+    if best is None:
+        raise UsageError(f"{path} has no checkpoint that was found best yet. Leave --step out, for the newest.")
+    return best
 
 
 def choose_request(command: Any, loaded: LoadedModel, path: Path, count: str) -> Request:

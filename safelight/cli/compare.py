@@ -15,6 +15,8 @@ from safelight.cli import options
 from safelight.errors import UsageError
 from safelight.terminal import ACCENT, duration, page
 
+CALLED = {"latest": "last", "recent": "recent mean", "best": "best"}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
@@ -59,9 +61,6 @@ def print_page(found: dict[str, Any]) -> None:
         style = "" if len(set(words)) > 1 else "dim"
         table.add_row(Text(name, style="dim"), *(Text(word, style=style) for word in words))
     page().print(table)
-
-
-CALLED = {"latest": "last", "recent": "recent mean", "best": "best"}
 
 
 def in_words(facts: dict[str, Any], kind: str) -> str:

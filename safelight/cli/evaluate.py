@@ -120,8 +120,8 @@ def print_page(title: str, found: Assessment) -> None:
     examination = found.examination
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
     table.add_column("", no_wrap=True)
-    table.add_column("value", justify="right", no_wrap=True)
-    table.add_column("real images", justify="right", no_wrap=True)
+    for heading in ("value", "real images"):
+        table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("meaning", overflow="fold")
     distance, kernel = examination.distance, examination.kernel
     table.add_row(examination.label, shown(max(distance.corrected, 0), distance.error), "0", distance.sentence)

@@ -58,24 +58,18 @@ SampleSteps = Annotated[str | None, _named("N", "Denoising steps per image.")]
 Guidance = Annotated[str | None, _named("N", "Classifier-free guidance of conditional models; 1: none.")]
 
 
-def read_settings(words: tuple[str, ...]) -> dict[str, str]:
-    """["train.steps=5"] -> {"train.steps": "5"}."""
-    found = {}
-    for word in words:
-        key, equals, value = word.partition("=")
-        if not equals:
-            raise UsageError(f"--set takes KEY=VALUE, but {word!r} has no “=”. For example: --set train.steps=500")
-        found[key.strip()] = value.strip()
-    return found
-
-
 def settings_from(command: object) -> dict[str, Any]:
     """The settings that a command's flags stand for; --set comes last and so wins."""
     from safelight.config.flags import FLAGS
 
     given = {key: getattr(command, name, None) for name, key in FLAGS.items()}
-    flags = {key: value for key, value in given.items() if value is not None and value is not False}
-    return flags | read_settings(getattr(command, "set", ()))
+    found = {key: value for key, value in given.items() if value is not None and value is not False}
+    for word in getattr(command, "set", ()):
+        key, equals, value = word.partition("=")
+        if not equals:
+            raise UsageError(f"--set takes KEY=VALUE, but {word!r} has no “=”. For example: --set train.steps=500")
+        found[key.strip()] = value.strip()
+    return found
 
 
 def config_from(command: Any) -> Config:

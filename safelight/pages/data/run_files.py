@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import stat
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +26,7 @@ def resolve_inside(root: Path, name: str | Path) -> Path | None:
 def inside(root: Path, name: str | Path) -> Path | None:
     """The plain file of this name within a folder; None where it is missing, no file, or leads outside."""
     found = resolve_inside(root, name)
-    try:
-        return found if found is not None and stat.S_ISREG(os.stat(found).st_mode) else None
-    except OSError:
-        return None
+    return found if found is not None and os.path.isfile(found) else None
 
 
 def read_bytes(path: Path, most: int) -> bytes | None:

@@ -16,10 +16,9 @@ from safelight.files import write_atomically
 from safelight.pages.data.bundle import bundle_script, bundle_style
 from safelight.pages.data.clock import clock
 from safelight.pages.data.gallery import find_pictures
-from safelight.pages.data.heatmap import heatmap
 from safelight.pages.data.overview import open_run_history, overview
 from safelight.pages.data.run_state import read_status
-from safelight.pages.data.series import series
+from safelight.pages.data.series import heatmap, series
 from safelight.pages.report.embedded_pictures import embed
 from safelight.record.history import History
 from safelight.run import RunFolder

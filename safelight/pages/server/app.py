@@ -19,13 +19,12 @@ from starlette.routing import Route
 from safelight.errors import SafelightError
 from safelight.pages.data.clock import clock
 from safelight.pages.data.gallery import LARGEST, TYPES
-from safelight.pages.data.heatmap import heatmap
 from safelight.pages.data.overview import open_run_history, overview, read_settings
 from safelight.pages.data.run_files import read_bytes
 from safelight.pages.data.run_list import compare_runs, entry
 from safelight.pages.data.run_state import read_status
 from safelight.pages.data.runs import FoundRun
-from safelight.pages.data.series import series
+from safelight.pages.data.series import heatmap, series
 from safelight.pages.server import parameters
 from safelight.pages.server.access import Guard, refuse
 from safelight.pages.server.live import Listener, LiveRuns

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
 import time
 from bisect import bisect_right
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
@@ -133,11 +132,8 @@ class LiveRun:
 
     def _since(self) -> dict[str, int]:
         """How far every signal was sent to the listener that is furthest behind."""
-        since: dict[str, int] = {}
-        for listener in self._listeners:
-            for name, step in listener.cursors.items():
-                since[name] = min(step, since.get(name, step))
-        return since
+        sent = [cursor for listener in self._listeners for cursor in listener.cursors.items()]
+        return dict(sorted(sent, key=lambda cursor: cursor[1], reverse=True))  # the lowest of a name is the last
 
     def _poll(self, since: dict[str, int]) -> Update:
         """What is new, the status and the version; where pages have to begin again, also how far each signal goes."""
@@ -182,11 +178,13 @@ class LiveRun:
                 continue
             key = tuple(listener.cursors.items())
             if key not in made:
-                mine = {name: part for name, each in new["series"].items() if (part := _beyond(each, listener, name))}
+                mine = {name: _beyond(new["series"][name], step) for name, step in key if name in new["series"]}
+                mine = {name: readings for name, readings in mine.items() if readings["x"]}
+                cursors = listener.cursors | {name: readings["x"][-1] for name, readings in mine.items()}
+                cursor = max(cursors.values(), default=-1)
                 wanted = mine or not quiet or sent["status"] == "training"
-                cursor = max(listener.cursors.values(), default=-1)
                 content = {"series": mine, "cursor": cursor, "status": sent}
-                made[key] = listener.cursors, frame("delta", content, cursor) if wanted else None
+                made[key] = cursors, frame("delta", content, cursor) if wanted else None
             cursors, content = made[key]
             listener.cursors = dict(cursors)
             if content is not None:
@@ -213,12 +211,8 @@ def _was_cut(history: History, since: dict[str, int]) -> bool:
     return leader is not None and _ends(history, [leader]).get(leader, -1) < since[leader]
 
 
-def _beyond(readings: dict[str, Any], listener: Listener, name: str) -> dict[str, Any] | None:
-    """The readings that this listener was not sent yet."""
-    start = bisect_right(readings["x"], listener.cursors.get(name, math.inf))
-    if start == len(readings["x"]):
-        return None
-    listener.cursors[name] = readings["x"][-1]
+def _beyond(readings: dict[str, Any], step: int) -> dict[str, Any]:
+    start = bisect_right(readings["x"], step)
     return {"x": readings["x"][start:], "y": readings["y"][start:]}
 
 

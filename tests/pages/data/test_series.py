@@ -7,9 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from safelight.pages.data.heatmap import heatmap
 from safelight.pages.data.numbers import number, plain, trimmed
-from safelight.pages.data.series import MOST_NEW, delta, newer, series
+from safelight.pages.data.series import MOST_NEW, delta, heatmap, newer, series
 from safelight.record.history import History, open_history
 from safelight.record.smoothing import exponential, exponential_mean
 from safelight.record.store import RecordWriter
