@@ -87,12 +87,12 @@ class Terminal:
         progress = self._latest
         if progress is None:
             return Text("starting …", style="dim")
-        width, share = min(60, max(20, self.console.width - 50)), progress.step / progress.steps
+        width = min(60, max(20, self.console.width - 50))
         filled = round(width * progress.step / progress.steps)
         head = Text.assemble(
             ("━" * filled, ACCENT),
             ("━" * (width - filled), "grey37"),
-            f"  {share:4.0%}  step {progress.step:,} of {progress.steps:,}  ",
+            f"  {progress.step / progress.steps:4.0%}  step {progress.step:,} of {progress.steps:,}  ",
             (f"{duration(progress.seconds_left)} left", "bold"),
         )
         body = (
@@ -116,16 +116,14 @@ class Terminal:
         left = duration((config.train.steps - step) * seconds) if math.isfinite(seconds) else "(not known yet)"
         self._table(
             f"safelight {__version__}",
-            [
-                ("device", f"{parts.runtime.describe()}, {config.train.precision}{_processes_in_words(parts)}"),
-                ("data", f"{config.data.source}: {_images_in_words(parts)}"),
-                ("model", _model_in_words(parts)),
-                ("batch", _batch_in_words(parts)),
-                ("steps", f"{step:,} to {config.train.steps:,} ({epochs:,.0f} epochs in all)"),
-                ("time left", f"about {left}, and the pictures"),
-                ("run", str(folder.path)),
-                ("resume", f"safelight resume {folder.path}"),
-            ],
+            ("device", f"{parts.runtime.describe()}, {config.train.precision}{_processes_in_words(parts)}"),
+            ("data", f"{config.data.source}: {_images_in_words(parts)}"),
+            ("model", _model_in_words(parts)),
+            ("batch", _batch_in_words(parts)),
+            ("steps", f"{step:,} to {config.train.steps:,} ({epochs:,.0f} epochs in all)"),
+            ("time left", f"about {left}, and the pictures"),
+            ("run", str(folder.path)),
+            ("resume", f"safelight resume {folder.path}"),
         )
 
     def last_screen(self, parts: Setup, folder: RunFolder, seconds: float, findings: Sequence[Finding]) -> None:
@@ -134,18 +132,16 @@ class Terminal:
         best = f"best at step {counters.best_step:,} ({by})" if counters.best_step is not None else "nothing saved"
         self._table(
             f"done in {duration(seconds)}",
-            [
-                ("result", f"step {counters.step:,}, loss {self._smooth_loss():.4f}, {best}"),
-                ("samples", str(pictures[-1][1]) if pictures else "none were drawn"),
-                ("timelapse", str(folder.samples / "timelapse.gif")),
-                ("model", str(folder.checkpoints / f"step_{counters.step:08d}")),
-                *([("report", str(folder.report_page))] if folder.report_page.is_file() else []),
-                *_findings_in_words(findings, folder, counters.refused),
-                *_next_commands(folder),
-            ],
+            ("result", f"step {counters.step:,}, loss {self._smooth_loss():.4f}, {best}"),
+            ("samples", str(pictures[-1][1]) if pictures else "none were drawn"),
+            ("timelapse", str(folder.samples / "timelapse.gif")),
+            ("model", str(folder.checkpoints / f"step_{counters.step:08d}")),
+            *([("report", str(folder.report_page))] if folder.report_page.is_file() else []),
+            *_findings_in_words(findings, folder, counters.refused),
+            *_next_commands(folder),
         )
 
-    def _table(self, title: str, rows: list[tuple[str, str]]) -> None:
+    def _table(self, title: str, *rows: tuple[str, str]) -> None:
         self.say(Text(title, style=f"bold {ACCENT}"))
         for name, value in rows:
             self.say(Text.assemble((f"  {name:<11}", "dim"), value), soft_wrap=True)

@@ -51,8 +51,7 @@ class Command:
             print(json.dumps({"findings": [finding.to_json() for finding in found]}, indent=1))
         else:
             print_findings(self.subject, found)
-        errors = 0 if trained else sum(finding.severity == "error" for finding in found)
-        if errors:
+        if not trained and (errors := sum(finding.severity == "error" for finding in found)):
             raise PreflightError(f"The preflight found {errors} error{'s' * (errors != 1)}.")
 
     def _preflight(self) -> list[Finding]:

@@ -8,7 +8,6 @@ from pathlib import Path, PurePosixPath
 
 STATIC = Path(__file__).parents[1] / "server" / "static"
 STYLES = ("theme.css", "page.css", "chart.css", "parts.css")
-PAPER = "print.css"
 IMPORT = re.compile(r'^import \{([^}]*)\} from "([^"]+)";\n', re.M)
 EXPORT = re.compile(r"^export (?=(?:async function|function|class|const) (\w+))", re.M)
 
@@ -45,6 +44,6 @@ def bundle_script(static: Path = STATIC) -> str:
 
 def bundle_style(static: Path = STATIC) -> str:
     screen = "\n".join((static / "style" / name).read_text(encoding="utf-8") for name in STYLES)
-    paper = (static / "style" / PAPER).read_text(encoding="utf-8")
+    paper = (static / "style" / "print.css").read_text(encoding="utf-8")
     [page] = re.findall(r"^@page \{[^}]*\}\n", paper, re.M)  # stands outside of @media
     return f"{screen}\n{page}\n@media print {{\n{paper.replace(page, '')}\n}}\n"

@@ -26,10 +26,8 @@ def clock(history: History, standing: RunStatus | None, batch_size: int | None) 
     spans = history.zoom(SPEED.name, pixels=ANCHORS // 4)
     fine = np.unique(np.concatenate([steps, spans.last.astype(np.float64)]))
     effort = _effort(fine, spans.last, spans.mean, batch_size)
-    times = np.maximum.accumulate(times)
-    found = np.interp(np.interp(fine, fine, effort), np.interp(steps, fine, effort), times)
-    last = steps[-1]
-    found = found + np.where(fine > last, effort - float(np.interp(last, fine, effort)), 0.0)
+    done = np.interp(steps, fine, effort)  # up to the steps whose times are known
+    found = np.interp(effort, done, np.maximum.accumulate(times)) + np.maximum(effort - done[-1], 0.0)
     chosen = np.unique(np.linspace(0, len(fine) - 1, min(len(fine), ANCHORS)).round().astype(int))
     return {"step": whole(fine[chosen]), "time": np.round(np.maximum.accumulate(found)[chosen], 2).tolist()}
 

@@ -30,8 +30,8 @@ def series(
 ) -> dict[str, Any]:
     """Spans of each signal, at most `pixels` of them; `smooth` is the half-life in steps of an added trend."""
     pixels = max(8, min(pixels, MOST_PIXELS))
-    found = {name: _curve(history, name, first, last, pixels, smooth) for name in dict.fromkeys(names)}
-    known = {name: curve for name, curve in found.items() if curve is not None}
+    curves = {name: _curve(history, name, first, last, pixels, smooth) for name in dict.fromkeys(names)}
+    known = {name: curve for name, curve in curves.items() if curve is not None}
     starts = [curve["x"][0] for curve in known.values() if curve["x"]]
     ends = [curve["end"][-1] for curve in known.values() if curve["end"]]
     return {
@@ -63,17 +63,10 @@ def _merged(spans: Zoom, width: int) -> Zoom:
     ends = np.append(starts[1:], len(piece)) - 1
     kept = spans.count - spans.nonfinite
     total = np.add.reduceat(np.where(kept > 0, spans.mean * kept, 0.0), starts)
-    kept = np.add.reduceat(kept, starts)
-    return Zoom(
-        spans.first[starts],
-        spans.last[ends],
-        np.add.reduceat(spans.count, starts),
-        np.add.reduceat(spans.nonfinite, starts),
-        np.fmin.reduceat(spans.low, starts),
-        np.fmax.reduceat(spans.high, starts),
-        np.where(kept > 0, total / np.maximum(kept, 1), np.nan),
-        spans.latest[ends],
-    )
+    count, nonfinite, kept = (np.add.reduceat(column, starts) for column in (spans.count, spans.nonfinite, kept))
+    low, high = np.fmin.reduceat(spans.low, starts), np.fmax.reduceat(spans.high, starts)
+    mean = np.where(kept > 0, total / np.maximum(kept, 1), np.nan)
+    return Zoom(spans.first[starts], spans.last[ends], count, nonfinite, low, high, mean, spans.latest[ends])
 
 
 def _curve(

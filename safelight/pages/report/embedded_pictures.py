@@ -26,10 +26,8 @@ def choose(pictures: Sequence[dict[str, Any]], share: float = 1.0) -> list[dict[
 
 
 def _evenly(found: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
-    if len(found) <= most:
-        return found
-    if most <= 1:
-        return found[-1:]
+    if len(found) <= most or most <= 1:
+        return found[-max(1, most) :]
     return [found[round(place * (len(found) - 1) / (most - 1))] for place in range(most)]
 
 

@@ -8,6 +8,7 @@ import hashlib
 import html
 import json
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -52,15 +53,12 @@ def gather(run: RunFolder, budget: int) -> dict[str, Any]:
     """Everything the pages show; its pictures take at most `budget` characters."""
     page = overview(run)
     found = {"run": page, "made": time.time(), "series": {}, "clock": None, "heatmap": None, "pictures": {}}
-    try:
-        with open_run_history(run) as history:
-            found["series"] = _curves(history, page)
-            found["heatmap"] = heatmap(history, pixels=COLUMNS)
-            found["clock"] = clock(history, read_status(run), page["batch_size"])
-            files = {each.id: each.path for each in find_pictures(history, run).values()}
-            found["pictures"] = embed(page["pictures"], files, budget)
-    except RecordError:
-        pass  # the overview has the message
+    with suppress(RecordError), open_run_history(run) as history:  # the overview has the message
+        found["series"] = _curves(history, page)
+        found["heatmap"] = heatmap(history, pixels=COLUMNS)
+        found["clock"] = clock(history, read_status(run), page["batch_size"])
+        files = {each.id: each.path for each in find_pictures(history, run).values()}
+        found["pictures"] = embed(page["pictures"], files, budget)
     for finding in page["findings"]:  # a file that is sent must not contain local paths
         finding["command"] = finding["command"] and finding["command"].replace(str(run.path.resolve()), run.path.name)
     page["pictures"] = [each | {"url": ""} for each in page["pictures"] if each["id"] in found["pictures"]]
@@ -73,11 +71,10 @@ def _curves(history: History, page: dict[str, Any]) -> dict[str, Any]:
     proofs = {each["signal"] for finding in page["findings"] for each in finding["evidence"]}
     evidence = [name for name in names if name in proofs and name not in DRAWN and name not in parts][:MOST_EVIDENCE]
     fine = [name for name in DRAWN if name in set(names)]
-    return {
-        **series(history, parts, pixels=COARSE)["series"],
-        **series(history, evidence, pixels=EVIDENCE)["series"],
-        **series(history, fine, pixels=FINE)["series"],
-    }
+    curves = dict[str, Any]()
+    for chosen, pixels in ((parts, COARSE), (evidence, EVIDENCE), (fine, FINE)):
+        curves |= series(history, chosen, pixels=pixels)["series"]
+    return curves
 
 
 def render(island: dict[str, Any]) -> str:

@@ -122,7 +122,7 @@ class LiveRun:
                 quiet = signature == before
                 before, sent = signature, now
                 # All waits are here: listeners come and go only between two polls.
-                update, spent = await anyio.to_thread.run_sync(_timed, self._poll, dict(self._since()))
+                update, spent = await anyio.to_thread.run_sync(self._poll, self._since())
                 self._send(*update, quiet=quiet)
                 free = now + min(max(LEAST_REST, REST * spent), MOST_REST)
             await asyncio.sleep(max(POLL_SECONDS, free - time.monotonic()))
@@ -135,8 +135,10 @@ class LiveRun:
         sent = [cursor for listener in self._listeners for cursor in listener.cursors.items()]
         return dict(sorted(sent, key=lambda cursor: cursor[1], reverse=True))  # the lowest of a name is the last
 
-    def _poll(self, since: dict[str, int]) -> Update:
-        """What is new, the status and the version; where pages have to begin again, also how far each signal goes."""
+    def _poll(self, since: dict[str, int]) -> tuple[Update, float]:
+        """What is new, and the seconds of a processor that it took to find out; where pages have to begin again, also
+        how far each signal goes."""
+        begun = time.thread_time()
 
         def read(history: History, now: str) -> dict[str, Any]:
             new = newer(history, since)
@@ -144,7 +146,7 @@ class LiveRun:
             self._attempt = _attempt(now)
             return new | {"reset": True, "ends": _ends(history, since)} if again else new
 
-        return self._read(read)
+        return self._read(read), time.thread_time() - begun
 
     def _read(self, read: Callable[[History, str], dict[str, Any]]) -> Update:
         """What a function finds in the record at its version, with the status; nothing new where there is no record."""
@@ -192,12 +194,6 @@ class LiveRun:
             if now != listener.version:
                 listener.version = now
                 listener.put("changed", {"version": now})
-
-
-def _timed(poll: Callable[[dict[str, int]], Update], since: dict[str, int]) -> tuple[Update, float]:
-    """What a poll found, and the seconds of a processor that it took."""
-    begun = time.thread_time()
-    return poll(since), time.thread_time() - begun
 
 
 def _ends(history: History, names: Iterable[str]) -> dict[str, int]:

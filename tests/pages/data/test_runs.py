@@ -1,4 +1,4 @@
-"""Runs are found wherever they lie, and told as they are: live, silent, ended, or not readable at all."""
+"""Runs are found wherever they lie, each once."""
 
 from __future__ import annotations
 

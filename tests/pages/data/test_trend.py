@@ -50,10 +50,7 @@ def test_where_the_loss_still_falls(tmp_path: Path, slopes: dict[str, float], wo
     record = RecordWriter(tmp_path / "record.sqlite", from_step=0, say=print)
     draw = np.random.default_rng(0)
     for step in range(64):
-        noise = 0.01 * draw.normal(size=len(slopes))
-        record.add(
-            step, {name: 5 + slope * step / 64 + n for (name, slope), n in zip(slopes.items(), noise, strict=True)}
-        )
+        record.add(step, {name: 5 + slope * step / 64 + 0.01 * draw.normal() for name, slope in slopes.items()})
     record.event(0, "note")
     record.close()
     with open_history(tmp_path / "record.sqlite") as history:
