@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """Look at a pile of images before training on it: what it holds, what is wrong with it, what will be lost.
+    """Look at a set of images before training on it: what it holds, what is wrong with it, what will be lost.
 
     The images are prepared and cached on the way, so that training starts at once.
     """

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class Command:
     """Measure how good samples are: how far from real images, how varied, and whether any is a copy.
 
-    With a run: samples of it against the images it was trained on. With two piles of images: the first against the
+    With a run: samples of it against the images it was trained on. With two sets of images: the first against the
     second. Each number comes with its error, and with what real images would score.
     """
 
@@ -57,7 +57,7 @@ class Command:
     def run_command(self) -> None:
         if len(self.what) not in (1, 2):
             raise UsageError(
-                "`safelight evaluate` takes a run, or two piles of images: safelight evaluate runs/first, or safelight "
+                "`safelight evaluate` takes a run, or two sets of images: safelight evaluate runs/first, or safelight "
                 "evaluate samples/ photos/"
             )
         found = self._assess_run() if len(self.what) == 1 else self._assess_sets()
@@ -97,7 +97,7 @@ class Command:
 
         for flag in ("sampler", "sample_steps", "guidance", "step", "ema", "raw", "out"):
             if getattr(self, flag):
-                raise UsageError(f"--{flag.replace('_', '-')} is for runs; here are two piles of images.")
+                raise UsageError(f"--{flag.replace('_', '-')} is for runs; here are two sets of images.")
         generated, real = self.what
         most = options.whole("--count", self.count, at_least=1)
         terminal, choice = Terminal(), self._choose_features(str(choose_device(self.device or "auto")))

@@ -1,4 +1,4 @@
-"""safelight evaluate: a run against what it was trained on, and two piles of images against each other."""
+"""safelight evaluate: a run against what it was trained on, and two sets of images against each other."""
 
 from __future__ import annotations
 
@@ -215,8 +215,8 @@ def places(trained_run: Path, piles: tuple[Path, Path], tmp_path: Path, monkeypa
 
 
 REFUSED = [
-    (2, [], ["takes a run, or two piles of images", "safelight evaluate runs/first", "samples/ photos/"]),
-    (2, ["run", "first", "second"], ["takes a run, or two piles of images"]),
+    (2, [], ["takes a run, or two sets of images", "safelight evaluate runs/first", "samples/ photos/"]),
+    (2, ["run", "first", "second"], ["takes a run, or two sets of images"]),
     (2, ["empty"], ["empty has no config.yaml"]),
     (2, ["nowhere"], ["nowhere is no folder"]),
     (2, ["run", "--features=vgg"], ["--features is 'vgg'", "lite0", "inception"]),
@@ -235,7 +235,7 @@ REFUSED = [
     (2, ["run", "-o=pairs.jpg"], ["-o is pairs.jpg", "ends in .png"]),
     (2, ["run", "-o=pairs"], ["-o is pairs", "ends in .png"]),
     (2, ["run", "-o=words.pth/pairs.png"], ["cannot be written", "-o"]),
-    (2, ["first", "second", "--step=3"], ["--step is for runs", "two piles"]),
+    (2, ["first", "second", "--step=3"], ["--step is for runs", "two sets"]),
     (2, ["first", "second", "--step=best"], ["--step is for runs"]),
     (2, ["first", "second", "-o=pairs.png"], ["--out is for runs"]),
     (2, ["first", "second", "--raw"], ["--raw is for runs"]),

@@ -30,7 +30,7 @@ ANSWERS = {  # the acts of heal, and the families of findings that each answers
 
 
 def findings(
-    run: RunFolder, history: History, standing: RunStatus, *, diagnosed: Answers = None, name: str | None = None
+    run: RunFolder, history: History, run_status: RunStatus, *, diagnosed: Answers = None, name: str | None = None
 ) -> list[dict[str, Any]]:
     """The worst first, and what is over last: as recorded during training, unless the rules ran
     again since (`diagnosed`). `name`: what the run is called in commands."""
@@ -38,20 +38,20 @@ def findings(
     if found is None:  # the newest of each code; one that is over says so
         newest = {note.name: note.facts for note in history.findings(most=MOST) if isinstance(note.facts, dict)}
         found = list(newest.values())
-    journal = acts(standing)
+    journal = acts(run_status)
     shown = [card(each, run, journal, name or str(run.path)) for each in found]
     return sorted(shown, key=lambda f: (f["over"] is not None, ORDER.index(f["severity"]), f["step"]))
 
 
-def acts(standing: RunStatus) -> list[dict[str, Any]]:
+def acts(run_status: RunStatus) -> list[dict[str, Any]]:
     """The journal of healing."""
-    return [act for act in trimmed(items(standing.facts.get("journal"), MOST)) if isinstance(act, dict)]
+    return [act for act in trimmed(items(run_status.facts.get("journal"), MOST)) if isinstance(act, dict)]
 
 
-def is_diagnosed(standing: RunStatus) -> bool:
+def is_diagnosed(run_status: RunStatus) -> bool:
     """Whether the rules decide: for a run that ended, as with `safelight doctor`. A running one records
     its findings, and the preflight knows more than it records."""
-    return standing.is_over and standing.state != "refused"
+    return run_status.is_over and run_status.state != "refused"
 
 
 def run_rules(run: RunFolder) -> Answers:

@@ -14,12 +14,12 @@ from safelight.vocabulary import SPEED
 ANCHORS, MOST_EVENTS = 300, 2000
 
 
-def clock(history: History, standing: RunStatus | None, batch_size: int | None) -> dict[str, list[Any]] | None:
+def clock(history: History, run_status: RunStatus | None, batch_size: int | None) -> dict[str, list[Any]] | None:
     """{"step": [...], "time": [unix seconds]}, both rising; None where no time is known at all.
 
     Events have a time each; between them, the speed says how the time is shared out among the steps.
     """
-    known = _known(history, standing)
+    known = _known(history, run_status)
     if not known:
         return None
     steps, times = (np.array(column, np.float64) for column in zip(*known, strict=True))
@@ -32,14 +32,14 @@ def clock(history: History, standing: RunStatus | None, batch_size: int | None) 
     return {"step": whole(fine[chosen]), "time": np.round(np.maximum.accumulate(found)[chosen], 2).tolist()}
 
 
-def _known(history: History, standing: RunStatus | None) -> list[tuple[int, float]]:
+def _known(history: History, run_status: RunStatus | None) -> list[tuple[int, float]]:
     """(step, time), one for each step, in order."""
     pairs: dict[int, float] = {}
     for note in history.events(most=MOST_EVENTS):
         if isinstance(note.step, int) and isinstance(note.time, int | float) and 0 < note.time < 1e11:
             pairs.setdefault(note.step, float(note.time))
-    if standing is not None and standing.heartbeat is not None and standing.step:
-        pairs.setdefault(standing.step - 1, standing.heartbeat)
+    if run_status is not None and run_status.heartbeat is not None and run_status.step:
+        pairs.setdefault(run_status.step - 1, run_status.heartbeat)
     return sorted(pairs.items())
 
 

@@ -58,7 +58,7 @@ def current_path(run: RunFolder, known: FoundPicture) -> Path | None:
 def locate(run: RunFolder, rows: Iterable[RecordedPicture]) -> Iterator[FoundPicture]:
     """Those of the rows that name a plain image file inside the run, however their paths are written.
 
-    There may be thousands: each folder is followed once, and of each file only what it is itself is looked at.
+    There may be thousands: each folder is resolved once, and a file costs one lstat.
     """
     folders: dict[Path, Path | None] = {}
     for row in rows:

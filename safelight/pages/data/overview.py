@@ -41,68 +41,68 @@ def overview(
     """The whole page of a run but its curves; a run without a record has less of it. `diagnose_again`: run the rules,
     where the run ended; or `diagnosed`: what they found."""
     found = found or describe(run.path)
-    standing = read_status(run)
-    if diagnose_again and diagnosed is None and is_diagnosed(standing):
+    run_status = read_status(run)
+    if diagnose_again and diagnosed is None and is_diagnosed(run_status):
         diagnosed = run_rules(run)
     config, size = read_settings(run)
-    shown = summary(found, standing) | {
-        "versions": trimmed(standing.facts.get("versions")),
+    shown = summary(found, run_status) | {
+        "versions": trimmed(run_status.facts.get("versions")),
         "data": _data(run),
         "config": config,
         "batch_size": size,
-        "images_seen": None if standing.step is None or size is None else standing.step * size,
-        "journal": acts(standing),
-        "evaluation": trimmed(standing.facts.get("evaluation")),
+        "images_seen": None if run_status.step is None or size is None else run_status.step * size,
+        "journal": acts(run_status),
+        "evaluation": trimmed(run_status.facts.get("evaluation")),
     }
     shown |= {"signals": [], "findings": [], "events": [], "pictures": [], "cursor": -1, "best_step": None}
     try:
         with open_run_history(run) as history:
-            return shown | _recorded(run, found, standing, history, diagnosed)
+            return shown | _recorded(run, found, run_status, history, diagnosed)
     except RecordError as error:
         words = str(error).replace(f"{run.path}/", "")  # without where the run lies on this machine
-        problem = None if standing.state == "empty" or not run.record.exists() else words
-        return shown | status(standing, None, []) | {"problem": problem, "version": version(standing, None)}
+        problem = None if run_status.state == "empty" or not run.record.exists() else words
+        return shown | status(run_status, None, []) | {"problem": problem, "version": version(run_status, None)}
 
 
-def summary(found: FoundRun, standing: RunStatus) -> dict[str, Any]:
+def summary(found: FoundRun, run_status: RunStatus) -> dict[str, Any]:
     return {
         "id": found.id,
         "name": found.name,
-        "created": standing.created,
-        "seconds": _seconds(found.path, standing),
+        "created": run_status.created,
+        "seconds": _seconds(found.path, run_status),
         "problem": None,
     }
 
 
 def _recorded(
-    run: RunFolder, found: FoundRun, standing: RunStatus, history: History, diagnosed: Answers
+    run: RunFolder, found: FoundRun, run_status: RunStatus, history: History, diagnosed: Answers
 ) -> dict[str, Any]:
-    cards = findings(run, history, standing, diagnosed=diagnosed, name=_relative_path(run.path))
+    cards = findings(run, history, run_status, diagnosed=diagnosed, name=_relative_path(run.path))
     signals = describe_signals(history)
-    return status(standing, history, cards) | {
+    return status(run_status, history, cards) | {
         "signals": signals,
         "findings": cards,
         "events": events(history),
         "pictures": pictures(history, run, found.id),
-        "best_step": best_step(history, standing.facts.get("evaluation")),
+        "best_step": best_step(history, run_status.facts.get("evaluation")),
         "distance": distance_of(history),
         "cursor": max((each["last"] for each in signals), default=-1),
-        "version": version(standing, history, diagnosed),
+        "version": version(run_status, history, diagnosed),
     }
 
 
 def status(
-    standing: RunStatus, history: History | None, cards: list[dict[str, Any]], judged: dict[str, str] | None = None
+    run_status: RunStatus, history: History | None, cards: list[dict[str, Any]], judged: dict[str, str] | None = None
 ) -> dict[str, Any]:
     """What changes all the time: small enough to be sent with every few new numbers. `judged`: a verdict that still
     holds."""
-    live = standing.state in ("live", "watched")
+    live = run_status.state in ("live", "watched")
     left, speed = (history.last(name) if history is not None else None for name in (TIME_LEFT.name, SPEED.name))
     return {
-        **{name: getattr(standing, name) for name in ("status", "state", "step", "steps", "heartbeat", "age")},
+        **{name: getattr(run_status, name) for name in ("status", "state", "step", "steps", "heartbeat", "age")},
         "left": number(left[1]) if left is not None and live else None,
         "speed": number(speed[1]) if speed is not None else None,
-        "verdict": judged or verdict(standing, history, cards),
+        "verdict": judged or verdict(run_status, history, cards),
     }
 
 
@@ -141,12 +141,12 @@ def events(history: History) -> list[dict[str, Any]]:
     ]
 
 
-def version(standing: RunStatus, history: History | None, diagnosed: Answers = None) -> str:
+def version(run_status: RunStatus, history: History | None, diagnosed: Answers = None) -> str:
     """Changes when anything but readings changed. What stands before the point changes only where steps were cut."""
-    known = {key: standing.facts.get(key) for key in ("status", "evaluation", "journal", "last_finding", "data")}
+    known = {key: run_status.facts.get(key) for key in ("status", "evaluation", "journal", "last_finding", "data")}
     notes = history.newest_notes() if history is not None else None
-    content = json.dumps([known, standing.state, notes, diagnosed], sort_keys=True, default=str)
-    return f"{standing.attempt}.{hashlib.sha256(content.encode()).hexdigest()[:12]}"
+    content = json.dumps([known, run_status.state, notes, diagnosed], sort_keys=True, default=str)
+    return f"{run_status.attempt}.{hashlib.sha256(content.encode()).hexdigest()[:12]}"
 
 
 def _data(run: RunFolder) -> dict[str, Any] | None:
@@ -158,15 +158,15 @@ def _data(run: RunFolder) -> dict[str, Any] | None:
     return trimmed(facts) | {"rejected": trimmed(rejected[:MOST_REJECTED]), "rejected_count": len(rejected)}
 
 
-def _seconds(path: Path, standing: RunStatus) -> float | None:
+def _seconds(path: Path, run_status: RunStatus) -> float | None:
     """Trained so far, as the newest checkpoint has it; else since it was created."""
     for folder in sorted(RunFolder(path).checkpoints.glob("step_*"), reverse=True)[:3]:
         found = number(read_json(path, folder.relative_to(path) / "state.json").get("seconds"))
         if found is not None:
             return found
-    if standing.created is None or standing.heartbeat is None:
+    if run_status.created is None or run_status.heartbeat is None:
         return None
-    return max(0.0, standing.heartbeat - standing.created)
+    return max(0.0, run_status.heartbeat - run_status.created)
 
 
 def _relative_path(path: Path) -> str:

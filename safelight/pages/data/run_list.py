@@ -21,11 +21,11 @@ QUIET = ("data.cache", "data.workers", "data.scan_workers")  # where and how fas
 
 def entry(found: FoundRun, diagnosed: Answers = None) -> dict[str, Any]:
     """One run of the list. `diagnosed`: what the rules found, if they ran since it ended."""
-    standing = read_status(found.folder)
-    shown = summary(found, standing) | {"finding": None, "thumbnail": None, "distance": None}
+    run_status = read_status(found.folder)
+    shown = summary(found, run_status) | {"finding": None, "thumbnail": None, "distance": None}
     try:
         with open_run_history(found.folder, SECONDS) as history:
-            cards = findings(found.folder, history, standing, diagnosed=diagnosed)
+            cards = findings(found.folder, history, run_status, diagnosed=diagnosed)
             worst = next((card for card in cards if card["over"] is None and card["severity"] != "info"), None)
             newest = locate(found.folder, reversed(history.pictures("samples", most=MOST)))
             shown |= {
@@ -33,9 +33,9 @@ def entry(found: FoundRun, diagnosed: Answers = None) -> dict[str, Any]:
                 "thumbnail": next((picture.id for picture in newest), None),
                 "distance": distance_of(history),
             }
-            return shown | status(standing, history, cards)
+            return shown | status(run_status, history, cards)
     except RecordError:
-        return shown | status(standing, None, [])
+        return shown | status(run_status, None, [])
 
 
 def compare_runs(runs: Sequence[FoundRun]) -> dict[str, Any]:

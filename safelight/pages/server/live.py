@@ -150,22 +150,22 @@ class LiveRun:
 
     def _read(self, read: Callable[[History, str], dict[str, Any]]) -> Update:
         """What a function finds in the record at its version, with the status; nothing new where there is no record."""
-        standing = read_status(self.run.folder)
+        run_status = read_status(self.run.folder)
         try:
             with open_run_history(self.run.folder) as history:
-                now = version(standing, history, self._diagnosis_cache.known(self.run))
-                return read(history, now), self._status(standing, history, now), now
+                now = version(run_status, history, self._diagnosis_cache.known(self.run))
+                return read(history, now), self._status(run_status, history, now), now
         except RecordError:
             nothing = {"series": {}, "reset": False, "ends": {}}
-            return nothing, status(standing, None, []), version(standing, None)
+            return nothing, status(run_status, None, []), version(run_status, None)
 
-    def _status(self, standing: RunStatus, history: History, now: str) -> dict[str, Any]:
+    def _status(self, run_status: RunStatus, history: History, now: str) -> dict[str, Any]:
         """The verdict looks at many signals: not at every new number."""
         kept = self._verdict
         if kept is not None and kept[0] == now and time.monotonic() - kept[1] < VERDICT_SECONDS:
-            return status(standing, history, [], kept[2])
-        cards = findings(self.run.folder, history, standing, diagnosed=self._diagnosis_cache.known(self.run))
-        sent = status(standing, history, cards)
+            return status(run_status, history, [], kept[2])
+        cards = findings(self.run.folder, history, run_status, diagnosed=self._diagnosis_cache.known(self.run))
+        sent = status(run_status, history, cards)
         self._verdict = now, time.monotonic(), sent["verdict"]
         return sent
 

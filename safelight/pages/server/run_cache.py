@@ -62,16 +62,16 @@ class RunCache:
 
     def answer(self, key: str, run: FoundRun, make: Callable[[], bytes], *, lasting: bool) -> bytes:
         """`lasting`: it depends on the files of the run alone, and not on the time of day."""
-        now, seen = time.monotonic(), signature(run)
+        now, current = time.monotonic(), signature(run)
         with self._lock:
             kept = self._answers.get(key)
-            if kept is not None and kept[0] == seen and (lasting or now - kept[1] < KEPT_SECONDS):
+            if kept is not None and kept[0] == current and (lasting or now - kept[1] < KEPT_SECONDS):
                 self._answers.move_to_end(key)
                 return kept[2]
         made = make()
         with self._lock:
             self._forget(key)
-            self._answers[key] = (seen, now, made)
+            self._answers[key] = (current, now, made)
             self._bytes += len(made)
             while self._bytes > MOST_BYTES and self._answers:
                 self._forget(next(iter(self._answers)))
