@@ -36,8 +36,8 @@ Advance = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class How:
-    """What is compared, and in which way."""
+class FeatureChoice:
+    """Which features are compared, and in how many dimensions."""
 
     features: Features = "lite0"
     weights: Path | None = None
@@ -64,11 +64,11 @@ class Assessment:
 
 
 def assess_run(
-    folder: RunFolder, loaded: LoadedModel, request: Request, how: How, *, say: Say, advance: Advance
+    folder: RunFolder, loaded: LoadedModel, request: Request, choice: FeatureChoice, *, say: Say, advance: Advance
 ) -> Assessment:
     """Samples of a run against the images it was trained on."""
-    config = loaded.config
-    extractor = how.extractor(config.data.image_size, say)  # before the samples: they take longest
+    config, side = loaded.config, loaded.config.data.image_size
+    extractor = choice.extractor(side, say)  # before the samples: they take longest
     _check_count(request.count, "-n")
     # As it was set then: a value that the data decided would name another cache.
     channels = folder.status().get("asked_channels", config.data.channels)
@@ -76,27 +76,28 @@ def assess_run(
     check_data(folder, images, force=False)
     training, held = hold_out(images, config.data.held_out)
     training = np.arange(len(images)) if training is None else training
-    side = config.data.image_size
     samples = quantise(generate(loaded.model, config, request, on_step=counting(request, advance)))
     cache = cache_root(config.data, say)
     features = real_features(images, choose(training, REFERENCES), extractor, side=side, cache=cache)
-    small = thumbnails_of(images, training, held, side, most=SEARCHED)
-    pixels = samples.numpy()
-    found = examine(extract(extractor, samples), how.real(features, extractor), pixels=shrink(pixels), thumbnails=small)
+    small, pixels = thumbnails_of(images, training, held, side, most=SEARCHED), samples.numpy()
+    real = choice.real(features, extractor)
+    found = examine(extract(extractor, samples), real, pixels=shrink(pixels), thumbnails=small)
     picture = None if found.copies is None else draw_closest(found.copies, pixels, images, small)
     return Assessment(found, extractor, picture)
 
 
-def assess_piles(generated: str, real: str, how: How, *, most: int | None, say: Say, advance: Advance) -> Assessment:
-    """Any two piles of images: folders, zips or known sets. The second one is the reference."""
-    extractor = how.extractor(None, say)
-    sets = [
-        pile_features(source, extractor, most=most, say=say, on_image=lambda done: advance(done, 0))
+def assess_sets(
+    generated: str, real: str, choice: FeatureChoice, *, most: int | None, say: Say, advance: Advance
+) -> Assessment:
+    """Any two sets of images: folders, zips or known sets. The second one is the reference."""
+    extractor = choice.extractor(None, say)
+    sets = {
+        source: pile_features(source, extractor, most=most, say=say, on_image=lambda done: advance(done, 0))
         for source in (generated, real)
-    ]
-    for source, features in zip((generated, real), sets, strict=True):
+    }
+    for source, features in sets.items():
         _check_count(len(features), source)
-    found = examine(sets[0], how.real(sets[1], extractor), finite_reference=True)
+    found = examine(sets[generated], choice.real(sets[real], extractor), finite_reference=True)
     return Assessment(found, extractor, None)
 
 

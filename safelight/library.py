@@ -59,8 +59,7 @@ def resume(
 def open(run: str | Path) -> Run:
     """A run on disk, at its newest checkpoint."""
     folder = open_run(Path(run))
-    present = checkpoint_steps(folder.checkpoints) if folder.checkpoints.is_dir() else []
-    return Run(folder.path, opened.read_config(folder), max(present, default=0))
+    return Run(folder.path, opened.read_config(folder), max(checkpoint_steps(folder.checkpoints), default=0))
 
 
 def settings_of(flags: Mapping[str, Any]) -> dict[str, Any]:

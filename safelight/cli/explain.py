@@ -25,7 +25,7 @@ class Command:
 
         rules = RULES if self.code is None else (explain(self.code),)
         if self.json:
-            pages = [{key: value for key, value in asdict(rule).items() if key != "look"} for rule in rules]
+            pages = [{key: value for key, value in asdict(rule).items() if not callable(value)} for rule in rules]
             print(json.dumps({"rules": pages}, indent=1))
         elif self.code is None:
             width = max(len(rule.cause) for rule in RULES)

@@ -1,4 +1,4 @@
-"""safelight evaluate: a run against what it was trained on, and two piles of images against each other."""
+"""safelight evaluate: a run against what it was trained on, and two sets of images against each other."""
 
 from __future__ import annotations
 
@@ -14,13 +14,11 @@ import pytest
 from commands import ask, refused
 from PIL import Image
 
-from safelight.assessment import How, assess_piles
 from safelight.checkpoints.folder import steps
 from safelight.checkpoints.reader import load
 from safelight.cli.choices import best_step
 from safelight.config.tree import Data
 from safelight.data.sources.shapes import shapes
-from safelight.errors import UsageError
 from safelight.evaluate.features import Extractor, load_extractor
 from safelight.evaluate.networks.weights import SOURCES
 
@@ -147,51 +145,6 @@ def test_the_best_checkpoint(evaluated: Path, capsys: pytest.CaptureFixture[str]
     assert answers[0] == answers[1]
 
 
-@pytest.fixture
-def copied(trained_run: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(trained_run, tmp_path / "copied"))
-
-
-def states(run: Path, content: str) -> None:
-    for path in run.glob("checkpoints/step_*/state.json"):
-        path.write_text(content)
-
-
-@pytest.mark.parametrize(
-    "content",
-    ["", "{", "{}", '{"best_step": null}', '{"best_step": "5"}', '{"best_step": 1.5}'],
-)
-def test_no_best_yet_is_told_in_words(copied: Path, content: str) -> None:
-    states(copied, content)
-    with pytest.raises(UsageError, match="no checkpoint that was found best yet"):
-        best_step(copied)
-
-
-def test_a_state_that_is_no_mapping_is_no_best(copied: Path) -> None:
-    states(copied, "[]")
-    with pytest.raises(UsageError, match="no checkpoint that was found best yet"):
-        best_step(copied)
-
-
-def test_the_newest_checkpoint_says_which_was_best(copied: Path) -> None:
-    states(copied, '{"best_step": 6}')
-    older = copied / "checkpoints" / "step_00000002"
-    older.mkdir()
-    (older / "state.json").write_text('{"best_step": 2}')
-    assert best_step(copied) == 6
-    for path in copied.glob("checkpoints/step_00000006/state.json"):
-        path.unlink()
-    best = best_step(copied)
-    assert best in (2, 6)
-    states(copied, '{"best_step": 0}')
-    assert best_step(copied) == 0, "a step like any other"
-
-
-def test_a_best_that_is_gone_is_refused_in_words(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    states(copied, '{"best_step": 77}')
-    refused(capsys, 2, ["has no checkpoint of step 77", "It has:"], "evaluate", str(copied), "--step=best")
-
-
 # Two piles
 
 
@@ -209,12 +162,6 @@ def test_two_folders(piles: tuple[Path, Path], capsys: pytest.CaptureFixture[str
     assert (found["count"], found["reference_count"], found["label"]) == (6, 6, "FD-lite0-pca2")
     assert found["copies"] is None
     assert found["figures"] == {}, "too few for them"
-
-
-def test_the_choice_of_either_pile_counts(piles: tuple[Path, Path]) -> None:
-    found = assess_piles(*map(str, piles), How(components=2), most=None, say=pytest.fail, advance=lambda *_: None)
-    assert found.examination.distance.finite_reference
-    assert found.examination.kernel.finite_reference
 
 
 def test_the_count_is_of_each_pile(piles: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
@@ -268,8 +215,8 @@ def places(trained_run: Path, piles: tuple[Path, Path], tmp_path: Path, monkeypa
 
 
 REFUSED = [
-    (2, [], ["takes a run, or two piles of images", "safelight evaluate runs/first", "samples/ photos/"]),
-    (2, ["run", "first", "second"], ["takes a run, or two piles of images"]),
+    (2, [], ["takes a run, or two sets of images", "safelight evaluate runs/first", "samples/ photos/"]),
+    (2, ["run", "first", "second"], ["takes a run, or two sets of images"]),
     (2, ["empty"], ["empty has no config.yaml"]),
     (2, ["nowhere"], ["nowhere is no folder"]),
     (2, ["run", "--features=vgg"], ["--features is 'vgg'", "lite0", "inception"]),
@@ -288,7 +235,7 @@ REFUSED = [
     (2, ["run", "-o=pairs.jpg"], ["-o is pairs.jpg", "ends in .png"]),
     (2, ["run", "-o=pairs"], ["-o is pairs", "ends in .png"]),
     (2, ["run", "-o=words.pth/pairs.png"], ["cannot be written", "-o"]),
-    (2, ["first", "second", "--step=3"], ["--step is for runs", "two piles"]),
+    (2, ["first", "second", "--step=3"], ["--step is for runs", "two sets"]),
     (2, ["first", "second", "--step=best"], ["--step is for runs"]),
     (2, ["first", "second", "-o=pairs.png"], ["--out is for runs"]),
     (2, ["first", "second", "--raw"], ["--raw is for runs"]),
