@@ -73,7 +73,7 @@ def _explains(other: Rule, cause: Finding, rule: Rule, finding: Finding) -> bool
         return False
     if "*" in rule.explained_by and "*" not in other.explained_by:
         return True
-    return any(other.cause.startswith(start) for start in rule.explained_by if start != "*")
+    return any(other.cause.startswith(start) for start in rule.explained_by.split() if start != "*")
 
 
 def _broken(rule: Rule, error: Exception) -> Finding:

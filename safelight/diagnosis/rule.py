@@ -56,8 +56,8 @@ class Rule:
     severity: Severity = "error"
     default_fix: Fix = field(default_factory=lambda: Fix(""))
     """The fix of a finding; without a text, that of `fix`."""
-    explained_by: tuple[str, ...] = ()
-    """Beginnings of causes that explain this one: where one of them is found, this one is only a consequence. A star
+    explained_by: str = ""
+    """Beginnings of causes, separated by spaces: where one of them is found, this one is only its consequence. A star
     stands for every cause that has no star itself."""
 
     def find(self, run: RunHistory) -> Finding | None:

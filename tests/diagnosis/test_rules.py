@@ -135,7 +135,7 @@ def rule(cause: str, step: int | None, *explained_by: str, severity: Severity = 
     def detect(_: RunHistory) -> Detection | None:
         return None if step is None else Detection(step, "It is so.", severity=severity)
 
-    return Rule(cause, cause, "", "", "", "Fix it.", detect, explained_by=explained_by)
+    return Rule(cause, cause, "", "", "", "Fix it.", detect, explained_by=" ".join(explained_by))
 
 
 @pytest.mark.parametrize(
@@ -267,7 +267,7 @@ def test_causes_begin_with_a_subsystem_and_yield_to_what_exists() -> None:
     causes = [rule.cause for rule in RULES]
     for rule in RULES:
         assert rule.cause.partition(".")[0] in SUBSYSTEMS
-        for start in rule.explained_by:
+        for start in rule.explained_by.split():
             assert start == "*" or any(cause.startswith(start) for cause in causes), (rule.code, start)
 
 

@@ -123,7 +123,7 @@ RULES = (
         needs=((checks.CHECKPOINT["model"], checks.CHECKPOINT["optimizer"], checks.CHECKPOINT_STEP),),
         detect=look_not_exact,
         # Gradients that are carried over are in no checkpoint, and what is drawn anew differs without one as well.
-        explained_by=("optimizer.", "accumulation.", "conditioning.permuted"),
+        explained_by="optimizer. accumulation. conditioning.permuted",
     ),
     Rule(
         code="DAT007",

@@ -178,7 +178,7 @@ RULES = (
         fix="Add the label's embedding to that of the timestep, and look for a multiplication by zero or a detach().",
         needs=((checks.NETWORK_LABEL_RESPONSE, checks.RESPONSE["labels"]),),
         detect=look_ignored,
-        explained_by=("model.zero-init", "model.bounded", "model.dead"),
+        explained_by="model.zero-init model.bounded model.dead",
     ),
     Rule(
         code="CON002",
@@ -192,7 +192,7 @@ RULES = (
         severity="warning",
         needs=SHOWN,
         detect=look_never_dropped,
-        explained_by=("conditioning.one-class", "data.not-shuffled"),
+        explained_by="conditioning.one-class data.not-shuffled",
     ),
     Rule(
         code="CON003",
@@ -230,7 +230,7 @@ RULES = (
         severity="warning",
         needs=((checks.ROWS_LABELS_MOVED, checks.LABELS_EXPLAIN, checks.LABELS_GAIN),),
         detect=look_permuted,
-        explained_by=("conditioning.", "data.not-shuffled", "optimizer.", "loss.", "target.", "lr.", "model.",
-                      "forward.", "timesteps.", "data.", "scale."),
+        explained_by="conditioning. data.not-shuffled optimizer. loss. target. lr. model. forward. timesteps. data. "
+        "scale.",
     ),
-)  # fmt: skip
+)

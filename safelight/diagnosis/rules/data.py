@@ -177,7 +177,7 @@ RULES = (
         severity="warning",
         needs=(checks.DATA_DUPLICATES,),
         detect=look_duplicates,
-        explained_by=("data.blank",),
+        explained_by="data.blank",
     ),
     Rule(
         code="DAT003",
@@ -210,7 +210,7 @@ RULES = (
         severity="warning",
         needs=((checks.STREAM_LABELS_PAIRS, checks.STREAM_AGAIN["images"], checks.BATCH_MEAN, checks.BATCH_STD),),
         detect=look_not_shuffled,
-        explained_by=("conditioning.one-class", "conditioning.always-dropped", "data.same-batch"),
+        explained_by="conditioning.one-class conditioning.always-dropped data.same-batch",
     ),
     Rule(
         code="DAT005",
@@ -224,7 +224,7 @@ RULES = (
         severity="warning",
         needs=((checks.BATCH_MEAN, checks.BATCH_STD),),
         detect=look_shifted,
-        explained_by=("data.same-batch", "data.not-shuffled", "data.nonfinite", "conditioning.one-class"),
+        explained_by="data.same-batch data.not-shuffled data.nonfinite conditioning.one-class",
     ),
     Rule(
         code="DAT006",
@@ -237,6 +237,6 @@ RULES = (
         fix="Take the next batch inside the loop; do not seed the shuffling at every step.",
         needs=(checks.STREAM_ALIKE["images"],),
         detect=look_same_batch,
-        explained_by=("timesteps.repeated", "forward.noise-repeated"),
+        explained_by="timesteps.repeated forward.noise-repeated",
     ),
 )

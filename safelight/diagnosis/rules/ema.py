@@ -155,7 +155,7 @@ RULES = (
         fix="ema.kind power, or ema.warmup true, or a smaller ema.decay.",
         needs=((CONFIG, checks.AVERAGE_DECAY),),
         detect=look_too_long,
-        explained_by=("ema.frozen", "ema.low-precision", "ema.not-an-average"),
+        explained_by="ema.frozen ema.low-precision ema.not-an-average",
     ),
     Rule(
         code="EMA002",
@@ -168,7 +168,7 @@ RULES = (
         fix="Update the EMA after every step of the optimizer, with the same model.",
         needs=((checks.AVERAGE_SAME, checks.AVERAGE_MOVED),),
         detect=look_frozen,
-        explained_by=("optimizer.no-update", "optimizer.zeroed", "optimizer.other", "lr.zero", "loss.detached"),
+        explained_by="optimizer.no-update optimizer.zeroed optimizer.other lr.zero loss.detached",
     ),
     Rule(
         code="EMA003",
@@ -202,7 +202,7 @@ RULES = (
         fix="ema = decay · ema + (1 − decay) · weights, after the update, for every parameter in its own place.",
         needs=(checks.AVERAGE_LEFT, checks.AVERAGE_DECAY),
         detect=look_not_average,
-        explained_by=("ema.every-micro", "ema.low-precision"),
+        explained_by="ema.every-micro ema.low-precision",
     ),
     Rule(
         code="EMA006",
@@ -216,6 +216,6 @@ RULES = (
         severity="warning",
         needs=(checks.PICTURES_APART, checks.PICTURES_DISTANCE),
         detect=look_not_sampled,
-        explained_by=("ema.", "optimizer.", "lr."),
+        explained_by="ema. optimizer. lr.",
     ),
 )

@@ -130,13 +130,7 @@ RULES = (
         severity="warning",
         needs=(checks.STREAM_DIFFERENT, checks.STREAM_DRAWN),
         detect=look_few_images,
-        explained_by=(
-            "data.same-batch",
-            "timesteps.repeated",
-            "forward.noise-repeated",
-            "data.duplicates",
-            "data.blank",
-        ),
+        explained_by="data.same-batch timesteps.repeated forward.noise-repeated data.duplicates data.blank",
     ),
     Rule(
         code="GEN003",
@@ -150,7 +144,7 @@ RULES = (
         severity="warning",
         needs=(checks.NETWORK_LABEL_ROWS, checks.STREAM_LABELS_DRAWN, checks.STREAM_SHOWN_KINDS),
         detect=look_missing_labels,
-        explained_by=("conditioning.", "data.not-shuffled"),
+        explained_by="conditioning. data.not-shuffled",
     ),
     Rule(
         code="GEN004",
@@ -166,6 +160,6 @@ RULES = (
         severity="warning",
         needs=(HELD_RAW, HELD_GAP, PROBE_RAW),
         detect=look_held_out,
-        explained_by=("generalisation.overfitting", "data.", "lr.", "loss."),
+        explained_by="generalisation.overfitting data. lr. loss.",
     ),
 )

@@ -238,20 +238,8 @@ RULES = (
         limits="Values that are finite and far too large.",
         fix="Remove the image, lower optimizer.lr, lengthen optimizer.warmup, use bf16 instead of fp16.",
         detect=look_nonfinite,
-        explained_by=(
-            "data.nonfinite",
-            "loss.weight",
-            "loss.diverged",
-            "lr.",
-            "model.",
-            "scale.",
-            "precision.",
-            "optimizer.",
-            "forward.",
-            "target.",
-            "timesteps.",
-            "schedule.",
-        ),
+        explained_by="data.nonfinite loss.weight loss.diverged lr. model. scale. precision. optimizer. forward. "
+        "target. timesteps. schedule.",
     ),
     Rule(
         code="LOS002",
@@ -265,14 +253,7 @@ RULES = (
         fix="Look for detach(), no_grad() or .data between the network and the loss, and for a missing backward().",
         needs=((GRADIENT_NORM, checks.REPLAY_OWN_NORM),),
         detect=look_detached,
-        explained_by=(
-            "model.zero-init",
-            "model.frozen",
-            "model.bounded",
-            "optimizer.other",
-            "loss.not-of",
-            "optimizer.zeroed",
-        ),
+        explained_by="model.zero-init model.frozen model.bounded optimizer.other loss.not-of optimizer.zeroed",
     ),
     Rule(
         code="LOS003",
@@ -296,7 +277,7 @@ RULES = (
         fix="Cap the weights: 1 / SNR is infinite where no signal is left.",
         needs=(checks.FINITE["loss"],),
         detect=look_weight_nonfinite,
-        explained_by=("precision.transient", "lr.", "clipping.", "optimizer.", "data.nonfinite", "loss.sign"),
+        explained_by="precision.transient lr. clipping. optimizer. data.nonfinite loss.sign",
     ),
     Rule(
         code="LOS005",
@@ -324,17 +305,8 @@ RULES = (
         fix="Compare what goes into the loss with what goes into the model: batches, targets, masks.",
         needs=(checks.REPLAY_COSINE, checks.REPLAY_NORM, checks.REPLAY_OWN_NORM, checks.REPLAY_ERROR),
         detect=look_not_of_prediction,
-        explained_by=(
-            "accumulation.short",
-            "loss.shape",
-            "loss.sign",
-            "optimizer.no-zero",
-            "target.",
-            "data.nonfinite",
-            "precision.",
-            "model.bounded",
-            "model.zero-init",
-        ),
+        explained_by="accumulation.short loss.shape loss.sign optimizer.no-zero target. data.nonfinite precision. "
+        "model.bounded model.zero-init",
     ),
     Rule(
         code="LOS008",
@@ -348,16 +320,7 @@ RULES = (
         severity="warning",
         needs=((checks.ANSWER_UNHEARD, checks.LOSS_TOLD, checks.REPLAY_COSINE),),
         detect=look_weighting,
-        explained_by=(
-            "loss.sign",
-            "loss.not-of",
-            "loss.weight-nonfinite",
-            "target.",
-            "loss.shape",
-            "precision.",
-            "optimizer.",
-            "timesteps.",
-            "forward.",
-        ),
+        explained_by="loss.sign loss.not-of loss.weight-nonfinite target. loss.shape precision. optimizer. timesteps. "
+        "forward.",
     ),
 )

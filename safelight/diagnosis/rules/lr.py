@@ -222,9 +222,10 @@ def look_jump(run: RunHistory) -> Detection | None:
     )
 
 
-SIDE = ("scale.", "loss.sign", "loss.shape", "optimizer.maximize", "optimizer.no-zero", "optimizer.not-its", "target.",
-        "model.init", "data.nonfinite", "precision.", "optimizer.weight-decay", "data.shifted", "model.dead",
-        "mode.", "model.bounded")  # fmt: skip
+SIDE = (
+    "scale. loss.sign loss.shape optimizer.maximize optimizer.no-zero optimizer.not-its target. model.init "
+    "data.nonfinite precision. optimizer.weight-decay data.shifted model.dead mode. model.bounded"
+)
 
 RULES = (
     Rule(
@@ -239,7 +240,7 @@ RULES = (
         fix="Lower optimizer.lr, or lengthen optimizer.warmup.",
         needs=((checks.SEARCH["1"], checks.LOSS_ERROR),),
         detect=look_too_high,
-        explained_by=(*SIDE, "lr.jump", "accumulation.", "forward."),
+        explained_by=f"{SIDE} lr.jump accumulation. forward.",
     ),
     Rule(
         code="LRA002",
@@ -254,7 +255,7 @@ RULES = (
         severity="warning",
         needs=(checks.SEARCH["1"], checks.SEARCH["10"], checks.SEARCH["100"]),
         detect=look_too_low,
-        explained_by=(*SIDE, "clipping.", "model.", "ema.", "lr.zero", "lr.ended", "optimizer.", "loss."),
+        explained_by=f"{SIDE} clipping. model. ema. lr.zero lr.ended optimizer. loss.",
     ),
     Rule(
         code="LRA003",
@@ -291,7 +292,7 @@ RULES = (
         severity="warning",
         needs=((checks.SEARCH["1"], checks.LOSS_ERROR),),
         detect=look_no_warmup,
-        explained_by=(*SIDE, "lr.jump", "accumulation.", "forward."),
+        explained_by=f"{SIDE} lr.jump accumulation. forward.",
     ),
     Rule(
         code="LRA005",

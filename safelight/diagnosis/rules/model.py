@@ -171,18 +171,8 @@ RULES = (
         fix="Connect it to the output, or remove it.",
         needs=(GRADIENT_NORM, GRADIENT_PART),
         detect=look_dead_part,
-        explained_by=(
-            "model.zero-init",
-            "model.blind",
-            "conditioning.",
-            "loss.",
-            "model.frozen",
-            "model.dead",
-            "optimizer.",
-            "lr.",
-            "precision.",
-            "model.bounded",
-        ),
+        explained_by="model.zero-init model.blind conditioning. loss. model.frozen model.dead optimizer. lr. "
+        "precision. model.bounded",
     ),
     Rule(
         code="MOD002",
@@ -206,7 +196,7 @@ RULES = (
         fix="Initialise with the usual gain; let the last layer begin at zero.",
         needs=(checks.LOSS_ERROR, checks.LOSS_ZERO),
         detect=look_init_gain,
-        explained_by=("scale.", "data.nonfinite", "forward.noise-not-normal"),
+        explained_by="scale. data.nonfinite forward.noise-not-normal",
     ),
     Rule(
         code="MOD004",
@@ -218,11 +208,7 @@ RULES = (
         fix="No tanh, sigmoid or ReLU at the end.",
         needs=((checks.NETWORK_LOUDEST, checks.NETWORK_ONE_SIDED),),
         detect=look_bounded,
-        explained_by=(
-            "model.dead",
-            "model.batch-coupling",
-            "model.zero-init",
-        ),
+        explained_by="model.dead model.batch-coupling model.zero-init",
     ),
     Rule(
         code="MOD005",
@@ -235,7 +221,7 @@ RULES = (
         fix="Check the biases of the layer before, and the learning rate.",
         needs=((checks.NETWORK_SILENT, checks.NETWORK_SUNK),),
         detect=look_dead,
-        explained_by=("model.zero-init", "scale."),
+        explained_by="model.zero-init scale.",
     ),
     Rule(
         code="MOD006",
@@ -264,7 +250,7 @@ RULES = (
         fix="Add the embedding in every block, and look for a multiplication by zero or a detach().",
         needs=((checks.NETWORK_TIME_RESPONSE, checks.RESPONSE["t"]),),
         detect=look_blind,
-        explained_by=("model.zero-init", "model.bounded", "model.embedding", "timesteps.not-passed-on"),
+        explained_by="model.zero-init model.bounded model.embedding timesteps.not-passed-on",
     ),
     Rule(
         code="MOD008",
@@ -306,17 +292,8 @@ RULES = (
         fix="In fp16 use bf16; otherwise a lower learning rate, or normalised queries and keys in attention.",
         needs=(checks.FINITE["pred"],),
         detect=look_nonfinite,
-        explained_by=(
-            "accumulation.",
-            "lr.",
-            "scale.",
-            "loss.weight",
-            "optimizer.",
-            "loss.sign",
-            "data.nonfinite",
-            "precision.",
-            "model.init-gain",
-        ),
+        explained_by="accumulation. lr. scale. loss.weight optimizer. loss.sign data.nonfinite precision. "
+        "model.init-gain",
     ),
     Rule(
         code="MOD011",
@@ -349,6 +326,6 @@ RULES = (
             "0",
             "a zero output layer: layers have zero weights then, not zero inputs",
         ),
-        explained_by=("model.blind", "model.dead", "model.zero-init", "model.bounded"),
+        explained_by="model.blind model.dead model.zero-init model.bounded",
     ),
 )

@@ -209,7 +209,7 @@ RULES = (
             summary="x_t is a mixture of image and noise, but not in the proportions of the schedule at its t: "
             "training and sampling use different tables.",
         ),
-        explained_by=("scale.integer", "forward.noise-repeated", "timesteps.out-of-range"),
+        explained_by="scale.integer forward.noise-repeated timesteps.out-of-range",
     ),
     Rule(
         code="FOR002",
@@ -224,7 +224,7 @@ RULES = (
         detect=partial(
             _look, kind="clamped", summary="x_t was clamped: the noise that the network should find is cut off."
         ),
-        explained_by=("scale.integer",),
+        explained_by="scale.integer",
     ),
     Rule(
         code="FOR003",
@@ -240,7 +240,7 @@ RULES = (
             kind="no-noise",
             summary="There is no noise in x_t: the network is shown clean images at every timestep.",
         ),
-        explained_by=("scale.integer", "scale.range-0-255"),
+        explained_by="scale.integer scale.range-0-255",
     ),
     Rule(
         code="FOR004",
@@ -253,7 +253,7 @@ RULES = (
         fix=TABLE,
         needs=((checks.FORWARD_WRONG, checks.FORWARD_INPUT_ERROR),),
         detect=look_not_the_formula,
-        explained_by=("scale.integer", "data.nonfinite"),
+        explained_by="scale.integer data.nonfinite",
     ),
     Rule(
         code="FOR005",
@@ -266,7 +266,7 @@ RULES = (
         fix="torch.randn_like, not rand_like.",
         needs=(checks.NOISE_COUNT, checks.NOISE_MEAN, checks.NOISE_STD, checks.NOISE_KURTOSIS),
         detect=look_not_normal,
-        explained_by=("forward.noise-repeated",),
+        explained_by="forward.noise-repeated",
     ),
     Rule(
         code="FOR006",
@@ -291,7 +291,7 @@ RULES = (
         fix="torch.randint(0, timesteps, …): the upper end is exclusive.",
         needs=(checks.STREAM_TIMES_DRAWN, (checks.STREAM_TIMES_GAP, checks.STREAM_TIMES_KINDS)),
         detect=look_gap,
-        explained_by=("timesteps.repeated", "timesteps.constant", "forward.noise-repeated", "timesteps.out-of-range"),
+        explained_by="timesteps.repeated timesteps.constant forward.noise-repeated timesteps.out-of-range",
     ),
     Rule(
         code="TIM002",
@@ -308,7 +308,7 @@ RULES = (
             summary="The timesteps are those of other samples: the noise levels of a batch are right, in another "
             "order. The network gets the wrong level for every image.",
         ),
-        explained_by=("timesteps.out-of-range",),
+        explained_by="timesteps.out-of-range",
     ),
     Rule(
         code="TIM003",

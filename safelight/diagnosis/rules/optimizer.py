@@ -311,7 +311,7 @@ RULES = (
         "copied, moved or wrapped after the optimizer was made has other ones.",
         needs=((checks.SENTINEL_MOVED, checks.UPDATE_MOVED, UPDATE_RATIO),),
         detect=look_no_update,
-        explained_by=("precision.lost", "optimizer.other-parameters", "lr.zero", "optimizer.zeroed", "loss.detached"),
+        explained_by="precision.lost optimizer.other-parameters lr.zero optimizer.zeroed loss.detached",
     ),
     Rule(
         code="OPT002",
@@ -324,7 +324,7 @@ RULES = (
         fix="optimizer.zero_grad() before every backward pass, or after every update.",
         needs=((checks.SENTINEL_CARRIED, checks.REPLAY_CARRIED),),
         detect=look_no_zero_grad,
-        explained_by=("optimizer.missing", "optimizer.other"),
+        explained_by="optimizer.missing optimizer.other",
     ),
     Rule(
         code="OPT003",
@@ -348,7 +348,7 @@ RULES = (
         severity="warning",
         needs=(checks.OPTIMIZER_MISSING,),
         detect=look_missing_parameters,
-        explained_by=("optimizer.other-parameters",),
+        explained_by="optimizer.other-parameters",
     ),
     Rule(
         code="OPT005",
@@ -360,7 +360,7 @@ RULES = (
         fix="maximize=False, and a learning rate above 0.",
         needs=((checks.OPTIMIZER_MAXIMIZE, checks.UPDATE_ALIGNMENT),),
         detect=look_maximize,
-        explained_by=("loss.sign", "precision.transient", "clipping.outlier"),
+        explained_by="loss.sign precision.transient clipping.outlier",
     ),
     Rule(
         code="OPT006",
@@ -373,17 +373,8 @@ RULES = (
         default_fix=Fix("", {"optimizer.weight_decay": 0.01}, "unsafe"),
         needs=(checks.UPDATE_DECAY_SHARE,),
         detect=look_weight_decay,
-        explained_by=(
-            "lr.no-warmup",
-            "loss.detached",
-            "optimizer.zeroed",
-            "optimizer.no-update",
-            "precision.",
-            "optimizer.other",
-            "optimizer.missing",
-            "lr.too-high",
-            "lr.jump",
-        ),
+        explained_by="lr.no-warmup loss.detached optimizer.zeroed optimizer.no-update precision. optimizer.other "
+        "optimizer.missing lr.too-high lr.jump",
     ),
     Rule(
         code="OPT007",
@@ -395,7 +386,7 @@ RULES = (
         fix="zero_grad() before the backward pass, not between it and step().",
         needs=((checks.SENTINEL_CAME, checks.UPDATE_ERROR),),
         detect=look_zeroed,
-        explained_by=("optimizer.other-parameters",),
+        explained_by="optimizer.other-parameters",
     ),
     Rule(
         code="OPT008",
@@ -409,6 +400,6 @@ RULES = (
         severity="warning",
         needs=((checks.OPTIMIZER_FORGOTTEN, checks.UPDATE_ERROR, checks.SENTINEL_CHANGED),),
         detect=look_not_its_update,
-        explained_by=("precision.lost", "optimizer.no-update", "optimizer.other", "optimizer.zeroed"),
+        explained_by="precision.lost optimizer.no-update optimizer.other optimizer.zeroed",
     ),
 )

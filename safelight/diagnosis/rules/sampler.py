@@ -95,7 +95,7 @@ def _look(run: RunHistory, kind: str) -> Detection | None:
 
 
 WAY = "The run's own sampler is driven by the exact denoiser of two images and of a Gaussian, which it must return."
-YIELDS = ("schedule.not-decreasing", "schedule.zero-snr", "schedule.signal-left", "scale.")
+YIELDS = "schedule.not-decreasing schedule.zero-snr schedule.signal-left scale."
 
 RULES = (
     Rule(
@@ -158,7 +158,7 @@ RULES = (
         fix="Make the sampler from the training scheduler: Scheduler.from_config(training.config).",
         needs=(checks.SAMPLER_FINITE, checks.SAMPLER_CALLS, (checks.SAMPLER_RIGHT_FOR_TABLE, checks.SAMPLER_PATH)),
         detect=partial(_look, kind="other-schedule"),
-        explained_by=(*YIELDS, "forward.other-schedule"),
+        explained_by=f"{YIELDS} forward.other-schedule",
     ),
     Rule(
         code="SAM005",
@@ -169,7 +169,7 @@ RULES = (
         fix="Set prediction_type of the sampler to what is trained.",
         needs=(checks.SAMPLER_FINITE, checks.SAMPLER_CALLS, checks.SAMPLER_RIGHT_FOR_TYPE),
         detect=partial(_look, kind="other-type"),
-        explained_by=("target.other-type",),
+        explained_by="target.other-type",
     ),
     Rule(
         code="SAM006",

@@ -118,7 +118,7 @@ RULES = (
         fix=f"Scale once, before the loop: {NEEDED}",
         needs=(checks.BATCH_LOWEST, checks.BATCH_HIGHEST),
         detect=look_0_255,
-        explained_by=("data.shifted",),
+        explained_by="data.shifted",
     ),
     Rule(
         code="SCA003",
@@ -149,7 +149,7 @@ RULES = (
         severity="warning",
         needs=(checks.BATCH_LOWEST, checks.BATCH_HIGHEST),
         detect=look_wrong_std,
-        explained_by=("scale.range", "scale.integer", "data.blank", "data.nonfinite", "scale.outside"),
+        explained_by="scale.range scale.integer data.blank data.nonfinite scale.outside",
     ),
     Rule(
         code="SCA005",
@@ -163,6 +163,6 @@ RULES = (
         severity="warning",
         needs=(checks.BATCH_LOWEST, checks.BATCH_HIGHEST),
         detect=look_outside,
-        explained_by=("scale.range", "scale.integer", "data.nonfinite"),
+        explained_by="scale.range scale.integer data.nonfinite",
     ),
 )

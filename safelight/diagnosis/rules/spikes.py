@@ -147,7 +147,7 @@ RULES = (
         fix="Return to the last good checkpoint, lower optimizer.lr, lengthen optimizer.warmup.",
         needs=((checks.LOSS_ERROR, LOSS),),
         detect=look_diverged,
-        explained_by=("*",),
+        explained_by="*",
     ),
     Rule(
         code="PRE004",
@@ -161,7 +161,7 @@ RULES = (
         severity="warning",
         needs=(GRADIENT_NORM, LOSS),
         detect=look_spike,
-        explained_by=("lr.jump", "lr.too-high", "lr.no-warmup", "data.", "scale.", "optimizer.", "loss.weighting"),
+        explained_by="lr.jump lr.too-high lr.no-warmup data. scale. optimizer. loss.weighting",
     ),
     Rule(
         code="CLI002",
@@ -175,13 +175,6 @@ RULES = (
         severity="warning",
         needs=((checks.BATCH_REACH, GRADIENT_NORM),),
         detect=look_outliers,
-        explained_by=(
-            "lr.jump",
-            "lr.too-high",
-            "data.shifted",
-            "data.nonfinite",
-            "optimizer.no-zero",
-            "loss.weighting",
-        ),
+        explained_by="lr.jump lr.too-high data.shifted data.nonfinite optimizer.no-zero loss.weighting",
     ),
 )

@@ -75,7 +75,7 @@ RULES = (
         fix="Use the noise that x_t was made with as the target.",
         needs=(checks.TARGET_DECLARED, tuple(checks.TARGET.values()), *checks.TARGET_COSINE.values()),
         detect=partial(_look, kind="fresh-noise"),
-        explained_by=("forward.noise-repeated",),
+        explained_by="forward.noise-repeated",
     ),
     Rule(
         code="TAR003",
@@ -88,12 +88,6 @@ RULES = (
         fix="epsilon: the noise; sample: x0; v_prediction: sqrt(a)·noise − sqrt(1 − a)·x0.",
         needs=(checks.TARGET_DECLARED, tuple(checks.TARGET.values())),
         detect=partial(_look, kind="wrong"),
-        explained_by=(
-            "forward.noise",
-            "data.nonfinite",
-            "scale.integer",
-            "timesteps.shuffled",
-            "timesteps.out-of-range",
-        ),
+        explained_by="forward.noise data.nonfinite scale.integer timesteps.shuffled timesteps.out-of-range",
     ),
 )
