@@ -48,10 +48,9 @@ def _without_consequences(found: list[tuple[Rule, Finding]]) -> list[Finding]:
     behind = [_reached(causes, place) for place in range(len(found))]
     kept: list[Finding] = []
     for place, (_, finding) in enumerate(found):
-        circle = [place, *(other for other in behind[place] if place in behind[other] and other != place)]
-        leads_on = any(place not in behind[other] for other in behind[place])
+        circle = behind[place] | {place}
         first = min(circle, key=lambda i: (found[i][1].step, ORDER.index(found[i][1].severity), i))
-        if not leads_on and first == place:
+        if first == place and all(place in behind[other] for other in behind[place]):
             kept.append(finding)
     return kept
 

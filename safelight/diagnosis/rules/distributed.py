@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 
 from safelight.diagnosis.finding import Evidence
-from safelight.diagnosis.rule import Detection, Rule
+from safelight.diagnosis.rule import Detection, Detector, Rule
 from safelight.diagnosis.run_history import RunHistory, episode_of
 from safelight.vocabulary import DRIFT, OVERLAP, PROCESS_SECONDS, SAME_NOISE, SLOWEST, WAITING, Signal
 
@@ -15,28 +13,28 @@ SLOW, LOOKS = 1.5, 3  # what equal processes had: bench/results/scale.md
 WAITS = 0.15  # of a step: less is not noticeable
 
 
-def _look_above_zero(run: RunHistory, signal: Signal, words: str) -> Detection | None:
+def above_zero(signal: Signal, summary: str) -> Detector:
     """An identity: any number above 0 proves it."""
-    steps, numbers = run.series(signal)
-    episode = episode_of(steps, numbers > 0)
-    if episode is None:
-        return None
-    value = float(numbers[steps == episode.first][0])
-    evidence = Evidence(signal.name, value, (episode.first, episode.last), "0")
-    return Detection(episode.first, words.format(value), (evidence,), over=episode.over)
+
+    def detect(run: RunHistory) -> Detection | None:
+        if (episode := run.episode(signal, lambda numbers: numbers > 0)) is None:
+            return None
+        value = float(run.during(signal, episode)[0])
+        evidence = Evidence(signal.name, value, (episode.first, episode.last), "0")
+        return Detection(episode.first, summary.format(value), (evidence,), over=episode.over)
+
+    return detect
 
 
-def look_straggler(run: RunHistory) -> Detection | None:
+def straggler(run: RunHistory) -> Detection | None:
     steps, ratios = run.series(SLOWEST)
-    waits = dict(zip(*(each.tolist() for each in run.series(WAITING)), strict=True))
-    slow = (ratios > SLOW) & np.array([waits.get(step, 0.0) > WAITS for step in steps.tolist()], bool)
-    episode = episode_of(steps, slow, LOOKS)
+    waits = run.at(WAITING, steps, 0.0)
+    episode = episode_of(steps, (ratios > SLOW) & (waits > WAITS), LOOKS)
     if episode is None:
         return None
     rank = _slowest(run, episode.last)
     who = "One process" if rank is None else f"Process {rank}"
-    seen = slice(int(np.searchsorted(steps, episode.first)), int(np.searchsorted(steps, episode.last)) + 1)
-    ratio, wait = float(ratios[seen].mean()), waits.get(episode.last, 0.0)
+    ratio, wait = float(run.during(SLOWEST, episode).mean()), float(waits[steps == episode.last][0])
     return Detection(
         episode.first,
         f"{who} takes {ratio:.1f} times as long for its share as others do, which wait for it {wait:.0%} of a step.",
@@ -51,11 +49,9 @@ def look_straggler(run: RunHistory) -> Detection | None:
 
 def _slowest(run: RunHistory, step: int) -> str | None:
     """The process that took longest at a step."""
-    found: dict[str, float] = {}
-    for rank in run.parts(PROCESS_SECONDS):
-        steps, seconds = run.series(f"{PROCESS_SECONDS.name}/{rank}")
-        if (steps == step).any():
-            found[rank] = float(seconds[steps == step][0])
+    at = np.array([step])
+    seconds = {rank: float(run.at(f"{PROCESS_SECONDS.name}/{rank}", at)[0]) for rank in run.parts(PROCESS_SECONDS)}
+    found = {rank: each for rank, each in seconds.items() if not np.isnan(each)}
     return str(int(max(found, key=lambda rank: found[rank]))) if found else None
 
 
@@ -74,10 +70,9 @@ RULES = (
         fix="Resume from the last checkpoint before it began. If it comes again: a device that computes wrongly, a "
         "process with another version of torch, or code that changes weights on one process only.",
         needs=(DRIFT,),
-        detect=partial(
-            _look_above_zero,
-            signal=DRIFT,
-            words="{:.0f} processes have different weights than the first one: they no longer train the same model, "
+        detect=above_zero(
+            DRIFT,
+            "{:.0f} processes have different weights than the first one: they no longer train the same model, "
             "and the checkpoint holds only one of them.",
         ),
     ),
@@ -91,10 +86,9 @@ RULES = (
         limits="Noise that is partly the same.",
         fix="Let the seed of a process depend on its rank (RANK); start the processes by torchrun or accelerate.",
         needs=(SAME_NOISE,),
-        detect=partial(
-            _look_above_zero,
-            signal=SAME_NOISE,
-            words="{:.0f} processes draw the same noise as another: they have the same seed and rank.",
+        detect=above_zero(
+            SAME_NOISE,
+            "{:.0f} processes draw the same noise as another: they have the same seed and rank.",
         ),
     ),
     Rule(
@@ -108,10 +102,9 @@ RULES = (
         limits="Images that two processes see in different steps.",
         fix="Give every process its own rows of the batch, by its rank (RANK).",
         needs=(OVERLAP,),
-        detect=partial(
-            _look_above_zero,
-            signal=OVERLAP,
-            words="{:.0%} of the samples of a step are images that another process has in the same step: the batch is "
+        detect=above_zero(
+            OVERLAP,
+            "{:.0%} of the samples of a step are images that another process has in the same step: the batch is "
             "smaller than it seems.",
         ),
     ),
@@ -126,7 +119,7 @@ RULES = (
         limits="GPUs: the time of the host is measured, which does not wait for them.",
         fix="Check that machine: other programs, heat, a slower disk or device. Remove or replace it.",
         needs=(SLOWEST, WAITING),
-        detect=look_straggler,
+        detect=straggler,
         severity="warning",
     ),
 )

@@ -4,22 +4,14 @@ from __future__ import annotations
 
 from safelight import checks
 from safelight.diagnosis.finding import Fix
-from safelight.diagnosis.rule import Detection, Rule, on_episode, on_latest
-from safelight.diagnosis.run_history import RunHistory
+from safelight.diagnosis.rule import Rule, on_episode, on_latest
+from safelight.diagnosis.run_history import Episode, RunHistory
 
 
-def look_eval(run: RunHistory) -> Detection | None:
+def eval_in_training(run: RunHistory) -> Episode | None:
     if run.latest(checks.NETWORK_DEPENDS_ON_MODE, 0.0) != 1:
         return None
-    return on_episode(
-        run,
-        run.episode(checks.MODE_TRAINING, lambda numbers: numbers == 0),
-        lambda episode: (
-            f"The network was trained in evaluation mode for {episode.looks:,} steps: dropout or batch norm was off."
-        ),
-        {checks.MODE_TRAINING: "1"},
-        "a network without such layers: both modes are the same for it",
-    )
+    return run.episode(checks.MODE_TRAINING, lambda numbers: numbers == 0)
 
 
 RULES = (
@@ -34,7 +26,15 @@ RULES = (
         fix="model.train() after every validation and every round of samples.",
         default_fix=Fix("", {}, "safe"),
         needs=(checks.MODE_TRAINING, checks.NETWORK_DEPENDS_ON_MODE),
-        detect=look_eval,
+        detect=on_episode(
+            eval_in_training,
+            lambda _, episode: (
+                f"The network was trained in evaluation mode for {episode.looks:,} steps: dropout or batch norm was "
+                "off."
+            ),
+            {checks.MODE_TRAINING: "1"},
+            "a network without such layers: both modes are the same for it",
+        ),
     ),
     Rule(
         code="MDE002",
@@ -46,10 +46,9 @@ RULES = (
         fix="model.eval() before sampling, and back afterwards.",
         needs=(checks.SAMPLER_IN_TRAINING,),
         detect=on_latest(
-            checks.SAMPLER_IN_TRAINING,
+            {checks.SAMPLER_IN_TRAINING: "0"},
             lambda flag: flag == 1,
             "The sampler puts the network into training mode: with dropout its samples are noisy.",
-            "0",
         ),
     ),
 )

@@ -6,12 +6,12 @@ from functools import partial
 
 from safelight import checks
 from safelight.checks import PREDICTIONS, SCHEDULES
-from safelight.diagnosis.rule import Detection, Rule, on_latest
-from safelight.diagnosis.run_history import RunHistory
+from safelight.diagnosis.rule import Detection, Rule
+from safelight.diagnosis.run_history import HealthyRanges, RunHistory
 
 FEWEST_CALLS = 5  # one or two steps miss the answer, even if they are correct
 LATE = 0.9  # the first timestep over the last one; 20 steps of "leading" begin at 0.95
-USUAL = {
+USUAL: HealthyRanges = {
     checks.SAMPLER_LEFT: "below 0.003",
     checks.SAMPLER_SCALE: "1",
     checks.SAMPLER_FIRST: "above 0.9",
@@ -63,7 +63,7 @@ def _kind(run: RunHistory) -> str | None:
     return None if 0.1 < run.latest(checks.SAMPLER_SHARE, 0.5) < 0.9 else "wrong"
 
 
-def _look(run: RunHistory, kind: str) -> Detection | None:
+def detect_kind(run: RunHistory, kind: str) -> Detection | None:
     if _kind(run) != kind:
         return None
     left, first = run.latest(checks.SAMPLER_LEFT), run.latest(checks.SAMPLER_FIRST)
@@ -89,12 +89,13 @@ def _look(run: RunHistory, kind: str) -> Detection | None:
     return Detection(
         run.latest_step(checks.SAMPLER_CALLS),
         words[kind],
-        tuple(run.evidence(check, usual) for check, usual in USUAL.items()),
+        run.evidence_of(USUAL),
         ("the model: the sampler was driven by an exact denoiser in its place",),
     )
 
 
 WAY = "The run's own sampler is driven by the exact denoiser of two images and of a Gaussian, which it must return."
+DRIVEN = (checks.SAMPLER_FINITE, checks.SAMPLER_CALLS)
 YIELDS = "schedule.not-decreasing schedule.zero-snr schedule.signal-left scale."
 
 RULES = (
@@ -107,14 +108,8 @@ RULES = (
         similar="A model that has not learnt small noise levels is grainy too; here the denoiser is exact.",
         limits="Noise below 0.3 %.",
         fix="No noise at the last step: where t is 0, return the mean.",
-        needs=(
-            checks.SAMPLER_FINITE,
-            checks.SAMPLER_CALLS,
-            checks.SAMPLER_LEFT,
-            checks.SAMPLER_SCALE,
-            checks.SAMPLER_SHIFT,
-        ),
-        detect=partial(_look, kind="last-noise"),
+        needs=(*DRIVEN, checks.SAMPLER_LEFT, checks.SAMPLER_SCALE, checks.SAMPLER_SHIFT),
+        detect=partial(detect_kind, kind="last-noise"),
         explained_by=YIELDS,
     ),
     Rule(
@@ -126,8 +121,8 @@ RULES = (
         similar="A schedule that leaves signal at its end is schedule.signal-left.",
         limits="Beginnings within a tenth of the end.",
         fix='timestep_spacing="trailing".',
-        needs=(checks.SAMPLER_FINITE, checks.SAMPLER_CALLS, checks.SAMPLER_FIRST),
-        detect=partial(_look, kind="starts-late"),
+        needs=(*DRIVEN, checks.SAMPLER_FIRST),
+        detect=partial(detect_kind, kind="starts-late"),
         explained_by=YIELDS,
     ),
     Rule(
@@ -138,14 +133,8 @@ RULES = (
         why="Strong values are lost at every step: washed-out samples.",
         limits="A limit beyond two thirds of the data's.",
         fix="clip_sample=False, or a limit that the data have.",
-        needs=(
-            checks.SAMPLER_FINITE,
-            checks.SAMPLER_CALLS,
-            checks.SAMPLER_LARGEST,
-            checks.SAMPLER_REACH,
-            checks.SAMPLER_AT_LIMIT,
-        ),
-        detect=partial(_look, kind="clipped"),
+        needs=(*DRIVEN, checks.SAMPLER_LARGEST, checks.SAMPLER_REACH, checks.SAMPLER_AT_LIMIT),
+        detect=partial(detect_kind, kind="clipped"),
         explained_by=YIELDS,
     ),
     Rule(
@@ -156,8 +145,8 @@ RULES = (
         why="Noise is removed too fast or too slowly: noisy or dull samples from a good loss.",
         similar="Training with another schedule is forward.other-schedule.",
         fix="Make the sampler from the training scheduler: Scheduler.from_config(training.config).",
-        needs=(checks.SAMPLER_FINITE, checks.SAMPLER_CALLS, (checks.SAMPLER_RIGHT_FOR_TABLE, checks.SAMPLER_PATH)),
-        detect=partial(_look, kind="other-schedule"),
+        needs=(*DRIVEN, (checks.SAMPLER_RIGHT_FOR_TABLE, checks.SAMPLER_PATH)),
+        detect=partial(detect_kind, kind="other-schedule"),
         explained_by=f"{YIELDS} forward.other-schedule",
     ),
     Rule(
@@ -167,8 +156,8 @@ RULES = (
         what=f"{WAY} It does if the denoiser answers in another prediction type than declared.",
         why="Garbage from a good loss.",
         fix="Set prediction_type of the sampler to what is trained.",
-        needs=(checks.SAMPLER_FINITE, checks.SAMPLER_CALLS, checks.SAMPLER_RIGHT_FOR_TYPE),
-        detect=partial(_look, kind="other-type"),
+        needs=(*DRIVEN, checks.SAMPLER_RIGHT_FOR_TYPE),
+        detect=partial(detect_kind, kind="other-type"),
         explained_by="target.other-type",
     ),
     Rule(
@@ -180,24 +169,8 @@ RULES = (
         similar="Known mistakes are reported by name: SAM001 to SAM005.",
         limits="Mistakes that only show with labels or guidance.",
         fix="Compare it with a scheduler of diffusers step by step.",
-        needs=((checks.SAMPLER_FINITE, checks.SAMPLER_CALLS),),
-        detect=partial(_look, kind="wrong"),
+        needs=(DRIVEN,),
+        detect=partial(detect_kind, kind="wrong"),
         explained_by=YIELDS,
-    ),
-    Rule(
-        code="SYS002",
-        cause="system.sampling-with-gradients",
-        title="Sampling with gradients",
-        what="Gradients are not switched off while samples are drawn.",
-        why="Memory grows with every step of the sampler, for nothing.",
-        fix="torch.no_grad() or torch.inference_mode() around the sampler.",
-        severity="warning",
-        needs=(checks.SAMPLER_WITH_GRADIENTS,),
-        detect=on_latest(
-            checks.SAMPLER_WITH_GRADIENTS,
-            lambda flag: flag == 1,
-            "The sampler keeps the graph for gradients: its memory grows with every step.",
-            "0",
-        ),
     ),
 )

@@ -3,91 +3,64 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
 from safelight import checks
-from safelight.diagnosis.rule import Detection, Rule, on_latest
-from safelight.diagnosis.run_history import RunHistory
+from safelight.diagnosis.rule import Detection, Detector, Rule, on_latest
+from safelight.diagnosis.run_history import HealthyRanges, RunHistory
 
 # Of images in [-1, 1] the lowest and highest numbers of a batch are -1 and 1, or nearly.
 NEAR = 0.03
 PICTURE, FAR = 3, 20.0  # dimensions of a batch of images; numbers that only integer pixels reach
 WIDE, NARROW = 2.5, 0.15  # standard deviations: digits have 0.75, photographs about 0.5, latents 1
-USUAL = {checks.BATCH_LOWEST: "-1", checks.BATCH_HIGHEST: "1", checks.BATCH_STD: "0.3 to 1"}
+USUAL: HealthyRanges = {checks.BATCH_LOWEST: "-1", checks.BATCH_HIGHEST: "1", checks.BATCH_STD: "0.3 to 1"}
 
 
 def _range(run: RunHistory) -> tuple[float, float, float, bool] | None:
     """(lowest, highest, deviation, whether images) of the first batches, as the network gets them."""
     lows, highs, stds = (run.numbers(check)[:16] for check in USUAL)
-    if not len(lows) or not math.isfinite(float(lows.min())) or not math.isfinite(float(highs.max())):
+    if not len(stds) or not np.isfinite([lows.min(initial=np.inf), highs.max(initial=-np.inf)]).all():
         return None
     images = run.latest(checks.BATCH_DIMENSIONS, 4.0) > PICTURE
     # Of most batches: one broken image is another cause.
     return float(np.median(lows)), float(np.median(highs)), float(np.median(stds)), images
 
 
-def _seen(run: RunHistory, summary: str) -> Detection:
-    evidence = tuple(run.evidence(check, usual, step=0) for check, usual in USUAL.items())
-    step = int(run.steps(checks.BATCH_LOWEST)[0])
-    return Detection(step, summary, evidence, ("the noise and the schedule: they do not depend on the images",))
+def on_range(
+    is_wrong: Callable[[RunHistory, float, float, float, bool], bool], describe: Callable[[float, float, float], str]
+) -> Detector:
+    """Detects by the range of the first batches: (lowest, highest, deviation, whether images)."""
+
+    def detect(run: RunHistory) -> Detection | None:
+        if (found := _range(run)) is None or not is_wrong(run, *found):
+            return None
+        step = int(run.steps(checks.BATCH_LOWEST)[0])
+        ruled_out = ("the noise and the schedule: they do not depend on the images",)
+        return Detection(step, describe(*found[:3]), run.evidence_of(USUAL, step=0), ruled_out)
+
+    return detect
 
 
-def look_0_1(run: RunHistory) -> Detection | None:
-    found = _range(run)
-    if found is None:
-        return None
-    low, high, _, images = found
+def _is_0_1(run: RunHistory, low: float, high: float, _: float, images: bool) -> bool:
     halved = run.latest(checks.DATA_LOWEST, 0.0) < -0.2  # the dataset itself reaches below 0: the loop moved it
-    if not low >= -NEAR or not 0.4 < high <= 1 + NEAR or not (images or halved):
-        return None
-    return _seen(
-        run,
-        f"The images are in [{low:.2g}, {high:.2g}] instead of [-1, 1]: half of the range is never used, and samples "
-        "are pale.",
-    )
+    return low >= -NEAR and 0.4 < high <= 1 + NEAR and (images or halved)
 
 
-def look_0_255(run: RunHistory) -> Detection | None:
-    found = _range(run)
-    if found is None or found[1] <= FAR or found[0] < -NEAR * found[1]:
-        return None
-    return _seen(
-        run,
-        f"The images are in [{found[0]:.3g}, {found[1]:.3g}] instead of [-1, 1]: the noise is negligible, as if the "
-        f"signal were {20 * math.log10(max(found[1], 1)):.0f} dB stronger.",
-    )
+def _is_0_255(_: RunHistory, low: float, high: float, *__: float) -> bool:
+    return high > FAR and low >= -NEAR * high
 
 
-def look_wrong_std(run: RunHistory) -> Detection | None:
-    found = _range(run)
-    if found is None or look_0_255(run) is not None:
-        return None
-    low, high, std, images = found
+def _is_of_wrong_scale(run: RunHistory, low: float, high: float, std: float, images: bool) -> bool:
     flat = images and high - low < 0.3
-    if NARROW <= std <= WIDE and not flat:
-        return None
-    return _seen(
-        run,
-        f"The data have a standard deviation of {std:.3g}; schedules are made for about 0.5 to 1. Latents need the "
-        "scaling factor of their autoencoder, and images their full range.",
-    )
+    return not _is_0_255(run, low, high) and (flat or not NARROW <= std <= WIDE)
 
 
-def look_outside(run: RunHistory) -> Detection | None:
-    found = _range(run)
-    if found is None or not found[3]:
-        return None
-    low, high = found[0], found[1]
-    reach = max(abs(low), abs(high))
-    inside = low > -0.5 and high < 1.5 and look_0_1(run) is None and high - low < 0.9
-    if not 1.3 < reach <= FAR and not (low < -NEAR and -high > FAR) and not inside and not low < -FAR:
-        return None
-    return _seen(
-        run,
-        f"The images are in [{low:.3g}, {high:.3g}] instead of [-1, 1], which samplers clamp to and images are made "
-        "from.",
-    )
+def _is_outside(run: RunHistory, low: float, high: float, std: float, images: bool) -> bool:
+    inside = low > -0.5 and high < 1.5 and high - low < 0.9 and not _is_0_1(run, low, high, std, images)
+    far = low < -FAR or (low < -NEAR and -high > FAR)
+    return images and (1.3 < max(abs(low), abs(high)) <= FAR or far or inside)
 
 
 NEEDED = "x / 127.5 - 1 for integer pixels, 2 * x - 1 for numbers in [0, 1]."
@@ -104,8 +77,14 @@ RULES = (
         limits="A model made for [0, 1] with a sampler of its own: ignore this warning.",
         fix=f"Scale once, before the loop: {NEEDED}",
         severity="warning",
-        needs=(checks.BATCH_LOWEST, checks.BATCH_HIGHEST),
-        detect=look_0_1,
+        needs=tuple(USUAL),
+        detect=on_range(
+            _is_0_1,
+            lambda low, high, _: (
+                f"The images are in [{low:.2g}, {high:.2g}] instead of [-1, 1]: half of the range is never used, and "
+                "samples are pale."
+            ),
+        ),
     ),
     Rule(
         code="SCA002",
@@ -116,8 +95,14 @@ RULES = (
         similar="A learning rate that is too high makes the loss large as well; here it is the data.",
         limits="Numbers below 20.",
         fix=f"Scale once, before the loop: {NEEDED}",
-        needs=(checks.BATCH_LOWEST, checks.BATCH_HIGHEST),
-        detect=look_0_255,
+        needs=tuple(USUAL),
+        detect=on_range(
+            _is_0_255,
+            lambda low, high, _: (
+                f"The images are in [{low:.3g}, {high:.3g}] instead of [-1, 1]: the noise is negligible, as if the "
+                f"signal were {20 * math.log10(max(high, 1)):.0f} dB stronger."
+            ),
+        ),
         explained_by="data.shifted",
     ),
     Rule(
@@ -131,10 +116,9 @@ RULES = (
         fix=f"Convert and scale: x.float(){NEEDED[1:]}",
         needs=(checks.BATCH_INTEGER,),
         detect=on_latest(
-            checks.BATCH_INTEGER,
+            {checks.BATCH_INTEGER: "0"},
             lambda flag: flag == 1,
             "The images are integers: noise is rounded when it is added to them, or wraps around.",
-            "0",
         ),
     ),
     Rule(
@@ -147,8 +131,14 @@ RULES = (
         limits="Factors of less than two.",
         fix="Divide by the standard deviation of the data; for latents use the scaling factor of their autoencoder.",
         severity="warning",
-        needs=(checks.BATCH_LOWEST, checks.BATCH_HIGHEST),
-        detect=look_wrong_std,
+        needs=tuple(USUAL),
+        detect=on_range(
+            _is_of_wrong_scale,
+            lambda _, __, std: (
+                f"The data have a standard deviation of {std:.3g}; schedules are made for about 0.5 to 1. Latents need "
+                "the scaling factor of their autoencoder, and images their full range."
+            ),
+        ),
         explained_by="scale.range scale.integer data.blank data.nonfinite scale.outside",
     ),
     Rule(
@@ -161,8 +151,14 @@ RULES = (
         limits="A little more than 1.",
         fix=f"Use the plain range: {NEEDED} Means and deviations of ImageNet are for classifiers.",
         severity="warning",
-        needs=(checks.BATCH_LOWEST, checks.BATCH_HIGHEST),
-        detect=look_outside,
+        needs=tuple(USUAL),
+        detect=on_range(
+            _is_outside,
+            lambda low, high, _: (
+                f"The images are in [{low:.3g}, {high:.3g}] instead of [-1, 1], which samplers clamp to and images are "
+                "made from."
+            ),
+        ),
         explained_by="scale.range scale.integer data.nonfinite",
     ),
 )

@@ -1,18 +1,19 @@
-"""A loader that keeps the device waiting."""
+"""Time and memory that are wasted: a loader that keeps the device waiting, sampling with gradients."""
 
 from __future__ import annotations
 
+from safelight import checks
 from safelight.diagnosis.finding import Evidence, Fix
-from safelight.diagnosis.rule import Detection, Rule
-from safelight.diagnosis.run_history import RunHistory, episode_of
+from safelight.diagnosis.rule import Detection, Rule, on_latest
+from safelight.diagnosis.run_history import RunHistory
 from safelight.vocabulary import DATA_WAIT
 
 SHARE, LOOKS = 0.3, 4  # the demo waits 0.9 % of a step; four looks are 64 steps
 
 
-def look_starved(run: RunHistory) -> Detection | None:
+def starved_loader(run: RunHistory) -> Detection | None:
     steps, shares = run.series(DATA_WAIT)
-    episode = episode_of(steps, shares > SHARE, LOOKS)
+    episode = run.episode(DATA_WAIT, lambda shares: shares > SHARE, LOOKS)
     if len(steps) < LOOKS + 1 or episode is None or episode.over is not None:
         return None
     share = float(shares[-LOOKS:].mean())
@@ -41,6 +42,21 @@ RULES = (
         limits="Waiting in loops that are not ours: it is not measured.",
         fix="data.workers, a faster disk for data.cache.",
         needs=(DATA_WAIT,),
-        detect=look_starved,
+        detect=starved_loader,
+    ),
+    Rule(
+        code="SYS002",
+        cause="system.sampling-with-gradients",
+        title="Sampling with gradients",
+        what="Gradients are not switched off while samples are drawn.",
+        why="Memory grows with every step of the sampler, for nothing.",
+        fix="torch.no_grad() or torch.inference_mode() around the sampler.",
+        severity="warning",
+        needs=(checks.SAMPLER_WITH_GRADIENTS,),
+        detect=on_latest(
+            {checks.SAMPLER_WITH_GRADIENTS: "0"},
+            lambda flag: flag == 1,
+            "The sampler keeps the graph for gradients: its memory grows with every step.",
+        ),
     ),
 )

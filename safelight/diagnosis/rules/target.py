@@ -24,10 +24,7 @@ def _kind(run: RunHistory) -> tuple[str, Episode, str, str | None] | None:
     if episode is None:
         return None
 
-    def at(check: checks.Check) -> float:
-        steps, numbers = run.series(check)
-        return float(np.median(numbers[(steps >= episode.first) & (steps <= episode.last)]))
-
+    at = partial(run.median, episode=episode)
     other = next((kind for kind, check in checks.TARGET.items() if at(check) <= WRONG), None)
     if other is not None:
         return "other-type", episode, name, other
@@ -36,7 +33,7 @@ def _kind(run: RunHistory) -> tuple[str, Episode, str, str | None] | None:
     return "wrong", episode, name, None
 
 
-def _look(run: RunHistory, kind: str) -> Detection | None:
+def detect_kind(run: RunHistory, kind: str) -> Detection | None:
     found = _kind(run)
     if found is None or found[0] != kind:
         return None
@@ -49,7 +46,7 @@ def _look(run: RunHistory, kind: str) -> Detection | None:
         "wrong": f"The target is not {name}: it differs by {run.latest(checks.TARGET[name]):.0%} of its length.",
     }
     usual: dict[Reading, str | None] = {check: "0" if each == name else None for each, check in checks.TARGET.items()}
-    return on_episode(run, episode, words[kind], usual, "the network: it plays no part in this check")
+    return on_episode(lambda _: episode, words[kind], usual, "the network: it plays no part in this check")(run)
 
 
 RULES = (
@@ -63,7 +60,7 @@ RULES = (
         limits="Loops that do not declare what they predict.",
         fix="Make the target, the scheduler's prediction_type and the declaration agree.",
         needs=(checks.TARGET_DECLARED, tuple(checks.TARGET.values())),
-        detect=partial(_look, kind="other-type"),
+        detect=partial(detect_kind, kind="other-type"),
     ),
     Rule(
         code="TAR002",
@@ -74,7 +71,7 @@ RULES = (
         similar="A learning rate of 0, a dead output or a detached loss do too; their target is right.",
         fix="Use the noise that x_t was made with as the target.",
         needs=(checks.TARGET_DECLARED, tuple(checks.TARGET.values()), *checks.TARGET_COSINE.values()),
-        detect=partial(_look, kind="fresh-noise"),
+        detect=partial(detect_kind, kind="fresh-noise"),
         explained_by="forward.noise-repeated",
     ),
     Rule(
@@ -87,7 +84,7 @@ RULES = (
         limits="Changes of less than 5 %.",
         fix="epsilon: the noise; sample: x0; v_prediction: sqrt(a)·noise − sqrt(1 − a)·x0.",
         needs=(checks.TARGET_DECLARED, tuple(checks.TARGET.values())),
-        detect=partial(_look, kind="wrong"),
+        detect=partial(detect_kind, kind="wrong"),
         explained_by="forward.noise data.nonfinite scale.integer timesteps.shuffled timesteps.out-of-range",
     ),
 )
