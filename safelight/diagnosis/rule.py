@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from safelight.checks import Check
 from safelight.diagnosis.finding import Evidence, Finding, Fix, Severity
@@ -77,6 +78,10 @@ class Rule:
         )
 
 
+warning = partial(Rule, severity="warning")
+"""A rule whose findings are warnings, where they do not say otherwise."""
+
+
 def _is_recorded(evidence: Evidence) -> bool:
     return isinstance(evidence.value, str) or not math.isnan(evidence.value) or evidence.steps is not None
 
@@ -114,13 +119,18 @@ def on_episode(
     can_end: bool = True,
 ) -> Detector:
     """Detects the episode that `find` returns, with `evidence` of its last step and the `latest` of other readings.
-    Where it cannot end, its cause is still there after it."""
+    A text is formatted with the last numbers of all these, and the `episode`. Where it cannot end, the cause is still
+    there after it."""
+    later = latest or {}
 
     def detect(run: RunHistory) -> Detection | None:
         if (episode := find(run)) is None:
             return None
-        found = run.evidence_of(evidence, episode.last) + run.evidence_of(latest or {})
-        text = summary if isinstance(summary, str) else summary(run, episode)
+        if isinstance(summary, str):
+            text = summary.format(*map(run.latest, (*evidence, *later)), episode=episode)
+        else:
+            text = summary(run, episode)
+        found = run.evidence_of(evidence, episode.last) + run.evidence_of(later)
         return Detection(episode.first, text, found, ruled_out, over=episode.over if can_end else None)
 
     return detect

@@ -9,7 +9,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from safelight import checks
 from safelight.diagnosis.finding import Evidence
-from safelight.diagnosis.rule import Detection, Rule, first_of, on_episode
+from safelight.diagnosis.rule import Detection, Rule, first_of, on_episode, warning
 from safelight.diagnosis.run_history import Episode, HealthyRanges, RunHistory, episode_of
 from safelight.vocabulary import GRADIENT_NORM, LOSS, LOSS_SCALE
 
@@ -155,7 +155,7 @@ RULES = (
         needs=(checks.PRECISION_SCALED, checks.REPLAY_NORM, checks.REPLAY_OWN_NORM, checks.REPLAY_COSINE),
         detect=before_unscale,
     ),
-    Rule(
+    warning(
         code="CLI002",
         cause="clipping.outlier-batches",
         title="Outlier batches",
@@ -164,12 +164,11 @@ RULES = (
         similar="Images that change once and for all are data.shifted.",
         limits="Outliers among many in a large batch.",
         fix="clipping.kind adaptive; check the images of that step.",
-        severity="warning",
         needs=((checks.BATCH_REACH, GRADIENT_NORM),),
         detect=outlier_batches,
         explained_by="lr.jump lr.too-high data.shifted data.nonfinite optimizer.no-zero loss.weighting",
     ),
-    Rule(
+    warning(
         code="ACC001",
         cause="accumulation.sum",
         title="Micro-batches are added instead of averaged",
@@ -178,18 +177,16 @@ RULES = (
         similar="A loss that is summed over pixels is itself that large.",
         limits="Gradients that were clipped.",
         fix="Divide the loss by the number of micro-batches.",
-        severity="warning",
         needs=(checks.REPLAY_RATIO, checks.REPLAY_MICRO_BATCHES, checks.REPLAY_COSINE, checks.REPLAY_ERROR),
         detect=summed,
     ),
-    Rule(
+    warning(
         code="ACC002",
         cause="accumulation.short-window",
         title="Updates from fewer micro-batches",
         what="The number of micro-batches per update changes, or only the last of them counts.",
         why="At the end of every epoch an update has another size, or computed gradients are lost.",
         fix="Drop the rest of an epoch, or divide by the true number of samples.",
-        severity="warning",
         needs=((checks.REPLAY_LAST_COSINE, checks.ACCUMULATION_MICRO_BATCHES, checks.ACCUMULATION_BACKWARDS),),
         detect=first_of(
             on_episode(

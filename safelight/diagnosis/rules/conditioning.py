@@ -6,7 +6,7 @@ import numpy as np
 
 from safelight import checks
 from safelight.diagnosis.budget import RATE, bound
-from safelight.diagnosis.rule import Detection, Rule, first_of, on_episode, on_latest
+from safelight.diagnosis.rule import Detection, Rule, first_of, on_episode, on_latest, warning
 from safelight.diagnosis.run_history import RunHistory
 
 SHOWN = (
@@ -164,7 +164,7 @@ RULES = (
         detect=ignored,
         explained_by="model.zero-init model.bounded model.dead",
     ),
-    Rule(
+    warning(
         code="CON002",
         cause="conditioning.never-dropped",
         title="Labels are never dropped",
@@ -173,7 +173,6 @@ RULES = (
         similar="An embedding without such a row is not meant for guidance.",
         limits="Models that drop the embedding and not the label.",
         fix="Replace a tenth of the labels by the null label while training.",
-        severity="warning",
         needs=SHOWN,
         detect=never_dropped,
         explained_by="conditioning.one-class data.not-shuffled",
@@ -209,7 +208,7 @@ RULES = (
             confidence=0.99,
         ),
     ),
-    Rule(
+    warning(
         code="CON005",
         cause="conditioning.permuted",
         title="Labels of other images",
@@ -219,7 +218,6 @@ RULES = (
         similar="Labels that are ignored do not change the output at all.",
         limits="A part of the labels; labels that are renamed as a whole.",
         fix="Check where images and labels are joined: both must be shuffled by the same order.",
-        severity="warning",
         needs=((checks.ROWS_LABELS_MOVED, checks.LABELS_EXPLAIN, checks.LABELS_GAIN),),
         detect=first_of(moved, faded, unhelpful),
         explained_by="conditioning. data.not-shuffled optimizer. loss. target. lr. model. forward. timesteps. data. "

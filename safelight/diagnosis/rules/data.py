@@ -7,7 +7,7 @@ import numpy as np
 from safelight import checks
 from safelight.diagnosis.budget import bound
 from safelight.diagnosis.finding import Evidence
-from safelight.diagnosis.rule import Detection, Rule, first_of, on_count, on_episode, on_latest
+from safelight.diagnosis.rule import Detection, Rule, first_of, on_count, on_episode, on_latest, warning
 from safelight.diagnosis.run_history import RunHistory, name_of
 
 DUPLICATES, BLANK = 0.1, 0.1  # shares; digits, shapes and photographs have 0
@@ -147,7 +147,7 @@ RULES = (
         needs=((checks.DATA_NONFINITE, checks.FINITE["x0"]),),
         detect=nonfinite,
     ),
-    Rule(
+    warning(
         code="DAT002",
         cause="data.duplicates",
         title="The same image many times",
@@ -156,7 +156,6 @@ RULES = (
         similar="A small dataset has few images, but different ones.",
         limits="Images that are nearly the same: `safelight data` finds those.",
         fix="Remove the copies; `safelight data` lists them.",
-        severity="warning",
         needs=(checks.DATA_DUPLICATES,),
         detect=on_latest(
             {checks.DATA_DUPLICATES: "below 0.01", checks.DATA_LARGEST_GROUP: None},
@@ -168,7 +167,7 @@ RULES = (
         ),
         explained_by="data.blank",
     ),
-    Rule(
+    warning(
         code="DAT003",
         cause="data.blank",
         title="Blank images",
@@ -177,7 +176,6 @@ RULES = (
         similar="Dark images have some variation left.",
         limits="Images with a frame and nothing in it.",
         fix="Filter them out, or check the decoder.",
-        severity="warning",
         needs=(checks.DATA_BLANK,),
         detect=on_latest(
             {checks.DATA_BLANK: "below 0.01"},
@@ -186,7 +184,7 @@ RULES = (
             step=0,
         ),
     ),
-    Rule(
+    warning(
         code="DAT004",
         cause="data.not-shuffled",
         title="Images in the order of their classes",
@@ -195,12 +193,11 @@ RULES = (
         similar="A learning rate that rises and falls has another period. Unequal classes are taken into account.",
         limits="Datasets without labels.",
         fix="Shuffle: DataLoader(shuffle=True).",
-        severity="warning",
         needs=((checks.STREAM_LABELS_PAIRS, checks.STREAM_AGAIN["images"], checks.BATCH_MEAN, checks.BATCH_STD),),
         detect=not_shuffled,
         explained_by="conditioning.one-class conditioning.always-dropped data.same-batch",
     ),
-    Rule(
+    warning(
         code="DAT005",
         cause="data.shifted",
         title="Different images than before",
@@ -209,7 +206,6 @@ RULES = (
         similar="A loss that jumps while the images stay the same has another cause.",
         limits="Different images with the same brightness and contrast.",
         fix="Check what changed in the loading of the data at that step.",
-        severity="warning",
         needs=((checks.BATCH_MEAN, checks.BATCH_STD),),
         detect=shifted,
         explained_by="data.same-batch data.not-shuffled data.nonfinite conditioning.one-class",
@@ -251,10 +247,8 @@ RULES = (
             ),
             on_episode(  # exact: rows of a batch are among those that are held out
                 lambda run: run.episode(checks.ROWS_HELD_OUT, lambda shares: shares > 0),
-                lambda run, episode: (
-                    f"From step {episode.first:,} on, batches hold images that are held out, "
-                    f"{run.latest(checks.ROWS_HELD_OUT):.0%} of the last one: {USELESS}"
-                ),
+                "From step {episode.first:,} on, batches hold images that are held out, {:.0%} of the last one: "
+                f"{USELESS}",
                 {checks.ROWS_HELD_OUT: "0"},
             ),
         ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from safelight.diagnosis.finding import Evidence
-from safelight.diagnosis.rule import Detection, Detector, Rule
+from safelight.diagnosis.rule import Detection, Detector, Rule, warning
 from safelight.diagnosis.run_history import RunHistory, episode_of
 from safelight.vocabulary import DRIFT, OVERLAP, PROCESS_SECONDS, SAME_NOISE, SLOWEST, WAITING, Signal
 
@@ -108,7 +108,7 @@ RULES = (
             "smaller than it seems.",
         ),
     ),
-    Rule(
+    warning(
         code="DST004",
         cause="distributed.straggler",
         title="All processes wait for one",
@@ -120,6 +120,5 @@ RULES = (
         fix="Check that machine: other programs, heat, a slower disk or device. Remove or replace it.",
         needs=(SLOWEST, WAITING),
         detect=straggler,
-        severity="warning",
     ),
 )

@@ -7,7 +7,7 @@ import numpy as np
 from safelight import checks
 from safelight.config.check import TOLD_INITIAL_SHARE, initial_share
 from safelight.diagnosis.finding import Evidence, Fix
-from safelight.diagnosis.rule import CONFIG, Detection, Rule, on_episode
+from safelight.diagnosis.rule import CONFIG, Detection, Rule, on_episode, warning
 from safelight.diagnosis.run_history import Episode, RunHistory, episode_of
 from safelight.vocabulary import EMA_DECAY, REFUSED
 
@@ -116,10 +116,8 @@ RULES = (
         needs=((checks.AVERAGE_SAME, checks.AVERAGE_MOVED),),
         detect=on_episode(
             frozen,
-            lambda _, episode: (
-                f"The EMA did not move at {episode.looks} looks, from step {episode.first:,} to step "
-                f"{episode.last:,}, and the weights did."
-            ),
+            "The EMA did not move at {episode.looks} looks, from step {episode.first:,} to step {episode.last:,}, and "
+            "the weights did.",
             {checks.AVERAGE_SAME: "0", checks.AVERAGE_DISTANCE: None},
             "a long EMA: it moves a little at every update",
         ),
@@ -143,14 +141,13 @@ RULES = (
             latest={checks.AVERAGE_COARSE: "0", checks.AVERAGE_MOVED: "above 0"},
         ),
     ),
-    Rule(
+    warning(
         code="EMA004",
         cause="ema.every-micro-batch",
         title="An EMA that is updated too often",
         what="The EMA moves between the micro-batches of one update.",
         why="With k micro-batches it forgets k times as fast as its decay says.",
         fix="Update the EMA after the optimizer's step only.",
-        severity="warning",
         needs=(checks.AVERAGE_BETWEEN,),
         detect=on_episode(
             lambda run: run.episode(checks.AVERAGE_BETWEEN, lambda numbers: numbers == 1),
@@ -172,16 +169,13 @@ RULES = (
         needs=(checks.AVERAGE_LEFT, checks.AVERAGE_DECAY),
         detect=on_episode(
             not_an_average,
-            lambda run, _: (
-                f"The EMA does not follow the weights: no decay explains {run.latest(checks.AVERAGE_LEFT):.0%} of its "
-                f"way (the best is {run.latest(checks.AVERAGE_DECAY):.4f})."
-            ),
+            "The EMA does not follow the weights: no decay explains {:.0%} of its way (the best is {:.4f}).",
             {checks.AVERAGE_LEFT: "below 0.01"},
             latest={checks.AVERAGE_DECAY: "0.9 to 0.9999"},
         ),
         explained_by="ema.every-micro ema.low-precision",
     ),
-    Rule(
+    warning(
         code="EMA006",
         cause="ema.not-sampled",
         title="An EMA that is never sampled from",
@@ -190,14 +184,11 @@ RULES = (
         similar="An EMA that stands still draws different samples than the weights do.",
         limits="Loops that are not ours.",
         fix="Pass the EMA weights to the sampler.",
-        severity="warning",
         needs=(checks.PICTURES_APART, checks.PICTURES_DISTANCE),
         detect=on_episode(
             not_sampled,
-            lambda run, _: (
-                "Samples of the EMA are those of the raw weights, though the two are "
-                f"{run.latest(checks.PICTURES_DISTANCE):.2%} apart: the EMA is computed, and never sampled from."
-            ),
+            "Samples of the EMA are those of the raw weights, though the two are {1:.2%} apart: the EMA is computed, "
+            "and never sampled from.",
             {checks.PICTURES_APART: "above 0.001"},
             "an EMA that equals the weights: it is that far from them",
             latest={checks.PICTURES_DISTANCE: None},

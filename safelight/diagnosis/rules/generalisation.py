@@ -9,7 +9,7 @@ import numpy as np
 from safelight import checks
 from safelight.diagnosis.budget import RATE, allowed, bound
 from safelight.diagnosis.finding import Evidence, Fix
-from safelight.diagnosis.rule import Detection, Rule, on_latest
+from safelight.diagnosis.rule import Detection, Rule, on_latest, warning
 from safelight.diagnosis.run_history import RunHistory, episode_of
 from safelight.vocabulary import COPIES, COPIES_CHANCE, HELD_GAP, HELD_RAW, PROBE_RAW
 
@@ -102,7 +102,7 @@ RULES = (
         needs=(COPIES_CHANCE,),
         detect=copies,
     ),
-    Rule(
+    warning(
         code="GEN002",
         cause="generalisation.overfitting",
         title="Too few images",
@@ -111,7 +111,6 @@ RULES = (
         similar="The same batch at every step is data.same-batch.",
         limits="Datasets of a few dozen images.",
         fix="More images, or flips and crops; ignore this in an intended overfitting test.",
-        severity="warning",
         needs=(checks.STREAM_DIFFERENT, checks.STREAM_DRAWN),
         detect=on_latest(
             {checks.STREAM_DIFFERENT: "hundreds", checks.STREAM_DRAWN: None},
@@ -122,7 +121,7 @@ RULES = (
         ),
         explained_by="data.same-batch timesteps.repeated forward.noise-repeated data.duplicates data.blank",
     ),
-    Rule(
+    warning(
         code="GEN003",
         cause="generalisation.missing-modes",
         title="Classes that never come",
@@ -131,12 +130,11 @@ RULES = (
         similar="A class that is rare comes sooner or later. One class alone is conditioning.one-class.",
         limits="Datasets without labels; embeddings of more than 64 labels.",
         fix="Check the sampler's weights, filters, and the number of classes.",
-        severity="warning",
         needs=(checks.NETWORK_LABEL_ROWS, checks.STREAM_LABELS_DRAWN, checks.STREAM_SHOWN_KINDS),
         detect=missing_labels,
         explained_by="conditioning. data.not-shuffled",
     ),
-    Rule(
+    warning(
         code="GEN004",
         cause="generalisation.held-out",
         title="Held-out images become worse",
@@ -147,7 +145,6 @@ RULES = (
         limits="Datasets of fewer than 400 images, of which none are held out by default, and fewer than 32 held-out "
         "images; gaps below a tenth of the loss.",
         fix="Use the checkpoint from before; more images, flips and jitter, dropout, or a smaller network.",
-        severity="warning",
         needs=(HELD_RAW, HELD_GAP, PROBE_RAW),
         detect=held_out_worse,
         explained_by="generalisation.overfitting data. lr. loss.",

@@ -7,7 +7,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from safelight import checks
 from safelight.diagnosis.finding import Evidence, Fix
-from safelight.diagnosis.rule import Detection, Rule, first_of, on_episode, on_latest
+from safelight.diagnosis.rule import Detection, Rule, first_of, on_episode, on_latest, warning
 from safelight.diagnosis.run_history import Episode, RunHistory, episode_of, name_of
 from safelight.vocabulary import GRADIENT_NORM, LOSS, NONFINITE_PARAMETERS, REFUSED
 
@@ -348,7 +348,7 @@ RULES = (
         explained_by="accumulation.short loss.shape loss.sign optimizer.no-zero target. data.nonfinite precision. "
         "model.bounded model.zero-init",
     ),
-    Rule(
+    warning(
         code="LOS008",
         cause="loss.weighting",
         title="Weights that ignore most of the batch",
@@ -357,7 +357,6 @@ RULES = (
         similar="min-SNR weights stay within a factor of the usual.",
         limits="Wrong weights that are mild.",
         fix="Cap the weights: min(SNR, 5), divided by SNR for epsilon and by SNR + 1 for v.",
-        severity="warning",
         needs=((checks.ANSWER_UNHEARD, checks.LOSS_TOLD, checks.REPLAY_COSINE),),
         detect=first_of(weights_of_zero, few_decide),
         explained_by="loss.sign loss.not-of loss.weight-nonfinite target. loss.shape precision. optimizer. timesteps. "

@@ -8,7 +8,7 @@ import numpy as np
 
 from safelight import checks
 from safelight.diagnosis.finding import Evidence, Fix
-from safelight.diagnosis.rule import Detection, Rule, first_of
+from safelight.diagnosis.rule import Detection, Rule, first_of, warning
 from safelight.diagnosis.run_history import RunHistory, episode_of
 from safelight.vocabulary import LEARNING_RATE
 
@@ -233,7 +233,7 @@ RULES = (
         detect=too_high,
         explained_by=f"{SIDE} lr.jump accumulation. forward.",
     ),
-    Rule(
+    warning(
         code="LRA002",
         cause="lr.too-low",
         title="A learning rate that is too low",
@@ -243,7 +243,6 @@ RULES = (
         "is little left to gain.",
         limits="Rates that are ten times too low.",
         fix="Raise optimizer.lr.",
-        severity="warning",
         needs=(checks.SEARCH["1"], checks.SEARCH["10"], checks.SEARCH["100"]),
         detect=too_low,
         explained_by=f"{SIDE} clipping. model. ema. lr.zero lr.ended optimizer. loss.",
@@ -259,7 +258,7 @@ RULES = (
         needs=(LEARNING_RATE,),
         detect=zero,
     ),
-    Rule(
+    warning(
         code="LRA004",
         cause="lr.ended-early",
         title="A schedule that ends before the run",
@@ -268,11 +267,10 @@ RULES = (
         similar="Every decay ends low; this one ended long ago.",
         limits="Decays that end a little early.",
         fix="Step the scheduler once per update, not per micro-batch or process, and give it the number of updates.",
-        severity="warning",
         needs=(LEARNING_RATE,),
         detect=ended_early,
     ),
-    Rule(
+    warning(
         code="LRA006",
         cause="lr.no-warmup",
         title="A rate that is high from the first step",
@@ -280,12 +278,11 @@ RULES = (
         why="The damage of the first steps may be permanent: dead units, labels that are ignored.",
         similar="A rate that is too high for the run raises the error at later steps too.",
         fix="Lengthen optimizer.warmup.",
-        severity="warning",
         needs=((checks.SEARCH["1"], checks.LOSS_ERROR),),
         detect=no_warmup,
         explained_by=f"{SIDE} lr.jump accumulation. forward.",
     ),
-    Rule(
+    warning(
         code="LRA005",
         cause="lr.jump",
         title="A learning rate that jumps",
@@ -294,7 +291,6 @@ RULES = (
         similar="Restarts return to where the rate was before.",
         limits="Jumps within the first ten steps.",
         fix="After a resume: is the scheduler's state loaded? Otherwise check what sets the rate.",
-        severity="warning",
         needs=(LEARNING_RATE,),
         detect=jump,
     ),

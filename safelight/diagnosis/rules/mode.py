@@ -28,10 +28,7 @@ RULES = (
         needs=(checks.MODE_TRAINING, checks.NETWORK_DEPENDS_ON_MODE),
         detect=on_episode(
             eval_in_training,
-            lambda _, episode: (
-                f"The network was trained in evaluation mode for {episode.looks:,} steps: dropout or batch norm was "
-                "off."
-            ),
+            "The network was trained in evaluation mode for {episode.looks:,} steps: dropout or batch norm was off.",
             {checks.MODE_TRAINING: "1"},
             "a network without such layers: both modes are the same for it",
         ),

@@ -6,7 +6,7 @@ import numpy as np
 
 from safelight import checks
 from safelight.diagnosis.finding import Evidence, Fix
-from safelight.diagnosis.rule import Detection, Rule, on_episode, on_latest
+from safelight.diagnosis.rule import Detection, Rule, on_episode, on_latest, warning
 from safelight.diagnosis.run_history import RunHistory, name_of
 from safelight.vocabulary import GRADIENT_NORM, GRADIENT_PART
 
@@ -178,7 +178,7 @@ RULES = (
         ),
         explained_by="model.zero-init scale.",
     ),
-    Rule(
+    warning(
         code="MOD006",
         cause="model.dropout",
         title="Too much dropout",
@@ -186,7 +186,6 @@ RULES = (
         why="The network that is trained is a small part of the one that samples.",
         limits="Dropout that is not a module of torch.nn.",
         fix="0 to 0.3.",
-        severity="warning",
         needs=(checks.NETWORK_DROPOUT,),
         detect=on_latest(
             {checks.NETWORK_DROPOUT: "0 to 0.3"},
@@ -260,7 +259,7 @@ RULES = (
         explained_by="accumulation. lr. scale. loss.weight optimizer. loss.sign data.nonfinite precision. "
         "model.init-gain",
     ),
-    Rule(
+    warning(
         code="MOD011",
         cause="model.frozen",
         title="Frozen parts in the optimizer",
@@ -269,7 +268,6 @@ RULES = (
         similar="Parts that are frozen on purpose are not in the optimizer.",
         limits="Parts that are frozen before the optimizer is made from them.",
         fix="requires_grad_(True), or remove them from the optimizer.",
-        severity="warning",
         needs=(checks.OPTIMIZER_FROZEN,),
         detect=frozen,
     ),

@@ -6,7 +6,7 @@ import numpy as np
 
 from safelight import checks
 from safelight.diagnosis.finding import Evidence, Fix
-from safelight.diagnosis.rule import Detection, Rule, first_of, on_count, on_episode, on_latest
+from safelight.diagnosis.rule import Detection, Rule, first_of, on_count, on_episode, on_latest, warning
 from safelight.diagnosis.rules.loss import is_plain
 from safelight.diagnosis.run_history import Episode, Reading, RunHistory, episode_of
 from safelight.vocabulary import GRADIENT_NORM, LEARNING_RATE, LOSS, REFUSED, UPDATE_RATIO
@@ -88,18 +88,14 @@ no_update = first_of(
     cleared_without_step,
     on_episode(
         nothing_moved,
-        lambda run, episode: (
-            f"No weight moved in {episode.looks} updates that were checked, where the optimizer's own arithmetic would "
-            f"have moved them by {run.latest(checks.UPDATE_EXPECTED):.2g}."
-        ),
+        "No weight moved in {episode.looks} updates that were checked, where the optimizer's own arithmetic would have "
+        "moved them by {1:.2g}.",
         {checks.UPDATE_MOVED: "above 0", checks.UPDATE_EXPECTED: None},
         "a learning rate of 0, or no gradient: the optimizer itself would have moved the weights",
     ),
     on_episode(
         sentinel_still,
-        lambda _, episode: (
-            f"Weights did not move in {episode.looks} updates, though there were gradients and a learning rate."
-        ),
+        "Weights did not move in {episode.looks} updates, though there were gradients and a learning rate.",
         {checks.SENTINEL_MOVED: "1", checks.SENTINEL_GRADIENT: None},
         *COUNTED,
     ),
@@ -118,20 +114,16 @@ def carried_over(run: RunHistory) -> Episode | None:
 no_zero_grad = first_of(
     on_episode(  # exact, where it can be seen: a gradient was there before that of the first backward pass came
         lambda run: run.episode(checks.SENTINEL_CARRIED, lambda numbers: numbers == 1, STILL),
-        lambda _, episode: (
-            f"At {episode.looks} steps the gradient of the step before was still there when the new one came: "
-            "gradients are never cleared, and every update repeats all earlier ones."
-        ),
+        "At {episode.looks} steps the gradient of the step before was still there when the new one came: gradients are "
+        "never cleared, and every update repeats all earlier ones.",
         {checks.SENTINEL_CARRIED: "0", checks.SENTINEL_ECHO: None},
         "accumulation: only the first backward pass after an update counts",
         "momentum: it is kept elsewhere",
     ),
     on_episode(
         carried_over,
-        lambda run, _: (
-            f"The gradient holds {run.latest(checks.REPLAY_CARRIED):.2f} times that of the step before: gradients are "
-            "never cleared, and every update repeats all earlier ones."
-        ),
+        "The gradient holds {:.2f} times that of the step before: gradients are never cleared, and every update "
+        "repeats all earlier ones.",
         {checks.REPLAY_CARRIED: "0", checks.REPLAY_COSINE: "1"},
         "momentum: it is kept in the optimizer, not in the gradient",
     ),
@@ -194,9 +186,7 @@ def weight_decay(run: RunHistory) -> Detection | None:
             run.evidence_of({checks.UPDATE_DECAY_PULL: "below 1", checks.OPTIMIZER_WEIGHT_DECAY: "0 to 0.01"}),
         )
     decay = run.latest(checks.UPDATE_DECAY, run.latest(checks.OPTIMIZER_WEIGHT_DECAY, 0.0))
-    if (
-        run.latest(checks.SEARCH_RATE, 0.0) * decay < FAST or not decay > USUAL_DECAY
-    ):  # else the rate is high
+    if run.latest(checks.SEARCH_RATE, 0.0) * decay < FAST or not decay > USUAL_DECAY:  # else the rate is high
         return None
     first, share = int(steps[0]), float(np.median(shares))
     if not share > DECAYED:
@@ -300,7 +290,7 @@ RULES = (
             step=0,
         ),
     ),
-    Rule(
+    warning(
         code="OPT004",
         cause="optimizer.missing-parameters",
         title="Parameters that no optimizer holds",
@@ -309,7 +299,6 @@ RULES = (
         similar="Parts that are frozen on purpose do not require gradients.",
         limits="A second optimizer that is not passed.",
         fix="Give the optimizer all parameters that require gradients, or freeze the others.",
-        severity="warning",
         needs=(checks.OPTIMIZER_MISSING,),
         detect=missing_parameters,
         explained_by="optimizer.other-parameters",
@@ -362,7 +351,7 @@ RULES = (
         ),
         explained_by="optimizer.other-parameters",
     ),
-    Rule(
+    warning(
         code="OPT008",
         cause="optimizer.not-its-update",
         title="Weights that are changed by something else",
@@ -371,7 +360,6 @@ RULES = (
         similar="Rounding in half precision is reported as precision.lost-updates.",
         limits="Optimizers that cannot be copied.",
         fix="Check what happens to the weights between backward and the next forward pass.",
-        severity="warning",
         needs=((checks.OPTIMIZER_FORGOTTEN, checks.UPDATE_ERROR, checks.SENTINEL_CHANGED),),
         detect=first_of(
             on_episode(
@@ -382,11 +370,8 @@ RULES = (
             ),
             on_episode(
                 moves_otherwise,
-                lambda run, _: (
-                    "The weights moved otherwise than by the optimizer's own arithmetic, by "
-                    f"{run.latest(checks.UPDATE_ERROR):.0%} of the update: something else changes them, or the step "
-                    "differs."
-                ),
+                "The weights moved otherwise than by the optimizer's own arithmetic, by {:.0%} of the update: "
+                "something else changes them, or the step differs.",
                 {checks.UPDATE_ERROR: "0", checks.UPDATE_EXPECTED: None},
             ),
             changed_between,

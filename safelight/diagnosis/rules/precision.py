@@ -6,7 +6,7 @@ import numpy as np
 
 from safelight import checks
 from safelight.diagnosis.finding import Evidence, Fix
-from safelight.diagnosis.rule import Detection, Rule, on_episode
+from safelight.diagnosis.rule import Detection, Rule, on_episode, warning
 from safelight.diagnosis.rules.clipping import first_spike
 from safelight.diagnosis.run_history import Episode, RunHistory
 from safelight.vocabulary import GRADIENT_NORM, LOSS, LOSS_SCALE, REFUSED
@@ -122,7 +122,7 @@ RULES = (
             latest={checks.UPDATE_LOST: "below 0.01", checks.UPDATE_COARSE: "0"},
         ),
     ),
-    Rule(
+    warning(
         code="PRE004",
         cause="precision.transient",
         title="A spike of the gradient alone",
@@ -131,7 +131,6 @@ RULES = (
         similar="A bad batch has a large error as well.",
         limits="Errors within a few times of the usual.",
         fix="With --heal the step is repeated. If it happens often, test the machine's memory.",
-        severity="warning",
         needs=(GRADIENT_NORM, LOSS),
         detect=transient,
         explained_by="lr.jump lr.too-high lr.no-warmup data. scale. optimizer. loss.weighting",

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from safelight import checks
-from safelight.diagnosis.rule import Detection, Detector, Rule, on_latest
+from safelight.diagnosis.rule import Detection, Detector, Rule, on_latest, warning
 from safelight.diagnosis.run_history import HealthyRanges, RunHistory
 
 # Of images in [-1, 1] the lowest and highest numbers of a batch are -1 and 1, or nearly.
@@ -67,7 +67,7 @@ NEEDED = "x / 127.5 - 1 for integer pixels, 2 * x - 1 for numbers in [0, 1]."
 WHY = "The schedule mixes noise of size 1 with the images: in another range the noise levels are wrong."
 
 RULES = (
-    Rule(
+    warning(
         code="SCA001",
         cause="scale.range-0-1",
         title="Images in [0, 1]",
@@ -76,7 +76,6 @@ RULES = (
         similar="Dark images in [-1, 1] reach down to -1.",
         limits="A model made for [0, 1] with a sampler of its own: ignore this warning.",
         fix=f"Scale once, before the loop: {NEEDED}",
-        severity="warning",
         needs=tuple(USUAL),
         detect=on_range(
             _is_0_1,
@@ -121,7 +120,7 @@ RULES = (
             "The images are integers: noise is rounded when it is added to them, or wraps around.",
         ),
     ),
-    Rule(
+    warning(
         code="SCA004",
         cause="scale.wrong-std",
         title="Data of a different scale than the noise",
@@ -130,7 +129,6 @@ RULES = (
         similar="Images in [0, 255] are reported as such.",
         limits="Factors of less than two.",
         fix="Divide by the standard deviation of the data; for latents use the scaling factor of their autoencoder.",
-        severity="warning",
         needs=tuple(USUAL),
         detect=on_range(
             _is_of_wrong_scale,
@@ -141,7 +139,7 @@ RULES = (
         ),
         explained_by="scale.range scale.integer data.blank data.nonfinite scale.outside",
     ),
-    Rule(
+    warning(
         code="SCA005",
         cause="scale.outside",
         title="Images outside [-1, 1]",
@@ -150,7 +148,6 @@ RULES = (
         similar="Noised images reach beyond; these are the clean ones.",
         limits="A little more than 1.",
         fix=f"Use the plain range: {NEEDED} Means and deviations of ImageNet are for classifiers.",
-        severity="warning",
         needs=tuple(USUAL),
         detect=on_range(
             _is_outside,

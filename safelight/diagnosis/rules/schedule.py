@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from safelight import checks
-from safelight.diagnosis.rule import Rule, on_latest
+from safelight.diagnosis.rule import Rule, on_latest, warning
 
 LEFT = 0.01  # ᾱ at the end: linear has 4e-5, cosine 2e-9, Stable Diffusion's 0.0047
 FALLING = 0.5
@@ -38,7 +38,7 @@ RULES = (
             step=0,
         ),
     ),
-    Rule(
+    warning(
         code="SCH002",
         cause="schedule.signal-left",
         title="A schedule that ends too early",
@@ -48,7 +48,6 @@ RULES = (
         limits="Less than 0.01.",
         fix="More timesteps, larger betas at the end (a cosine schedule is cut at 0.999, not at 0.02), or zero "
         "terminal SNR.",
-        severity="warning",
         needs=(checks.SCHEDULE_LAST,),
         detect=on_latest(
             {checks.SCHEDULE_LAST: "below 0.005"},

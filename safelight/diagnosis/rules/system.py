@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from safelight import checks
 from safelight.diagnosis.finding import Evidence, Fix
-from safelight.diagnosis.rule import Detection, Rule, on_latest
+from safelight.diagnosis.rule import Detection, Rule, on_latest, warning
 from safelight.diagnosis.run_history import RunHistory
 from safelight.vocabulary import DATA_WAIT
 
@@ -44,14 +44,13 @@ RULES = (
         needs=(DATA_WAIT,),
         detect=starved_loader,
     ),
-    Rule(
+    warning(
         code="SYS002",
         cause="system.sampling-with-gradients",
         title="Sampling with gradients",
         what="Gradients are not switched off while samples are drawn.",
         why="Memory grows with every step of the sampler, for nothing.",
         fix="torch.no_grad() or torch.inference_mode() around the sampler.",
-        severity="warning",
         needs=(checks.SAMPLER_WITH_GRADIENTS,),
         detect=on_latest(
             {checks.SAMPLER_WITH_GRADIENTS: "0"},
