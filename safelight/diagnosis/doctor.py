@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from safelight.config.resolve import resolve
-from safelight.diagnosis.finding import ORDER, Evidence, Finding, Fix
+from safelight.diagnosis.finding import ORDER, Evidence, Finding, Fix, subsystem_of, urgency
 from safelight.diagnosis.rule import Rule
 from safelight.diagnosis.rules import RULES
 from safelight.diagnosis.run_history import RunHistory
@@ -34,9 +34,7 @@ def examine(run: RunHistory, rules: tuple[Rule, ...] = RULES) -> list[Finding]:
             finding = _broken(rule, error)
         if finding is not None:
             found.append((rule, finding))
-    kept = _without_consequences(found)
-    order = {rule.code: place for place, rule in enumerate(rules)}
-    return sorted(kept, key=lambda f: (f.over is not None, ORDER.index(f.severity), f.step, order[f.code]))
+    return sorted(_without_consequences(found), key=lambda f: urgency(f.over, f.severity, f.step))
 
 
 def _without_consequences(found: list[tuple[Rule, Finding]]) -> list[Finding]:
@@ -78,7 +76,7 @@ def _explains(other: Rule, cause: Finding, rule: Rule, finding: Finding) -> bool
 def _broken(rule: Rule, error: Exception) -> Finding:
     return Finding(
         code=rule.code,
-        cause=f"{rule.cause.partition('.')[0]}.rule-broken",
+        cause=f"{subsystem_of(rule.cause)}.rule-broken",
         severity="info",
         step=0,
         confidence=0.0,

@@ -8,7 +8,7 @@ from typing import Any
 
 from safelight.config.resolve import types_of_fields
 from safelight.diagnosis import diagnose
-from safelight.diagnosis.finding import ORDER
+from safelight.diagnosis.finding import ORDER, subsystem_of, urgency
 from safelight.diagnosis.rules import RULES
 from safelight.errors import SafelightError
 from safelight.pages.data.numbers import count, number, text, trimmed
@@ -38,7 +38,7 @@ def findings(
     found = _recorded(history) if diagnosed is None else diagnosed
     journal = acts(standing)
     shown = [card(each, run, journal, name or str(run.path)) for each in found]
-    return sorted(shown, key=lambda f: (f["over"] is not None, ORDER.index(f["severity"]), f["step"]))
+    return sorted(shown, key=lambda f: urgency(f["over"], f["severity"], f["step"]))
 
 
 def acts(standing: RunStatus) -> list[dict[str, Any]]:
@@ -84,7 +84,7 @@ def card(found: dict[str, Any], run: RunFolder, journal: Sequence[dict[str, Any]
         "code": text(found.get("code"), 20) or "",
         "title": TITLES.get(text(found.get("code"), 20) or ""),
         "cause": cause,
-        "subsystem": cause.partition(".")[0],
+        "subsystem": subsystem_of(cause),
         "severity": severity if severity in ORDER else "info",
         "step": step,
         "over": count(found.get("over")),
@@ -94,7 +94,7 @@ def card(found: dict[str, Any], run: RunFolder, journal: Sequence[dict[str, Any]
         else [],
         "fix": {"text": text(fix.get("text")) or "", "set": settings, "safety": text(fix.get("safety"), 20)},
         "ruled_out": [text(each) or "" for each in ruled_out[:20]] if isinstance(ruled_out, list | tuple) else [],
-        "healed": [act for act in journal if cause.partition(".")[0] in ANSWERS.get(str(act.get("kind")), ())],
+        "healed": [act for act in journal if subsystem_of(cause) in ANSWERS.get(str(act.get("kind")), ())],
         "command": command(run, name, settings, text(fix.get("safety"), 20)),
     }  # fmt: skip
 
