@@ -78,8 +78,14 @@ class Rule:
         )
 
 
-warning = partial(Rule, severity="warning")
-"""A rule whose findings are warnings, where they do not say otherwise."""
+def error(code: str, cause: str, title: str) -> partial[Rule]:
+    """The heading of a rule, which is called with its page: `error("EMA003", "ema.low-precision", "...")(what=...)`."""
+    return partial(Rule, code, cause, title)
+
+
+def warning(code: str, cause: str, title: str) -> partial[Rule]:
+    """The same where findings are warnings, unless a detector says otherwise."""
+    return partial(Rule, code, cause, title, severity="warning")
 
 
 def _is_recorded(evidence: Evidence) -> bool:
@@ -113,24 +119,24 @@ def on_latest(
 def on_episode(
     find: Callable[[RunHistory], Episode | None],
     summary: str | Callable[[RunHistory, Episode], str],
-    evidence: HealthyRanges,
     *ruled_out: str,
+    evidence: HealthyRanges | None = None,
     latest: HealthyRanges | None = None,
     can_end: bool = True,
 ) -> Detector:
     """Detects the episode that `find` returns, with `evidence` of its last step and the `latest` of other readings.
     A text is formatted with the last numbers of all these, and the `episode`. Where it cannot end, the cause is still
     there after it."""
-    later = latest or {}
+    during, after = evidence or {}, latest or {}
 
     def detect(run: RunHistory) -> Detection | None:
         if (episode := find(run)) is None:
             return None
         if isinstance(summary, str):
-            text = summary.format(*map(run.latest, (*evidence, *later)), episode=episode)
+            text = summary.format(*map(run.latest, (*during, *after)), episode=episode)
         else:
             text = summary(run, episode)
-        found = run.evidence_of(evidence, episode.last) + run.evidence_of(later)
+        found = run.evidence_of(during, episode.last) + run.evidence_of(after)
         return Detection(episode.first, text, found, ruled_out, over=episode.over if can_end else None)
 
     return detect

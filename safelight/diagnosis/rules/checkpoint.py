@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from safelight import checks
 from safelight.checks import CHECKPOINT, CHECKPOINT_STEP
-from safelight.diagnosis.rule import Detection, Rule, first_of, on_latest
+from safelight.diagnosis.rule import Detection, error, first_of, on_latest
 from safelight.diagnosis.run_history import RunHistory
 
 SAME_WITHOUT = "arithmetic: without saving, the steps are the same"
@@ -40,10 +40,7 @@ def not_exact(run: RunHistory) -> Detection | None:
 WHAT = "Before the first step a checkpoint is made in memory, loaded, and trained on."
 
 RULES = (
-    Rule(
-        code="CHK001",
-        cause="checkpoint.optimizer-lost",
-        title="Checkpoints without the optimizer",
+    error("CHK001", "checkpoint.optimizer-lost", "Checkpoints without the optimizer")(
         what=f"{WHAT} The optimizer's moments are not those that were saved.",
         why="Every resume starts like a new run, with a jump of the loss.",
         similar="Without the EMA, the optimizer is right and samples differ.",
@@ -61,10 +58,7 @@ RULES = (
             forgotten_once,
         ),
     ),
-    Rule(
-        code="CHK002",
-        cause="checkpoint.average-lost",
-        title="Checkpoints without the EMA",
+    error("CHK002", "checkpoint.average-lost", "Checkpoints without the EMA")(
         what=f"{WHAT} The EMA weights are not those that were saved.",
         why="Samples of a resumed run come from different weights.",
         similar="Without the optimizer, the EMA is right.",
@@ -78,10 +72,7 @@ RULES = (
             SAME_WITHOUT,
         ),
     ),
-    Rule(
-        code="CHK003",
-        cause="checkpoint.not-exact",
-        title="Checkpoints that are not exact",
+    error("CHK003", "checkpoint.not-exact", "Checkpoints that are not exact")(
         what=f"{WHAT} The weights after that are not those of steps without it.",
         why="A resumed run is a different run.",
         similar="A part that is missing as a whole is reported by its name.",

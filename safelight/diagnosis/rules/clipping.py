@@ -9,7 +9,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from safelight import checks
 from safelight.diagnosis.finding import Evidence
-from safelight.diagnosis.rule import Detection, Rule, first_of, on_episode, warning
+from safelight.diagnosis.rule import Detection, error, first_of, on_episode, warning
 from safelight.diagnosis.run_history import Episode, HealthyRanges, RunHistory, episode_of
 from safelight.vocabulary import GRADIENT_NORM, LOSS, LOSS_SCALE
 
@@ -114,7 +114,7 @@ def summed(run: RunHistory) -> Detection | None:
             f"The gradient of {run.latest(checks.REPLAY_MICRO_BATCHES):.0f} micro-batches is "
             f"{float(factor[hits][-1]):.2f} times that of their mean: they are added up."
         ),
-        {checks.REPLAY_RATIO: "1"},
+        evidence={checks.REPLAY_RATIO: "1"},
         latest={checks.REPLAY_MICRO_BATCHES: None},
     )
     return detect(run)
@@ -142,10 +142,7 @@ def short_window(run: RunHistory) -> Detection | None:
 
 
 RULES = (
-    Rule(
-        code="CLI001",
-        cause="clipping.before-unscale",
-        title="Clipped before it was unscaled",
+    error("CLI001", "clipping.before-unscale", "Clipped before it was unscaled")(
         what="The gradient was clipped while it was still scaled: what is left of it is tiny.",
         why="Updates are smaller than the optimizer's epsilon: the training is far too slow.",
         similar="A tight clip of an unscaled gradient does no harm with Adam. A low learning rate leaves the gradient "
@@ -155,10 +152,7 @@ RULES = (
         needs=(checks.PRECISION_SCALED, checks.REPLAY_NORM, checks.REPLAY_OWN_NORM, checks.REPLAY_COSINE),
         detect=before_unscale,
     ),
-    warning(
-        code="CLI002",
-        cause="clipping.outlier-batches",
-        title="Outlier batches",
+    warning("CLI002", "clipping.outlier-batches", "Outlier batches")(
         what="Single batches whose images or errors are many times those of all others.",
         why="Without clipping one of them changes every weight and the optimizer's moments.",
         similar="Images that change once and for all are data.shifted.",
@@ -168,10 +162,7 @@ RULES = (
         detect=outlier_batches,
         explained_by="lr.jump lr.too-high data.shifted data.nonfinite optimizer.no-zero loss.weighting",
     ),
-    warning(
-        code="ACC001",
-        cause="accumulation.sum",
-        title="Micro-batches are added instead of averaged",
+    warning("ACC001", "accumulation.sum", "Micro-batches are added instead of averaged")(
         what="The gradient is as many times too large as there are micro-batches.",
         why="Learning rate and clipping have another effect than intended.",
         similar="A loss that is summed over pixels is itself that large.",
@@ -180,10 +171,7 @@ RULES = (
         needs=(checks.REPLAY_RATIO, checks.REPLAY_MICRO_BATCHES, checks.REPLAY_COSINE, checks.REPLAY_ERROR),
         detect=summed,
     ),
-    warning(
-        code="ACC002",
-        cause="accumulation.short-window",
-        title="Updates from fewer micro-batches",
+    warning("ACC002", "accumulation.short-window", "Updates from fewer micro-batches")(
         what="The number of micro-batches per update changes, or only the last of them counts.",
         why="At the end of every epoch an update has another size, or computed gradients are lost.",
         fix="Drop the rest of an epoch, or divide by the true number of samples.",
@@ -195,7 +183,6 @@ RULES = (
                     "The gradient of an update is that of its last micro-batch alone, of "
                     f"{run.latest(checks.REPLAY_MICRO_BATCHES):.0f}: those of the others are cleared."
                 ),
-                {},
                 latest={checks.REPLAY_LAST_COSINE: "below 0.95", checks.REPLAY_COSINE: "1"},
             ),
             short_window,

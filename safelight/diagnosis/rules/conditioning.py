@@ -6,7 +6,7 @@ import numpy as np
 
 from safelight import checks
 from safelight.diagnosis.budget import RATE, bound
-from safelight.diagnosis.rule import Detection, Rule, first_of, on_episode, on_latest, warning
+from safelight.diagnosis.rule import Detection, error, first_of, on_episode, on_latest, warning
 from safelight.diagnosis.run_history import RunHistory
 
 SHOWN = (
@@ -31,7 +31,6 @@ PLAIN, FADED = 5.0, 0.25  # the same of a single look, where labels clearly belo
 ignored = on_episode(
     lambda run: run.silent(checks.NETWORK_LABEL_RESPONSE, checks.RESPONSE["labels"]),
     "The output does not change when every label is exchanged, even after a few updates.",
-    {},
     "a zero output layer: updates have moved it",
     latest={checks.NETWORK_LABEL_RESPONSE: "above 0.01", checks.RESPONSE["labels"]: "above 0.001"},
 )
@@ -87,8 +86,8 @@ moved = on_episode(  # exact: the dataset has the labels
         f"From step {episode.first:,} on, {float(run.numbers(checks.ROWS_LABELS_MOVED).max()):.0%} of the labels in a "
         "batch are those of other images."
     ),
-    {checks.ROWS_LABELS_MOVED: "0"},
     "labels that are dropped on purpose: they are not counted",
+    evidence={checks.ROWS_LABELS_MOVED: "0"},
 )
 
 
@@ -151,10 +150,7 @@ def unhelpful(run: RunHistory) -> Detection | None:
 
 
 RULES = (
-    Rule(
-        code="CON001",
-        cause="conditioning.ignored",
-        title="Labels do not reach the output",
+    error("CON001", "conditioning.ignored", "Labels do not reach the output")(
         what="The output stays the same, to the last bit, whatever the labels.",
         why="All classes look alike.",
         similar="Labels that belong to other images do change the output.",
@@ -164,10 +160,7 @@ RULES = (
         detect=ignored,
         explained_by="model.zero-init model.bounded model.dead",
     ),
-    warning(
-        code="CON002",
-        cause="conditioning.never-dropped",
-        title="Labels are never dropped",
+    warning("CON002", "conditioning.never-dropped", "Labels are never dropped")(
         what="The network has a row for the null label, which no sample ever used.",
         why="Guidance subtracts the prediction for the null label: here that of random weights.",
         similar="An embedding without such a row is not meant for guidance.",
@@ -177,10 +170,7 @@ RULES = (
         detect=never_dropped,
         explained_by="conditioning.one-class data.not-shuffled",
     ),
-    Rule(
-        code="CON003",
-        cause="conditioning.always-dropped",
-        title="Labels are always dropped",
+    error("CON003", "conditioning.always-dropped", "Labels are always dropped")(
         what="Every sample is shown to the network without its label.",
         why="The model is unconditional, and guidance has no effect.",
         similar="With one class only, the class itself is shown.",
@@ -188,10 +178,7 @@ RULES = (
         needs=(checks.STREAM_LABELS_DRAWN, ANY_SHOWN),
         detect=always_dropped,
     ),
-    Rule(
-        code="CON004",
-        cause="conditioning.one-class",
-        title="One class only",
+    error("CON004", "conditioning.one-class", "One class only")(
         what="All samples have the same label.",
         why="The other classes are never learnt.",
         similar="Images in the order of their classes show another one sooner or later.",
@@ -208,10 +195,7 @@ RULES = (
             confidence=0.99,
         ),
     ),
-    warning(
-        code="CON005",
-        cause="conditioning.permuted",
-        title="Labels of other images",
+    warning("CON005", "conditioning.permuted", "Labels of other images")(
         what="True labels help the network no more than exchanged ones, though it uses them; or images of one label "
         "were alike, and are no longer.",
         why="For any class the model draws images of all classes.",
@@ -223,10 +207,7 @@ RULES = (
         explained_by="conditioning. data.not-shuffled optimizer. loss. target. lr. model. forward. timesteps. data. "
         "scale.",
     ),
-    Rule(
-        code="CON006",
-        cause="conditioning.guidance",
-        title="A wrong formula of guidance",
+    error("CON006", "conditioning.guidance", "A wrong formula of guidance")(
         what="The guided prediction is not on the line through those with and without a label.",
         why="Labels steer samples the wrong way, or not at all.",
         similar="Labels that the network ignores leave guidance without effect.",

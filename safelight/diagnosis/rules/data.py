@@ -7,7 +7,7 @@ import numpy as np
 from safelight import checks
 from safelight.diagnosis.budget import bound
 from safelight.diagnosis.finding import Evidence
-from safelight.diagnosis.rule import Detection, Rule, first_of, on_count, on_episode, on_latest, warning
+from safelight.diagnosis.rule import Detection, error, first_of, on_count, on_episode, on_latest, warning
 from safelight.diagnosis.run_history import RunHistory, name_of
 
 DUPLICATES, BLANK = 0.1, 0.1  # shares; digits, shapes and photographs have 0
@@ -42,9 +42,9 @@ def in_order_of_labels(run: RunHistory) -> Detection | None:
     pairs = run.latest(checks.STREAM_LABELS_PAIRS, 0.0)
     if not pairs > 0 or not chance < 1:
         return None
-    error = (chance * (1 - chance) / pairs) ** 0.5
+    deviation = (chance * (1 - chance) / pairs) ** 0.5
     looks = len(run.steps(checks.STREAM_LABELS_NEIGHBOURS))
-    if not (equal >= 2 * chance and equal - chance >= max(CERTAIN, bound("labels in order", looks)) * error):
+    if not (equal >= 2 * chance and equal - chance >= max(CERTAIN, bound("labels in order", looks)) * deviation):
         return None
     return Detection(
         0,
@@ -135,10 +135,7 @@ def not_shuffled(run: RunHistory) -> Detection | None:
 
 
 RULES = (
-    Rule(
-        code="DAT001",
-        cause="data.nonfinite",
-        title="NaN or infinity in the images",
+    error("DAT001", "data.nonfinite", "NaN or infinity in the images")(
         what="An image holds a number that is not finite.",
         why="Loss and gradient of every batch with that image are NaN.",
         similar="An overflow in the network begins behind finite images.",
@@ -147,10 +144,7 @@ RULES = (
         needs=((checks.DATA_NONFINITE, checks.FINITE["x0"]),),
         detect=nonfinite,
     ),
-    warning(
-        code="DAT002",
-        cause="data.duplicates",
-        title="The same image many times",
+    warning("DAT002", "data.duplicates", "The same image many times")(
         what="More than a tenth of the images are exact copies of others.",
         why="Images that come many times are memorised first.",
         similar="A small dataset has few images, but different ones.",
@@ -167,10 +161,7 @@ RULES = (
         ),
         explained_by="data.blank",
     ),
-    warning(
-        code="DAT003",
-        cause="data.blank",
-        title="Blank images",
+    warning("DAT003", "data.blank", "Blank images")(
         what="More than a tenth of the images have one colour only.",
         why="The model learns to draw blank images, and the loss looks better than it is.",
         similar="Dark images have some variation left.",
@@ -184,10 +175,7 @@ RULES = (
             step=0,
         ),
     ),
-    warning(
-        code="DAT004",
-        cause="data.not-shuffled",
-        title="Images in the order of their classes",
+    warning("DAT004", "data.not-shuffled", "Images in the order of their classes")(
         what="Labels of neighbouring samples are equal far more often than by chance.",
         why="Every batch teaches one class and forgets the others; the loss rises and falls with the epoch.",
         similar="A learning rate that rises and falls has another period. Unequal classes are taken into account.",
@@ -197,10 +185,7 @@ RULES = (
         detect=not_shuffled,
         explained_by="conditioning.one-class conditioning.always-dropped data.same-batch",
     ),
-    warning(
-        code="DAT005",
-        cause="data.shifted",
-        title="Different images than before",
+    warning("DAT005", "data.shifted", "Different images than before")(
         what="Mean or deviation of the batches changes from one step to the next, and stays changed.",
         why="What was learnt before is unlearnt; the loss jumps although the training is healthy.",
         similar="A loss that jumps while the images stay the same has another cause.",
@@ -210,10 +195,7 @@ RULES = (
         detect=shifted,
         explained_by="data.same-batch data.not-shuffled data.nonfinite conditioning.one-class",
     ),
-    Rule(
-        code="DAT006",
-        cause="data.same-batch",
-        title="The same batch at every step",
+    error("DAT006", "data.same-batch", "The same batch at every step")(
         what="Batches come back number for number, step after step.",
         why="The network memorises these few images; the loss looks very good.",
         similar="A small dataset comes back too, but in different batches.",
@@ -228,10 +210,7 @@ RULES = (
         ),
         explained_by="timesteps.repeated forward.noise-repeated",
     ),
-    Rule(
-        code="DAT007",
-        cause="data.held-out-overlap",
-        title="Held-out images that are trained on",
+    error("DAT007", "data.held-out-overlap", "Held-out images that are trained on")(
         what="Images are in both parts of the split.",
         why="Memorisation looks like learning.",
         similar="Images that look alike in both parts are kept together by `safelight data`.",
@@ -249,7 +228,7 @@ RULES = (
                 lambda run: run.episode(checks.ROWS_HELD_OUT, lambda shares: shares > 0),
                 "From step {episode.first:,} on, batches hold images that are held out, {:.0%} of the last one: "
                 f"{USELESS}",
-                {checks.ROWS_HELD_OUT: "0"},
+                evidence={checks.ROWS_HELD_OUT: "0"},
             ),
         ),
     ),

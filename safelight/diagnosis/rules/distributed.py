@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from safelight.diagnosis.finding import Evidence
-from safelight.diagnosis.rule import Detection, Detector, Rule, warning
+from safelight.diagnosis.rule import Detection, Detector, error, warning
 from safelight.diagnosis.run_history import RunHistory, episode_of
 from safelight.vocabulary import DRIFT, OVERLAP, PROCESS_SECONDS, SAME_NOISE, SLOWEST, WAITING, Signal
 
@@ -56,10 +56,7 @@ def _slowest(run: RunHistory, step: int) -> str | None:
 
 
 RULES = (
-    Rule(
-        code="DST001",
-        cause="distributed.drift",
-        title="Processes have different weights",
+    error("DST001", "distributed.drift", "Processes have different weights")(
         what="The weights of the processes of one run are no longer the same bits.",
         why="Every process makes its updates from the sum of all gradients; with different weights that sum is the "
         "gradient of none of them. The checkpoint holds the first process only.",
@@ -76,10 +73,7 @@ RULES = (
             "and the checkpoint holds only one of them.",
         ),
     ),
-    Rule(
-        code="DST002",
-        cause="distributed.same-noise",
-        title="Two processes draw the same noise",
+    error("DST002", "distributed.same-noise", "Two processes draw the same noise")(
         what="The noise of a step is the same on several processes.",
         why="Their gradients are not independent: the batch is smaller than it seems.",
         similar="Timesteps may be equal by chance, noise of thousands of numbers never is.",
@@ -91,10 +85,7 @@ RULES = (
             "{:.0f} processes draw the same noise as another: they have the same seed and rank.",
         ),
     ),
-    Rule(
-        code="DST003",
-        cause="distributed.overlap",
-        title="Processes train on the same images",
+    error("DST003", "distributed.overlap", "Processes train on the same images")(
         what="Within one pass over the images, an image comes on several processes in the same step.",
         why="The batch is smaller than it seems, and an epoch does not show every image once.",
         similar="Where a batch continues into the next pass, an image may come twice: such steps are not checked. Nor "
@@ -108,10 +99,7 @@ RULES = (
             "smaller than it seems.",
         ),
     ),
-    warning(
-        code="DST004",
-        cause="distributed.straggler",
-        title="All processes wait for one",
+    warning("DST004", "distributed.straggler", "All processes wait for one")(
         what="One process needs much longer for its share than the others, over 192 steps and more.",
         why="A step ends with its slowest process: the others are idle.",
         similar="A slow network makes all wait, and no process work longer. A slow loader shows in the time "

@@ -7,7 +7,7 @@ import numpy as np
 from safelight import checks
 from safelight.config.check import TOLD_INITIAL_SHARE, initial_share
 from safelight.diagnosis.finding import Evidence, Fix
-from safelight.diagnosis.rule import CONFIG, Detection, Rule, on_episode, warning
+from safelight.diagnosis.rule import CONFIG, Detection, error, on_episode, warning
 from safelight.diagnosis.run_history import Episode, RunHistory, episode_of
 from safelight.vocabulary import EMA_DECAY, REFUSED
 
@@ -91,10 +91,7 @@ def not_sampled(run: RunHistory) -> Episode | None:
 
 
 RULES = (
-    Rule(
-        code="EMA001",
-        cause="ema.too-long",
-        title="An EMA longer than the run",
+    error("EMA001", "ema.too-long", "An EMA longer than the run")(
         what="An EMA without warm-up, with a decay so near 1 that the initial weights are still in it.",
         why="Samples come from the EMA: they stay noise while the weights are fine.",
         similar="With weights that are bad themselves, samples of the raw weights are bad too.",
@@ -104,10 +101,7 @@ RULES = (
         detect=too_long,
         explained_by="ema.frozen ema.low-precision ema.not-an-average",
     ),
-    Rule(
-        code="EMA002",
-        cause="ema.frozen",
-        title="An EMA that stands still",
+    error("EMA002", "ema.frozen", "An EMA that stands still")(
         what="The EMA is not updated while the weights are.",
         why="Samples come from the EMA: they stay as they were at the start.",
         similar="A long EMA moves a little at every update. In half precision small steps are lost (EMA003).",
@@ -118,15 +112,12 @@ RULES = (
             frozen,
             "The EMA did not move at {episode.looks} looks, from step {episode.first:,} to step {episode.last:,}, and "
             "the weights did.",
-            {checks.AVERAGE_SAME: "0", checks.AVERAGE_DISTANCE: None},
             "a long EMA: it moves a little at every update",
+            evidence={checks.AVERAGE_SAME: "0", checks.AVERAGE_DISTANCE: None},
         ),
         explained_by="optimizer.no-update optimizer.zeroed optimizer.other lr.zero loss.detached",
     ),
-    Rule(
-        code="EMA003",
-        cause="ema.low-precision",
-        title="An EMA in half precision",
+    error("EMA003", "ema.low-precision", "An EMA in half precision")(
         what="The EMA is kept in 16 bits, in which steps of a thousandth are rounded away.",
         why="It stands still, or moves in jumps.",
         similar="In fp32 even an EMA of 0.9999 moves.",
@@ -136,15 +127,11 @@ RULES = (
             lambda run: run.episode(checks.AVERAGE_COARSE, lambda numbers: numbers == 1, LOOKS),
             "The EMA is kept in 16 bits: steps smaller than their rounding are lost, and it stands still or moves in "
             "jumps.",
-            {},
             "a long EMA: in fp32 its steps are small, and not lost",
             latest={checks.AVERAGE_COARSE: "0", checks.AVERAGE_MOVED: "above 0"},
         ),
     ),
-    warning(
-        code="EMA004",
-        cause="ema.every-micro-batch",
-        title="An EMA that is updated too often",
+    warning("EMA004", "ema.every-micro-batch", "An EMA that is updated too often")(
         what="The EMA moves between the micro-batches of one update.",
         why="With k micro-batches it forgets k times as fast as its decay says.",
         fix="Update the EMA after the optimizer's step only.",
@@ -153,15 +140,11 @@ RULES = (
             lambda run: run.episode(checks.AVERAGE_BETWEEN, lambda numbers: numbers == 1),
             "The EMA is updated between micro-batches, where the weights do not change: it is shorter than its decay "
             "says.",
-            {},
             latest={checks.AVERAGE_BETWEEN: "0"},
             can_end=False,
         ),
     ),
-    Rule(
-        code="EMA005",
-        cause="ema.not-an-average",
-        title="An EMA of something else",
+    error("EMA005", "ema.not-an-average", "An EMA of something else")(
         what="No decay explains how the EMA moved towards the weights.",
         why="Samples come from weights that were never trained.",
         similar="A decay that changes with the steps is allowed for.",
@@ -170,15 +153,12 @@ RULES = (
         detect=on_episode(
             not_an_average,
             "The EMA does not follow the weights: no decay explains {:.0%} of its way (the best is {:.4f}).",
-            {checks.AVERAGE_LEFT: "below 0.01"},
+            evidence={checks.AVERAGE_LEFT: "below 0.01"},
             latest={checks.AVERAGE_DECAY: "0.9 to 0.9999"},
         ),
         explained_by="ema.every-micro ema.low-precision",
     ),
-    warning(
-        code="EMA006",
-        cause="ema.not-sampled",
-        title="An EMA that is never sampled from",
+    warning("EMA006", "ema.not-sampled", "An EMA that is never sampled from")(
         what="Samples of the EMA are those of the raw weights, from the same noise, to the last digits.",
         why="Raw weights fluctuate: samples are worse than the model is, and change with every step.",
         similar="An EMA that stands still draws different samples than the weights do.",
@@ -189,8 +169,8 @@ RULES = (
             not_sampled,
             "Samples of the EMA are those of the raw weights, though the two are {1:.2%} apart: the EMA is computed, "
             "and never sampled from.",
-            {checks.PICTURES_APART: "above 0.001"},
             "an EMA that equals the weights: it is that far from them",
+            evidence={checks.PICTURES_APART: "above 0.001"},
             latest={checks.PICTURES_DISTANCE: None},
         ),
         explained_by="ema. optimizer. lr.",

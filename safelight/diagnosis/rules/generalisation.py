@@ -8,8 +8,8 @@ import numpy as np
 
 from safelight import checks
 from safelight.diagnosis.budget import RATE, allowed, bound
-from safelight.diagnosis.finding import Evidence, Fix
-from safelight.diagnosis.rule import Detection, Rule, on_latest, warning
+from safelight.diagnosis.finding import Evidence
+from safelight.diagnosis.rule import Detection, on_latest, warning
 from safelight.diagnosis.run_history import RunHistory, episode_of
 from safelight.vocabulary import COPIES, COPIES_CHANCE, HELD_GAP, HELD_RAW, PROBE_RAW
 
@@ -33,8 +33,6 @@ def copies(run: RunHistory) -> Detection | None:
         ),
         ("simple images that look alike anyway: held-out ones were compared in the same way",),
         confidence=1 - RATE,
-        severity="warning",
-        fix=Fix("Stop earlier, use more images, or remove duplicates: `safelight data` lists images that look alike."),
         over=None if last == steps[-1] else int(steps[-1]),
     )
 
@@ -45,8 +43,8 @@ def held_out_worse(run: RunHistory) -> Detection | None:
     trained, errors = run.at(PROBE_RAW, steps), run.at(HELD_GAP, steps, 0.0)
     trained = np.where(np.isnan(trained), held, trained)
     sick, best = np.zeros(len(steps), bool), (math.inf, math.inf)  # held out, and trained on at that look
-    for place, (loss, known, error) in enumerate(zip(*map(np.ndarray.tolist, (held, trained, errors)), strict=True)):
-        certain = error > bound("held-out images", place + 1)
+    for place, (loss, known, gap) in enumerate(zip(*map(np.ndarray.tolist, (held, trained, errors)), strict=True)):
+        certain = gap > bound("held-out images", place + 1)
         sick[place] = certain and loss > (1 + GAP) * known and loss > (1 + WORSE) * best[0] and known <= best[1]
         best = min(best, (loss, known))
     episode = episode_of(steps, sick)
@@ -54,7 +52,7 @@ def held_out_worse(run: RunHistory) -> Detection | None:
         return None
     place = int(np.searchsorted(steps, episode.last))
     lowest = int(np.argmin(held[: place + 1]))
-    loss, known, error = float(held[place]), float(trained[place]), float(errors[place])
+    loss, known, gap = float(held[place]), float(trained[place]), float(errors[place])
     return Detection(
         episode.first,
         f"Held-out images have a loss of {loss:.4f}, those that are trained on {known:.4f}; at step "
@@ -62,7 +60,7 @@ def held_out_worse(run: RunHistory) -> Detection | None:
         "its images.",
         (
             Evidence(HELD_RAW.name, loss, (int(steps[lowest]), episode.last), f"{float(held[lowest]):.4f}"),
-            Evidence(HELD_GAP.name, error, (episode.last, episode.last), "below 4"),
+            Evidence(HELD_GAP.name, gap, (episode.last, episode.last), "below 4"),
         ),
         ("harder images: they have become worse, while the others became better",),
         confidence=1 - RATE,
@@ -89,23 +87,17 @@ def missing_labels(run: RunHistory) -> Detection | None:
 
 
 RULES = (
-    Rule(
-        code="GEN001",
-        cause="generalisation.copies",
-        title="Copies of training images",
+    warning("GEN001", "generalisation.copies", "Copies of training images")(
         what="Samples much nearer to one training image than to any other, more often than held-out images are.",
         why="The model repeats its data instead of learning from it.",
         similar="Simple images are near to each other: held-out ones then are too. Too little variety brings samples "
         "nearer to all images, not to one.",
         limits="Fewer copies than about 2 % of 256 samples; copies of parts of an image; mirrored copies.",
-        fix="Stop earlier, more data, fewer duplicates.",
+        fix="Stop earlier, use more images, or remove duplicates: `safelight data` lists images that look alike.",
         needs=(COPIES_CHANCE,),
         detect=copies,
     ),
-    warning(
-        code="GEN002",
-        cause="generalisation.overfitting",
-        title="Too few images",
+    warning("GEN002", "generalisation.overfitting", "Too few images")(
         what="Only a handful of images is trained on.",
         why="They are memorised, and nothing else is learnt.",
         similar="The same batch at every step is data.same-batch.",
@@ -121,10 +113,7 @@ RULES = (
         ),
         explained_by="data.same-batch timesteps.repeated forward.noise-repeated data.duplicates data.blank",
     ),
-    warning(
-        code="GEN003",
-        cause="generalisation.missing-modes",
-        title="Classes that never come",
+    warning("GEN003", "generalisation.missing-modes", "Classes that never come")(
         what="The network has labels that no sample ever has.",
         why="For these labels the model draws noise or something else.",
         similar="A class that is rare comes sooner or later. One class alone is conditioning.one-class.",
@@ -134,10 +123,7 @@ RULES = (
         detect=missing_labels,
         explained_by="conditioning. data.not-shuffled",
     ),
-    warning(
-        code="GEN004",
-        cause="generalisation.held-out",
-        title="Held-out images become worse",
+    warning("GEN004", "generalisation.held-out", "Held-out images become worse")(
         what="The loss of images that are not trained on rises, while that of the others continues to fall.",
         why="From here on the model memorises its images: samples become copies of them.",
         similar="Held-out images that are harder have a higher loss from the start, and it falls. A loss that rises "

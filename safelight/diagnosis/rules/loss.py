@@ -6,8 +6,8 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from safelight import checks
-from safelight.diagnosis.finding import Evidence, Fix
-from safelight.diagnosis.rule import Detection, Rule, first_of, on_episode, on_latest, warning
+from safelight.diagnosis.finding import Evidence
+from safelight.diagnosis.rule import Detection, error, first_of, on_episode, on_latest, warning
 from safelight.diagnosis.run_history import Episode, RunHistory, episode_of, name_of
 from safelight.vocabulary import GRADIENT_NORM, LOSS, NONFINITE_PARAMETERS, REFUSED
 
@@ -38,11 +38,8 @@ def nonfinite(run: RunHistory) -> Detection | None:
     places = stops[0].facts.get("first_nonfinite") if stops else None
     names = next((n.facts.get("nonfinite_gradients") or n.facts.get("parameters") for n in notes), None)
     number = len(refused) or len(foreign)
-    evidence = [Evidence((REFUSED if refused else NONFINITE_PARAMETERS).name, float(number), usual="0")]
-    if places:
-        evidence.append(Evidence("first_nonfinite", str(places)))
-    if names:
-        evidence.append(Evidence("parameters", ", ".join(names)))
+    signal = REFUSED if refused else NONFINITE_PARAMETERS
+    named = {"first_nonfinite": str(places or ""), "parameters": ", ".join(names or ())}
     what = f"{number} update{'s' * (number != 1)} had a loss or a gradient that was not finite"
     acted = ", and were refused" if refused else ""
     where = f". The first such value appeared in {places}" if places else ""
@@ -50,13 +47,12 @@ def nonfinite(run: RunHistory) -> Detection | None:
     return Detection(
         first,
         f"{what}{acted}, the first at step {first:,}{where}.",
-        tuple(evidence),
+        (
+            Evidence(signal.name, float(number), usual="0"),
+            *(Evidence(name, words) for name, words in named.items() if words),
+        ),
         ("fp16 searching for its loss scale: those updates are marked as overflow and not counted",),
         severity="error" if stops or (foreign and not len(finite)) else "warning",
-        fix=Fix(
-            "Check the images and timesteps that the event names. If it happens at random steps, lower the learning "
-            "rate or lengthen the warm-up; in fp16, use bf16."
-        ),
         over=int(finite[0]) if len(finite) else None,
     )
 
@@ -181,8 +177,8 @@ weights_of_zero = on_episode(  # exact
         f"{run.median(checks.ANSWER_UNHEARD, episode):.0%} of the samples get no gradient at all: "
         "their weight in the loss is 0, and the network learns nothing from them."
     ),
-    {checks.ANSWER_UNHEARD: "0"},
     "errors that are small: none is exactly 0",
+    evidence={checks.ANSWER_UNHEARD: "0"},
 )
 
 
@@ -255,25 +251,20 @@ def diverged(run: RunHistory) -> Detection | None:
 
 
 RULES = (
-    Rule(
-        code="LOS001",
-        cause="loss.nonfinite",
-        title="A loss or gradient that is not finite",
+    error("LOS001", "loss.nonfinite", "A loss or gradient that is not finite")(
         what="NaN or infinity in the loss or in a gradient. Safelight's own trainer refuses such an update.",
         why="One such update makes every weight NaN; refused updates are steps that were not trained.",
         similar="fp16 overflows on purpose while it searches for its loss scale; those are not counted (PRE001 reports "
         "them if they never end). A NaN in the data comes back whenever that image is drawn: compare the samples of "
         "the events.",
         limits="Values that are finite and far too large.",
-        fix="Remove the image, lower optimizer.lr, lengthen optimizer.warmup, use bf16 instead of fp16.",
+        fix="Check the images and timesteps that the event names. If it happens at random steps, lower the learning "
+        "rate or lengthen the warm-up; in fp16, use bf16.",
         detect=nonfinite,
         explained_by="data.nonfinite loss.weight loss.diverged lr. model. scale. precision. optimizer. forward. "
         "target. timesteps. schedule.",
     ),
-    Rule(
-        code="LOS002",
-        cause="loss.detached",
-        title="No gradient anywhere",
+    error("LOS002", "loss.detached", "No gradient anywhere")(
         what="The gradient of every parameter is exactly zero, or missing.",
         why="Nothing is learnt.",
         similar="With optimizer.no-update (OPT001) there are gradients and the weights do not follow them. Gradients "
@@ -284,10 +275,7 @@ RULES = (
         detect=detached,
         explained_by="model.zero-init model.frozen model.bounded optimizer.other loss.not-of optimizer.zeroed",
     ),
-    Rule(
-        code="LOS003",
-        cause="loss.sign",
-        title="The sign of the loss is reversed",
+    error("LOS003", "loss.sign", "The sign of the loss is reversed")(
         what="The gradient is opposite to that of the squared error of the same prediction.",
         why="Every update makes predictions worse.",
         similar="An optimizer that maximises gets the right gradient and goes the wrong way.",
@@ -297,16 +285,13 @@ RULES = (
             on_episode(
                 opposite,
                 "The gradient is opposite to that of the error: the training makes predictions worse.",
-                {checks.REPLAY_COSINE: "above 0.5"},
                 "an optimizer that maximises: it gets the right gradient",
+                evidence={checks.REPLAY_COSINE: "above 0.5"},
             ),
             below_zero,
         ),
     ),
-    Rule(
-        code="LOS004",
-        cause="loss.weight-nonfinite",
-        title="A loss that is not finite by itself",
+    error("LOS004", "loss.weight-nonfinite", "A loss that is not finite by itself")(
         what="Prediction and target are finite, and the loss is not.",
         why="One such step would make every weight NaN.",
         similar="Networks that overflow give predictions that are not finite.",
@@ -316,10 +301,7 @@ RULES = (
         detect=weight_nonfinite,
         explained_by="precision.transient lr. clipping. optimizer. data.nonfinite loss.sign",
     ),
-    Rule(
-        code="LOS005",
-        cause="loss.shape",
-        title="Prediction and target of different shapes",
+    error("LOS005", "loss.shape", "Prediction and target of different shapes")(
         what="The loss broadcasts one against the other.",
         why="Every prediction is compared with every target: the best prediction is their mean.",
         fix="Make both [batch, channels, height, width]; look for a squeeze().",
@@ -330,10 +312,7 @@ RULES = (
             "Prediction and target have different shapes: the loss compares each with all by broadcasting.",
         ),
     ),
-    Rule(
-        code="LOS006",
-        cause="loss.not-of-prediction",
-        title="A gradient of something else",
+    error("LOS006", "loss.not-of-prediction", "A gradient of something else")(
         what="The gradient is unrelated to that of the squared error of this prediction and this target.",
         why="The network learns something else than what is monitored.",
         similar="L1, Huber and weighted losses point in nearly the same direction.",
@@ -343,15 +322,12 @@ RULES = (
         detect=on_episode(
             unrelated,
             "The gradient that the optimizer gets is unrelated to this prediction and this target.",
-            {checks.REPLAY_COSINE: "above 0.5"},
+            evidence={checks.REPLAY_COSINE: "above 0.5"},
         ),
         explained_by="accumulation.short loss.shape loss.sign optimizer.no-zero target. data.nonfinite precision. "
         "model.bounded model.zero-init",
     ),
-    warning(
-        code="LOS008",
-        cause="loss.weighting",
-        title="Weights that ignore most of the batch",
+    warning("LOS008", "loss.weighting", "Weights that ignore most of the batch")(
         what="The loss weighs a few timesteps so much that they decide every update.",
         why="All other noise levels are hardly trained, and updates are as noisy as those of a batch of one.",
         similar="min-SNR weights stay within a factor of the usual.",
@@ -362,10 +338,7 @@ RULES = (
         explained_by="loss.sign loss.not-of loss.weight-nonfinite target. loss.shape precision. optimizer. timesteps. "
         "forward.",
     ),
-    Rule(
-        code="LOS007",
-        cause="loss.diverged",
-        title="A training that diverges",
+    error("LOS007", "loss.diverged", "A training that diverges")(
         what="The error is several times that of a model that always predicts 0, and had been far better.",
         why="Weights grow without bound.",
         similar="A single spike is over within a few steps. Images of another range raise the loss as well.",

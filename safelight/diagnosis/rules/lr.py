@@ -8,7 +8,7 @@ import numpy as np
 
 from safelight import checks
 from safelight.diagnosis.finding import Evidence, Fix
-from safelight.diagnosis.rule import Detection, Rule, first_of, warning
+from safelight.diagnosis.rule import Detection, error, first_of, warning
 from safelight.diagnosis.run_history import RunHistory, episode_of
 from safelight.vocabulary import LEARNING_RATE
 
@@ -219,10 +219,7 @@ SIDE = (
 )
 
 RULES = (
-    Rule(
-        code="LRA001",
-        cause="lr.too-high",
-        title="A learning rate that is too high",
+    error("LRA001", "lr.too-high", "A learning rate that is too high")(
         what="The update of a step raises the error on its own batch; or the first steps bring the error far above "
         "that of a network that predicts 0.",
         why="The loss fluctuates or rises; weights grow until they overflow.",
@@ -233,10 +230,7 @@ RULES = (
         detect=too_high,
         explained_by=f"{SIDE} lr.jump accumulation. forward.",
     ),
-    warning(
-        code="LRA002",
-        cause="lr.too-low",
-        title="A learning rate that is too low",
+    warning("LRA002", "lr.too-low", "A learning rate that is too low")(
         what="Updates gain nearly nothing where a hundred times longer ones would gain much, after the warm-up.",
         why="The run would take a hundred times as long.",
         similar="In a run that has converged longer updates do not help. A fine-tuning rate is low on purpose: there "
@@ -247,10 +241,7 @@ RULES = (
         detect=too_low,
         explained_by=f"{SIDE} clipping. model. ema. lr.zero lr.ended optimizer. loss.",
     ),
-    Rule(
-        code="LRA003",
-        cause="lr.zero",
-        title="A learning rate of 0",
+    error("LRA003", "lr.zero", "A learning rate of 0")(
         what="The learning rate is exactly 0.",
         why="Nothing is learnt.",
         similar="The first step of a warm-up may be 0, and only that one.",
@@ -258,10 +249,7 @@ RULES = (
         needs=(LEARNING_RATE,),
         detect=zero,
     ),
-    warning(
-        code="LRA004",
-        cause="lr.ended-early",
-        title="A schedule that ends before the run",
+    warning("LRA004", "lr.ended-early", "A schedule that ends before the run")(
         what="The learning rate has been almost 0 for a long time while the training continues.",
         why="The rest of the run is wasted.",
         similar="Every decay ends low; this one ended long ago.",
@@ -270,10 +258,7 @@ RULES = (
         needs=(LEARNING_RATE,),
         detect=ended_early,
     ),
-    warning(
-        code="LRA006",
-        cause="lr.no-warmup",
-        title="A rate that is high from the first step",
+    warning("LRA006", "lr.no-warmup", "A rate that is high from the first step")(
         what="One of the first updates raises the error on its own batch several times; later ones do not.",
         why="The damage of the first steps may be permanent: dead units, labels that are ignored.",
         similar="A rate that is too high for the run raises the error at later steps too.",
@@ -282,10 +267,7 @@ RULES = (
         detect=no_warmup,
         explained_by=f"{SIDE} lr.jump accumulation. forward.",
     ),
-    warning(
-        code="LRA005",
-        cause="lr.jump",
-        title="A learning rate that jumps",
+    warning("LRA005", "lr.jump", "A learning rate that jumps")(
         what="From one step to the next the learning rate rises to several times what it ever was.",
         why="The optimizer's moments were averaged for another rate: updates are too large.",
         similar="Restarts return to where the rate was before.",

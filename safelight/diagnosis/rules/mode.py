@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from safelight import checks
 from safelight.diagnosis.finding import Fix
-from safelight.diagnosis.rule import Rule, on_episode, on_latest
+from safelight.diagnosis.rule import error, on_episode, on_latest
 from safelight.diagnosis.run_history import Episode, RunHistory
 
 
@@ -15,10 +15,7 @@ def eval_in_training(run: RunHistory) -> Episode | None:
 
 
 RULES = (
-    Rule(
-        code="MDE001",
-        cause="mode.eval-in-training",
-        title="Trained in evaluation mode",
+    error("MDE001", "mode.eval-in-training", "Trained in evaluation mode")(
         what="The model is in eval() while it is trained, and has layers for which that matters.",
         why="Dropout does nothing, and batch norm keeps statistics that no longer fit.",
         similar="Networks without such layers are not affected.",
@@ -29,14 +26,11 @@ RULES = (
         detect=on_episode(
             eval_in_training,
             "The network was trained in evaluation mode for {episode.looks:,} steps: dropout or batch norm was off.",
-            {checks.MODE_TRAINING: "1"},
             "a network without such layers: both modes are the same for it",
+            evidence={checks.MODE_TRAINING: "1"},
         ),
     ),
-    Rule(
-        code="MDE002",
-        cause="mode.train-in-sampling",
-        title="Sampled in training mode",
+    error("MDE002", "mode.train-in-sampling", "Sampled in training mode")(
         what="The sampler switches the network to train().",
         why="Dropout stays on: noisy samples that differ from call to call.",
         limits="Samplers that leave the mode as it is, and are given a network in training mode.",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from safelight import checks
-from safelight.diagnosis.finding import Evidence, Fix
-from safelight.diagnosis.rule import Detection, Rule, on_episode, on_latest, warning
+from safelight.diagnosis.finding import Evidence
+from safelight.diagnosis.rule import Detection, error, on_episode, on_latest, warning
 from safelight.diagnosis.run_history import RunHistory, name_of
 from safelight.vocabulary import GRADIENT_NORM, GRADIENT_PART
 
@@ -41,10 +41,6 @@ def dead_parts(run: RunHistory) -> Detection | None:
             for part, since in dead.items()
         ),
         ("a frozen network: other parts do have gradients", "an output layer of zeros: that ends after two steps"),
-        fix=Fix(
-            "The output does not depend on these parts, or there is a detach() or no_grad() in between: connect them, "
-            "or remove them from the optimizer."
-        ),
     )
 
 
@@ -93,25 +89,20 @@ def frozen(run: RunHistory) -> Detection | None:
 
 
 RULES = (
-    Rule(
-        code="MOD001",
-        cause="model.no-gradient",
-        title="A part of the network without a gradient",
+    error("MOD001", "model.no-gradient", "A part of the network without a gradient")(
         what="Every parameter of a block has a gradient of exactly zero, step after step, while others learn.",
         why="It stays as it was initialised: capacity is lost, and in an embedding the timestep or the label.",
         similar="A zero output layer gives zeros below it in the first step only. Dead units give small gradients, not "
         "exact zeros over a whole block.",
         limits="Single dead layers within a block that learns; a block whose inputs are constant.",
-        fix="Connect it to the output, or remove it.",
+        fix="The output does not depend on these parts, or there is a detach() or no_grad() in between: connect them, "
+        "or remove them from the optimizer.",
         needs=(GRADIENT_NORM, GRADIENT_PART),
         detect=dead_parts,
         explained_by="model.zero-init model.blind conditioning. loss. model.frozen model.dead optimizer. lr. "
         "precision. model.bounded",
     ),
-    Rule(
-        code="MOD002",
-        cause="model.zero-init",
-        title="A network of zeros",
+    error("MOD002", "model.zero-init", "A network of zeros")(
         what="Most weight matrices are zero, and get no gradient through each other.",
         why="Units stay the same for ever; only the last bias is learnt.",
         similar="A zero output layer alone is healthy: gradients pass it after one update.",
@@ -127,10 +118,7 @@ RULES = (
             "a zero output layer: one matrix alone, and all others get gradients after one update",
         ),
     ),
-    Rule(
-        code="MOD003",
-        cause="model.init-gain",
-        title="An initial output that is too large",
+    error("MOD003", "model.init-gain", "An initial output that is too large")(
         what="The first prediction is many times larger than any target.",
         why="Hundreds of steps are spent on making it smaller, and may overflow.",
         similar="Images of another range make the output large as well. A learning rate acts after the first step.",
@@ -140,10 +128,7 @@ RULES = (
         detect=init_gain,
         explained_by="scale. data.nonfinite forward.noise-not-normal",
     ),
-    Rule(
-        code="MOD004",
-        cause="model.bounded-output",
-        title="An activation after the last layer",
+    error("MOD004", "model.bounded-output", "An activation after the last layer")(
         what="The output cannot leave an interval, or one side of 0, whatever the last layer.",
         why="Noise and velocity reach beyond any such limit: the loss has a floor.",
         limits="Limits beyond 20.",
@@ -160,10 +145,7 @@ RULES = (
         ),
         explained_by="model.dead model.batch-coupling model.zero-init",
     ),
-    Rule(
-        code="MOD005",
-        cause="model.dead-units",
-        title="Dead units",
+    error("MOD005", "model.dead-units", "Dead units")(
         what="Most units of a layer are 0 for every sample.",
         why="They have no gradient and stay at 0.",
         similar="Units that are 0 for some samples are healthy.",
@@ -178,10 +160,7 @@ RULES = (
         ),
         explained_by="model.zero-init scale.",
     ),
-    warning(
-        code="MOD006",
-        cause="model.dropout",
-        title="Too much dropout",
+    warning("MOD006", "model.dropout", "Too much dropout")(
         what="A dropout of 0.6 or more.",
         why="The network that is trained is a small part of the one that samples.",
         limits="Dropout that is not a module of torch.nn.",
@@ -193,10 +172,7 @@ RULES = (
             "The dropout is {:g}: denoisers use 0 to 0.3.",
         ),
     ),
-    Rule(
-        code="MOD007",
-        cause="model.blind-to-timestep",
-        title="The timestep does not reach the output",
+    error("MOD007", "model.blind-to-timestep", "The timestep does not reach the output")(
         what="The output stays the same, to the last bit, at every timestep.",
         why="One prediction has to fit every noise level: blurred, noisy samples and a slightly high loss.",
         similar="An embedding that collapsed changes the output a little.",
@@ -206,16 +182,12 @@ RULES = (
             lambda run: run.silent(checks.NETWORK_TIME_RESPONSE, checks.RESPONSE["t"]),
             "The output is the same at every timestep, even after a few updates: the network cannot know how much "
             "noise there is.",
-            {},
             "a zero output layer: updates have moved it",
             latest={checks.NETWORK_TIME_RESPONSE: "above 0.01", checks.RESPONSE["t"]: "above 0.001"},
         ),
         explained_by="model.zero-init model.bounded model.embedding timesteps.not-passed-on",
     ),
-    Rule(
-        code="MOD008",
-        cause="model.embedding-collapsed",
-        title="Timestep embeddings that are all alike",
+    error("MOD008", "model.embedding-collapsed", "Timestep embeddings that are all alike")(
         what="The embeddings of the first and the last timestep are nearly the same vector.",
         why="The network can hardly tell noise levels apart.",
         similar="A network that ignores its timestep does not respond at all.",
@@ -230,10 +202,7 @@ RULES = (
             "a network that ignores its timestep: this one uses it, and always sees the same",
         ),
     ),
-    Rule(
-        code="MOD009",
-        cause="model.batch-coupling",
-        title="Samples that depend on each other",
+    error("MOD009", "model.batch-coupling", "Samples that depend on each other")(
         what="One image of a batch changes the outputs for the others.",
         why="Samples depend on the rest of their batch; the batch size becomes part of the model.",
         similar="Batch norm couples samples in training only.",
@@ -246,10 +215,7 @@ RULES = (
             "batch norm: in evaluation mode it does not do that",
         ),
     ),
-    Rule(
-        code="MOD010",
-        cause="model.nonfinite",
-        title="Outputs that are not finite",
+    error("MOD010", "model.nonfinite", "Outputs that are not finite")(
         what="The output is NaN or infinite for finite images.",
         why="The step is lost, or every weight.",
         similar="NaN in the images comes before the network.",
@@ -259,10 +225,7 @@ RULES = (
         explained_by="accumulation. lr. scale. loss.weight optimizer. loss.sign data.nonfinite precision. "
         "model.init-gain",
     ),
-    warning(
-        code="MOD011",
-        cause="model.frozen",
-        title="Frozen parts in the optimizer",
+    warning("MOD011", "model.frozen", "Frozen parts in the optimizer")(
         what="The optimizer holds parameters that do not require a gradient.",
         why="They stay as they were initialised, though they were meant to learn.",
         similar="Parts that are frozen on purpose are not in the optimizer.",
@@ -271,10 +234,7 @@ RULES = (
         needs=(checks.OPTIMIZER_FROZEN,),
         detect=frozen,
     ),
-    Rule(
-        code="MOD012",
-        cause="model.skip-cut",
-        title="Inputs of a layer that are always zero",
+    error("MOD012", "model.skip-cut", "Inputs of a layer that are always zero")(
         what="A part of the inputs of a layer is zero for every sample: a skip connection that is cut.",
         why="Details never reach the decoder: blurred samples, a loss that stays high at low noise.",
         similar="A network that is too small has no zero inputs. Units that have died are model.dead-units.",

@@ -9,7 +9,7 @@ import numpy as np
 from safelight import checks
 from safelight.diagnosis.budget import bound
 from safelight.diagnosis.finding import Evidence
-from safelight.diagnosis.rule import Detection, Detector, Rule, first_of, on_count, on_episode, on_latest
+from safelight.diagnosis.rule import Detection, Detector, error, first_of, on_count, on_episode, on_latest
 from safelight.diagnosis.run_history import Episode, RunHistory, name_of
 
 SOME = 0.05  # of the samples
@@ -46,14 +46,14 @@ def on_kind(kind: str, summary: str) -> Detector:
     return on_episode(
         find,
         summary,
-        {
+        "a network that does not learn: it plays no part in this check",
+        evidence={
             checks.FORWARD_WRONG: "0",
             checks.FORWARD_ERROR: "below 0.01",
             checks.FORWARD_RESIDUAL: "0",
             checks.FORWARD_NOISE_SEEN: None,
             checks.FORWARD_AT_LIMIT: "0",
         },
-        "a network that does not learn: it plays no part in this check",
     )
 
 
@@ -88,7 +88,7 @@ def not_normal(run: RunHistory) -> Detection | None:
 
 def _one_draw_for(check: checks.Check, what: str) -> Detector:
     summary = f"One draw of noise is used for {what}."
-    return on_episode(lambda run: run.episode(check, lambda numbers: numbers < 1e-6), summary, {check: "1"})
+    return on_episode(lambda run: run.episode(check, lambda numbers: numbers < 1e-6), summary, evidence={check: "1"})
 
 
 def gap_in_times(run: RunHistory) -> Detection | None:
@@ -150,10 +150,7 @@ def out_of_range(run: RunHistory) -> Detection | None:
 TABLE = "Use the schedule of the sampler: scheduler.add_noise(x0, noise, t)."
 
 RULES = (
-    Rule(
-        code="FOR001",
-        cause="forward.other-schedule",
-        title="Noised by another schedule",
+    error("FOR001", "forward.other-schedule", "Noised by another schedule")(
         what="x_t = a·x0 + b·noise holds, with other a and b than the declared table has at t.",
         why="The network learns noise levels that the sampler never uses: good loss, bad samples.",
         similar="Shuffled timesteps have the right levels in the wrong order. A wrong formula leaves a remainder.",
@@ -167,10 +164,7 @@ RULES = (
         ),
         explained_by="scale.integer forward.noise-repeated timesteps.out-of-range",
     ),
-    Rule(
-        code="FOR002",
-        cause="forward.clamped",
-        title="Noised images are clamped",
+    error("FOR002", "forward.clamped", "Noised images are clamped")(
         what="Many values of x_t are exactly at its limits.",
         why="At high noise most of it is cut off, and cannot be predicted.",
         similar="Clamping the clean images is right, and leaves x_t alone.",
@@ -180,10 +174,7 @@ RULES = (
         detect=on_kind("clamped", "x_t was clamped: the noise that the network should find is cut off."),
         explained_by="scale.integer",
     ),
-    Rule(
-        code="FOR003",
-        cause="forward.no-noise",
-        title="No noise in the noised images",
+    error("FOR003", "forward.no-noise", "No noise in the noised images")(
         what="x_t holds no noise at any timestep.",
         why="There is nothing to remove, and sampling begins from pure noise.",
         similar="A wrong schedule has little noise at small t only.",
@@ -195,10 +186,7 @@ RULES = (
         ),
         explained_by="scale.integer scale.range-0-255",
     ),
-    Rule(
-        code="FOR004",
-        cause="forward.not-the-formula",
-        title="Noised images with another formula",
+    error("FOR004", "forward.not-the-formula", "Noised images with another formula")(
         what="x_t is no mixture of the image and the noise that were passed, or the network is shown something else.",
         why="What is learnt is not what is sampled.",
         similar="A wrong table is a mixture in wrong proportions.",
@@ -210,16 +198,13 @@ RULES = (
             on_episode(
                 lambda run: run.episode(checks.FORWARD_INPUT_ERROR, lambda numbers: ~(numbers <= 0.05), 2),
                 "The input of the network is not x_t.",
-                {checks.FORWARD_INPUT_ERROR: "0"},
                 "a scaled input: a factor for each sample is allowed for",
+                evidence={checks.FORWARD_INPUT_ERROR: "0"},
             ),
         ),
         explained_by="scale.integer data.nonfinite",
     ),
-    Rule(
-        code="FOR005",
-        cause="forward.noise-not-normal",
-        title="Noise that is not normal",
+    error("FOR005", "forward.noise-not-normal", "Noise that is not normal")(
         what="Mean, deviation or kurtosis of the noise are not those of a standard normal.",
         why="Sampling begins from a standard normal, which the network then has never seen.",
         similar="Offset noise moves the mean of single images, not of all of them.",
@@ -229,10 +214,7 @@ RULES = (
         detect=not_normal,
         explained_by="forward.noise-repeated",
     ),
-    Rule(
-        code="FOR006",
-        cause="forward.noise-repeated",
-        title="The same noise again",
+    error("FOR006", "forward.noise-repeated", "The same noise again")(
         what="Noise comes back from step to step, or is the same for all samples of a batch or all pixels of an image.",
         why="The network memorises that noise: the loss falls fast, and samples fail.",
         similar="The same images in every batch, or the same timesteps, are reported by their own names.",
@@ -250,10 +232,7 @@ RULES = (
             ),
         ),
     ),
-    Rule(
-        code="TIM001",
-        cause="timesteps.gap",
-        title="Timesteps that are never drawn",
+    error("TIM001", "timesteps.gap", "Timesteps that are never drawn")(
         what="A part of the schedule is never trained.",
         why="Samples pass through all of it: they fail where nothing was learnt.",
         similar="Draws that favour the middle still reach the ends.",
@@ -263,10 +242,7 @@ RULES = (
         detect=gap_in_times,
         explained_by="timesteps.repeated timesteps.constant forward.noise-repeated timesteps.out-of-range",
     ),
-    Rule(
-        code="TIM002",
-        cause="timesteps.shuffled",
-        title="Timesteps of other samples",
+    error("TIM002", "timesteps.shuffled", "Timesteps of other samples")(
         what="The noise levels of a batch are right, but belong to other samples than the timesteps say.",
         why="The network gets a wrong noise level for every image and learns to ignore it.",
         similar="A wrong schedule has wrong levels in the right order.",
@@ -279,10 +255,7 @@ RULES = (
         ),
         explained_by="timesteps.out-of-range",
     ),
-    Rule(
-        code="TIM003",
-        cause="timesteps.repeated",
-        title="The same timesteps again",
+    error("TIM003", "timesteps.repeated", "The same timesteps again")(
         what="The timesteps of a step are those of a step before, all of them.",
         why="Only these noise levels are learnt.",
         similar="A constant timestep is the same within the batch too.",
@@ -290,10 +263,7 @@ RULES = (
         needs=(checks.STREAM_TIMES_AGAIN,),
         detect=times_repeated,
     ),
-    Rule(
-        code="TIM004",
-        cause="timesteps.constant",
-        title="One timestep for everything",
+    error("TIM004", "timesteps.constant", "One timestep for everything")(
         what="Every sample of every step has the same timestep.",
         why="Only one noise level is learnt.",
         similar="One timestep for a batch, another for the next, is slow but healthy.",
@@ -307,20 +277,14 @@ RULES = (
             step=0,
         ),
     ),
-    Rule(
-        code="TIM005",
-        cause="timesteps.out-of-range",
-        title="Timesteps that the schedule does not have",
+    error("TIM005", "timesteps.out-of-range", "Timesteps that the schedule does not have")(
         what="Timesteps below 0 or beyond the end of the table.",
         why="A negative index is another noise level; one beyond the end an error.",
         fix="torch.randint(0, timesteps, …).",
         needs=(checks.STREAM_TIMES_OUTSIDE,),
         detect=out_of_range,
     ),
-    Rule(
-        code="TIM006",
-        cause="timesteps.not-passed-on",
-        title="The network gets another timestep",
+    error("TIM006", "timesteps.not-passed-on", "The network gets another timestep")(
         what="The order of the timesteps in the call of the network is not that of the timesteps of x_t.",
         why="The network cannot know the noise level.",
         similar="Scaled timesteps, or sigmas, keep the order. A network that ignores its timestep is called correctly.",
@@ -331,7 +295,7 @@ RULES = (
             lambda run: run.episode(checks.TIMESTEPS_PASSED_ON, lambda numbers: numbers < 0.9, 2),
             "The network is called with other timesteps than x_t was made with, and they are not scaled ones: it "
             "cannot know the noise level.",
-            {checks.TIMESTEPS_PASSED_ON: "1"},
+            evidence={checks.TIMESTEPS_PASSED_ON: "1"},
         ),
     ),
 )

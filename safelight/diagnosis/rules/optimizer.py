@@ -6,7 +6,7 @@ import numpy as np
 
 from safelight import checks
 from safelight.diagnosis.finding import Evidence, Fix
-from safelight.diagnosis.rule import Detection, Rule, first_of, on_count, on_episode, on_latest, warning
+from safelight.diagnosis.rule import Detection, error, first_of, on_count, on_episode, on_latest, warning
 from safelight.diagnosis.rules.loss import is_plain
 from safelight.diagnosis.run_history import Episode, Reading, RunHistory, episode_of
 from safelight.vocabulary import GRADIENT_NORM, LEARNING_RATE, LOSS, REFUSED, UPDATE_RATIO
@@ -90,14 +90,14 @@ no_update = first_of(
         nothing_moved,
         "No weight moved in {episode.looks} updates that were checked, where the optimizer's own arithmetic would have "
         "moved them by {1:.2g}.",
-        {checks.UPDATE_MOVED: "above 0", checks.UPDATE_EXPECTED: None},
         "a learning rate of 0, or no gradient: the optimizer itself would have moved the weights",
+        evidence={checks.UPDATE_MOVED: "above 0", checks.UPDATE_EXPECTED: None},
     ),
     on_episode(
         sentinel_still,
         "Weights did not move in {episode.looks} updates, though there were gradients and a learning rate.",
-        {checks.SENTINEL_MOVED: "1", checks.SENTINEL_GRADIENT: None},
         *COUNTED,
+        evidence={checks.SENTINEL_MOVED: "1", checks.SENTINEL_GRADIENT: None},
     ),
     ratios_of_zero,
 )
@@ -116,16 +116,16 @@ no_zero_grad = first_of(
         lambda run: run.episode(checks.SENTINEL_CARRIED, lambda numbers: numbers == 1, STILL),
         "At {episode.looks} steps the gradient of the step before was still there when the new one came: gradients are "
         "never cleared, and every update repeats all earlier ones.",
-        {checks.SENTINEL_CARRIED: "0", checks.SENTINEL_ECHO: None},
         "accumulation: only the first backward pass after an update counts",
         "momentum: it is kept elsewhere",
+        evidence={checks.SENTINEL_CARRIED: "0", checks.SENTINEL_ECHO: None},
     ),
     on_episode(
         carried_over,
         "The gradient holds {:.2f} times that of the step before: gradients are never cleared, and every update "
         "repeats all earlier ones.",
-        {checks.REPLAY_CARRIED: "0", checks.REPLAY_COSINE: "1"},
         "momentum: it is kept in the optimizer, not in the gradient",
+        evidence={checks.REPLAY_CARRIED: "0", checks.REPLAY_COSINE: "1"},
     ),
 )
 
@@ -247,10 +247,7 @@ changes = on_count(
 )
 
 RULES = (
-    Rule(
-        code="OPT001",
-        cause="optimizer.no-update",
-        title="Gradients, and weights that do not move",
+    error("OPT001", "optimizer.no-update", "Gradients, and weights that do not move")(
         what="Updates with a gradient and a learning rate leave every weight as it was, to the last bit.",
         why="Nothing is learnt, and the loss looks like a plateau.",
         similar="A converged run still moves its weights. With loss.detached (LOS002) there is no gradient either.",
@@ -261,10 +258,7 @@ RULES = (
         detect=no_update,
         explained_by="precision.lost optimizer.other-parameters lr.zero optimizer.zeroed loss.detached",
     ),
-    Rule(
-        code="OPT002",
-        cause="optimizer.no-zero-grad",
-        title="Gradients are never cleared",
+    error("OPT002", "optimizer.no-zero-grad", "Gradients are never cleared")(
         what="The gradient of a step holds that of the step before.",
         why="Every update repeats all earlier ones: the run drifts, then diverges.",
         similar="Accumulation clears after its update. Momentum is kept in the optimizer.",
@@ -274,10 +268,7 @@ RULES = (
         detect=no_zero_grad,
         explained_by="optimizer.missing optimizer.other",
     ),
-    Rule(
-        code="OPT003",
-        cause="optimizer.other-parameters",
-        title="An optimizer of another model",
+    error("OPT003", "optimizer.other-parameters", "An optimizer of another model")(
         what="The optimizer holds none of the model's parameters.",
         why="This model is not trained.",
         fix="Make the optimizer after the model was copied, moved or wrapped, from its parameters().",
@@ -290,10 +281,7 @@ RULES = (
             step=0,
         ),
     ),
-    warning(
-        code="OPT004",
-        cause="optimizer.missing-parameters",
-        title="Parameters that no optimizer holds",
+    warning("OPT004", "optimizer.missing-parameters", "Parameters that no optimizer holds")(
         what="Parts of the network require gradients and are in no group of the optimizer.",
         why="They stay as they were initialised.",
         similar="Parts that are frozen on purpose do not require gradients.",
@@ -303,10 +291,7 @@ RULES = (
         detect=missing_parameters,
         explained_by="optimizer.other-parameters",
     ),
-    Rule(
-        code="OPT005",
-        cause="optimizer.maximize",
-        title="An optimizer that maximises",
+    error("OPT005", "optimizer.maximize", "An optimizer that maximises")(
         what="Updates point along the gradient instead of against it.",
         why="The loss is maximised.",
         similar="With a wrong sign of the loss the gradient is reversed, and the optimizer descends it.",
@@ -315,10 +300,7 @@ RULES = (
         detect=maximizes,
         explained_by="loss.sign precision.transient clipping.outlier",
     ),
-    Rule(
-        code="OPT006",
-        cause="optimizer.weight-decay",
-        title="Too much weight decay",
+    error("OPT006", "optimizer.weight-decay", "Too much weight decay")(
         what="A large part of every update is decay.",
         why="Weights shrink until the network loses capacity: blurred samples.",
         limits="A decay that only shows after many thousand steps.",
@@ -329,10 +311,7 @@ RULES = (
         explained_by="lr.no-warmup loss.detached optimizer.zeroed optimizer.no-update precision. optimizer.other "
         "optimizer.missing lr.too-high lr.jump",
     ),
-    Rule(
-        code="OPT007",
-        cause="optimizer.zeroed-gradients",
-        title="Gradients are cleared before the update",
+    error("OPT007", "optimizer.zeroed-gradients", "Gradients are cleared before the update")(
         what="Gradients come out of the backward pass and are gone at the optimizer's step.",
         why="Nothing is learnt.",
         similar="A detached loss gives no gradient in the first place.",
@@ -344,17 +323,14 @@ RULES = (
                 only_decays,
                 "There was a gradient, and the optimizer made its steps without it: the weights only decay. It was "
                 "cleared just before the update.",
-                {checks.UPDATE_DECAY_SHARE: "below 0.1"},
                 "a large decay: by the optimizer's own arithmetic the gradient should have moved them",
+                evidence={checks.UPDATE_DECAY_SHARE: "below 0.1"},
                 latest={checks.UPDATE_EXPECTED: None},
             ),
         ),
         explained_by="optimizer.other-parameters",
     ),
-    warning(
-        code="OPT008",
-        cause="optimizer.not-its-update",
-        title="Weights that are changed by something else",
+    warning("OPT008", "optimizer.not-its-update", "Weights that are changed by something else")(
         what="The weights after a step are not what the optimizer computes from the same gradients.",
         why="Something else writes into the weights: a clamp, a second step, a stale copy.",
         similar="Rounding in half precision is reported as precision.lost-updates.",
@@ -365,14 +341,13 @@ RULES = (
             on_episode(
                 lambda run: run.episode(checks.OPTIMIZER_FORGOTTEN, lambda numbers: numbers == 1, 2),
                 "The optimizer's state is empty before every update: it starts anew each time.",
-                {},
                 latest={checks.OPTIMIZER_FORGOTTEN: "0"},
             ),
             on_episode(
                 moves_otherwise,
                 "The weights moved otherwise than by the optimizer's own arithmetic, by {:.0%} of the update: "
                 "something else changes them, or the step differs.",
-                {checks.UPDATE_ERROR: "0", checks.UPDATE_EXPECTED: None},
+                evidence={checks.UPDATE_ERROR: "0", checks.UPDATE_EXPECTED: None},
             ),
             changed_between,
         ),

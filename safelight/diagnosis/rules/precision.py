@@ -6,7 +6,7 @@ import numpy as np
 
 from safelight import checks
 from safelight.diagnosis.finding import Evidence, Fix
-from safelight.diagnosis.rule import Detection, Rule, on_episode, warning
+from safelight.diagnosis.rule import Detection, error, on_episode, warning
 from safelight.diagnosis.rules.clipping import first_spike
 from safelight.diagnosis.run_history import Episode, RunHistory
 from safelight.vocabulary import GRADIENT_NORM, LOSS, LOSS_SCALE, REFUSED
@@ -35,7 +35,6 @@ def scale_halving(run: RunHistory) -> Detection | None:
         f"{sum(recent)} of the last {WINDOW} updates overflowed in fp16: the loss scale is halved without end.",
         tuple(evidence),
         ("the search for a scale at the start: it ends after 16 halvings",),
-        fix=Fix("Train in bf16, or in fp32 where the device has no bf16.", {"train.precision": "bf16"}, "safe"),
     )
 
 
@@ -69,23 +68,18 @@ def transient(run: RunHistory) -> Detection | None:
 
 
 RULES = (
-    Rule(
-        code="PRE001",
-        cause="precision.scale-halving",
-        title="A loss scale that is halved without end",
-        what="fp16 overflows at nearly every step, whatever the scale.",
+    error("PRE001", "precision.scale-halving", "A loss scale that is halved without end")(
+        what="fp16 overflows at nearly every step, whatever the scale: activations of some layer exceed 65,504.",
         why="No update is made, and nothing is learnt.",
         similar="A few halvings at the start are the search for the scale. A NaN that does not come from fp16 is not "
         "marked as overflow (LOS001).",
         limits="Gradients that vanish in fp16 instead of overflowing.",
-        fix="train.precision bf16 or fp32; find the layer whose activations exceed 65,504.",
+        fix="Train in bf16, or in fp32 where the device has no bf16.",
+        default_fix=Fix("", {"train.precision": "bf16"}, "safe"),
         needs=(REFUSED,),
         detect=scale_halving,
     ),
-    Rule(
-        code="PRE002",
-        cause="precision.no-scaler",
-        title="fp16 without a loss scale",
+    error("PRE002", "precision.no-scaler", "fp16 without a loss scale")(
         what="Gradients that fp16 cannot hold are rounded to zero.",
         why="Layers with small gradients stop learning.",
         similar="A clipped gradient is small and not zero.",
@@ -98,15 +92,11 @@ RULES = (
                 f"Training in fp16 without a loss scale: {float(run.numbers(checks.REPLAY_VANISHED).max()):.1%} of the "
                 "gradient's values are rounded to 0."
             ),
-            {},
             latest={checks.REPLAY_VANISHED: "below 0.01"},
             can_end=False,
         ),
     ),
-    Rule(
-        code="PRE003",
-        cause="precision.lost-updates",
-        title="Updates that are rounded away",
+    error("PRE003", "precision.lost-updates", "Updates that are rounded away")(
         what="Weights of 16 bits do not move, because updates are smaller than their rounding.",
         why="The training stops long before it has converged.",
         similar="Without any update (OPT001) no weight moves at all.",
@@ -118,14 +108,10 @@ RULES = (
                 f"{float(np.median(run.numbers(checks.UPDATE_LOST))):.0%} of the weights with a gradient did not move: "
                 "they are kept in 16 bits, and updates smaller than a rounding step are lost."
             ),
-            {},
             latest={checks.UPDATE_LOST: "below 0.01", checks.UPDATE_COARSE: "0"},
         ),
     ),
-    warning(
-        code="PRE004",
-        cause="precision.transient",
-        title="A spike of the gradient alone",
+    warning("PRE004", "precision.transient", "A spike of the gradient alone")(
         what="One gradient is many times larger than all before, though the error of its batch is as usual.",
         why="One such update can undo the training.",
         similar="A bad batch has a large error as well.",

@@ -6,7 +6,7 @@ from functools import partial
 
 from safelight import checks
 from safelight.checks import PREDICTIONS, SCHEDULES
-from safelight.diagnosis.rule import Detection, Rule
+from safelight.diagnosis.rule import Detection, error
 from safelight.diagnosis.run_history import HealthyRanges, RunHistory
 
 FEWEST_CALLS = 5  # one or two steps miss the answer, even if they are correct
@@ -99,10 +99,7 @@ DRIVEN = (checks.SAMPLER_FINITE, checks.SAMPLER_CALLS)
 YIELDS = "schedule.not-decreasing schedule.zero-snr schedule.signal-left scale."
 
 RULES = (
-    Rule(
-        code="SAM001",
-        cause="sampler.last-noise",
-        title="Noise after the last step",
+    error("SAM001", "sampler.last-noise", "Noise after the last step")(
         what=f"{WAY} It does, with noise on top.",
         why="Every sample is grainy, however good the model.",
         similar="A model that has not learnt small noise levels is grainy too; here the denoiser is exact.",
@@ -112,10 +109,7 @@ RULES = (
         detect=partial(detect_kind, kind="last-noise"),
         explained_by=YIELDS,
     ),
-    Rule(
-        code="SAM002",
-        cause="sampler.starts-late",
-        title="Sampling begins too late",
+    error("SAM002", "sampler.starts-late", "Sampling begins too late")(
         what="The first timestep of the sampler is far from the last one of the schedule.",
         why="The network takes pure noise for a faint image: brightness and layout suffer.",
         similar="A schedule that leaves signal at its end is schedule.signal-left.",
@@ -125,10 +119,7 @@ RULES = (
         detect=partial(detect_kind, kind="starts-late"),
         explained_by=YIELDS,
     ),
-    Rule(
-        code="SAM003",
-        cause="sampler.clipped",
-        title="Samples are clipped",
+    error("SAM003", "sampler.clipped", "Samples are clipped")(
         what="The sampler clamps to less than the data reach.",
         why="Strong values are lost at every step: washed-out samples.",
         limits="A limit beyond two thirds of the data's.",
@@ -137,10 +128,7 @@ RULES = (
         detect=partial(detect_kind, kind="clipped"),
         explained_by=YIELDS,
     ),
-    Rule(
-        code="SAM004",
-        cause="sampler.other-schedule",
-        title="Sampling with another schedule",
+    error("SAM004", "sampler.other-schedule", "Sampling with another schedule")(
         what=f"{WAY} It does for another schedule, or the noise on the way is not that of the schedule.",
         why="Noise is removed too fast or too slowly: noisy or dull samples from a good loss.",
         similar="Training with another schedule is forward.other-schedule.",
@@ -149,10 +137,7 @@ RULES = (
         detect=partial(detect_kind, kind="other-schedule"),
         explained_by=f"{YIELDS} forward.other-schedule",
     ),
-    Rule(
-        code="SAM005",
-        cause="sampler.other-type",
-        title="The sampler expects another prediction",
+    error("SAM005", "sampler.other-type", "The sampler expects another prediction")(
         what=f"{WAY} It does if the denoiser answers in another prediction type than declared.",
         why="Garbage from a good loss.",
         fix="Set prediction_type of the sampler to what is trained.",
@@ -160,10 +145,7 @@ RULES = (
         detect=partial(detect_kind, kind="other-type"),
         explained_by="target.other-type",
     ),
-    Rule(
-        code="SAM006",
-        cause="sampler.wrong",
-        title="A sampler that misses a known answer",
+    error("SAM006", "sampler.wrong", "A sampler that misses a known answer")(
         what=f"{WAY} It does not.",
         why="Samples are bad, however good the model.",
         similar="Known mistakes are reported by name: SAM001 to SAM005.",

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from safelight import checks
-from safelight.diagnosis.rule import Detection, Detector, Rule, on_latest, warning
+from safelight.diagnosis.rule import Detection, Detector, error, on_latest, warning
 from safelight.diagnosis.run_history import HealthyRanges, RunHistory
 
 # Of images in [-1, 1] the lowest and highest numbers of a batch are -1 and 1, or nearly.
@@ -67,10 +67,7 @@ NEEDED = "x / 127.5 - 1 for integer pixels, 2 * x - 1 for numbers in [0, 1]."
 WHY = "The schedule mixes noise of size 1 with the images: in another range the noise levels are wrong."
 
 RULES = (
-    warning(
-        code="SCA001",
-        cause="scale.range-0-1",
-        title="Images in [0, 1]",
+    warning("SCA001", "scale.range-0-1", "Images in [0, 1]")(
         what="The training images are in [0, 1] instead of [-1, 1].",
         why=WHY,
         similar="Dark images in [-1, 1] reach down to -1.",
@@ -85,10 +82,7 @@ RULES = (
             ),
         ),
     ),
-    Rule(
-        code="SCA002",
-        cause="scale.range-0-255",
-        title="Images in [0, 255]",
+    error("SCA002", "scale.range-0-255", "Images in [0, 255]")(
         what="The training images are pixels from 0 to 255.",
         why=WHY,
         similar="A learning rate that is too high makes the loss large as well; here it is the data.",
@@ -104,10 +98,7 @@ RULES = (
         ),
         explained_by="data.shifted",
     ),
-    Rule(
-        code="SCA003",
-        cause="scale.integer",
-        title="Images of an integer type",
+    error("SCA003", "scale.integer", "Images of an integer type")(
         what="The training images are of an integer type.",
         why="Noise is rounded away or wraps around.",
         similar="Scaled images that are stored as integers are converted before they get here.",
@@ -120,10 +111,7 @@ RULES = (
             "The images are integers: noise is rounded when it is added to them, or wraps around.",
         ),
     ),
-    warning(
-        code="SCA004",
-        cause="scale.wrong-std",
-        title="Data of a different scale than the noise",
+    warning("SCA004", "scale.wrong-std", "Data of a different scale than the noise")(
         what="The standard deviation of the data is far from that of the noise.",
         why=WHY,
         similar="Images in [0, 255] are reported as such.",
@@ -139,10 +127,7 @@ RULES = (
         ),
         explained_by="scale.range scale.integer data.blank data.nonfinite scale.outside",
     ),
-    warning(
-        code="SCA005",
-        cause="scale.outside",
-        title="Images outside [-1, 1]",
+    warning("SCA005", "scale.outside", "Images outside [-1, 1]")(
         what="Images that reach beyond [-1, 1], or fill only a part of it.",
         why="Samplers clamp to [-1, 1]: what lies outside can be learnt and never drawn.",
         similar="Noised images reach beyond; these are the clean ones.",

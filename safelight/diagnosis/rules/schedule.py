@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from safelight import checks
-from safelight.diagnosis.rule import Rule, on_latest, warning
+from safelight.diagnosis.rule import error, on_latest, warning
 
 LEFT = 0.01  # ᾱ at the end: linear has 4e-5, cosine 2e-9, Stable Diffusion's 0.0047
 FALLING = 0.5
@@ -19,10 +19,7 @@ def _describe_reversed(rising: float, falling: float, first: float, last: float)
 
 
 RULES = (
-    Rule(
-        code="SCH001",
-        cause="schedule.not-decreasing",
-        title="A reversed schedule",
+    error("SCH001", "schedule.not-decreasing", "A reversed schedule")(
         what="The share of signal rises along the timesteps, or nearly all noise is added in the first ones.",
         why="Timesteps no longer go from little noise to much; what is learnt at t is used elsewhere.",
         similar="Betas near 1 at the end are healthy in a cosine schedule.",
@@ -38,10 +35,7 @@ RULES = (
             step=0,
         ),
     ),
-    warning(
-        code="SCH002",
-        cause="schedule.signal-left",
-        title="A schedule that ends too early",
+    warning("SCH002", "schedule.signal-left", "A schedule that ends too early")(
         what="Much of the image is left at the last timestep.",
         why="Sampling begins from pure noise: a distribution that was never trained on.",
         similar="Stable Diffusion's own table has 0.0047, and works.",
@@ -60,10 +54,7 @@ RULES = (
             step=0,
         ),
     ),
-    Rule(
-        code="SCH003",
-        cause="schedule.zero-snr-epsilon",
-        title="Zero terminal SNR with epsilon prediction",
+    error("SCH003", "schedule.zero-snr-epsilon", "Zero terminal SNR with epsilon prediction")(
         what="ᾱ is 0 at the last timestep and the model predicts epsilon.",
         why="The image cannot be computed from the noise there: samples are NaN or blank.",
         similar="With v_prediction or sample it is the better schedule.",

@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 
 from safelight import checks
-from safelight.diagnosis.rule import Detection, Rule, on_episode
+from safelight.diagnosis.rule import Detection, error, on_episode
 from safelight.diagnosis.run_history import Episode, Reading, RunHistory
 
 WRONG = 0.05  # of the target's length
@@ -46,14 +46,13 @@ def detect_kind(run: RunHistory, kind: str) -> Detection | None:
         "wrong": f"The target is not {name}: it differs by {run.latest(checks.TARGET[name]):.0%} of its length.",
     }
     usual: dict[Reading, str | None] = {check: "0" if each == name else None for each, check in checks.TARGET.items()}
-    return on_episode(lambda _: episode, words[kind], usual, "the network: it plays no part in this check")(run)
+    return on_episode(lambda _: episode, words[kind], "the network: it plays no part in this check", evidence=usual)(
+        run
+    )
 
 
 RULES = (
-    Rule(
-        code="TAR001",
-        cause="target.other-type",
-        title="Another prediction type than declared",
+    error("TAR001", "target.other-type", "Another prediction type than declared")(
         what="The target is exactly the noise, the image or the velocity, but not the one that was declared.",
         why="The sampler turns the prediction into an image by the declared type: good loss, garbage samples.",
         similar="A target that is none of the three is target.wrong.",
@@ -62,10 +61,7 @@ RULES = (
         needs=(checks.TARGET_DECLARED, tuple(checks.TARGET.values())),
         detect=partial(detect_kind, kind="other-type"),
     ),
-    Rule(
-        code="TAR002",
-        cause="target.fresh-noise",
-        title="A target that is not in the input",
+    error("TAR002", "target.fresh-noise", "A target that is not in the input")(
         what="The target is unrelated to image and noise, as if it were drawn anew.",
         why="There is nothing to learn: the loss stays at the variance of the target.",
         similar="A learning rate of 0, a dead output or a detached loss do too; their target is right.",
@@ -74,10 +70,7 @@ RULES = (
         detect=partial(detect_kind, kind="fresh-noise"),
         explained_by="forward.noise-repeated",
     ),
-    Rule(
-        code="TAR003",
-        cause="target.wrong",
-        title="A modified target",
+    error("TAR003", "target.wrong", "A modified target")(
         what="The target is related to the declared one, but scaled, rotated or clamped.",
         why="The network learns something that the sampler does not undo.",
         similar="Another prediction type is reported as such.",
