@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from histories import HEALTHY, LABELS, Series, checks, measured
-from rule_rows import ROWS, Row
+from rule_rows import Row, every_row, history_of
 
 from safelight.checks import DATA_BLANK, LOSS_ERROR, SENTINEL_CHANGED, SENTINEL_MOVED
 from safelight.config import Config
@@ -32,11 +32,6 @@ class Recording(InMemoryReadings):
         return super().raw(signal)
 
 
-def history_of(given: Row) -> tuple[Series, Config | None]:
-    series = given.series if given.whole else HEALTHY | given.series
-    return series, resolve(preset="digits", settings=given.settings) if given.settings else None
-
-
 def fires(rule: Rule, series: Series, events: Any = (), config: Config | None = None) -> bool:
     return rule.find(RunHistory(InMemoryReadings(series, events), config)) is not None
 
@@ -51,7 +46,7 @@ def without(series: Series, names: Iterable[str]) -> Series:
 
 def rows_of(rule: Rule) -> list[Row]:
     """Those in which it fires, also where another finding explains it."""
-    return [each for each in ROWS if fires(rule, history_of(each)[0], each.events, history_of(each)[1])]
+    return [each for each in every_row() if fires(rule, history_of(each)[0], each.events, history_of(each)[1])]
 
 
 FIRED = {rule.code: rows_of(rule) for rule in RULES}
