@@ -102,7 +102,8 @@ def on_latest(
     confidence: float = 1.0,
 ) -> Detector:
     """Detects by the last numbers of some readings, which `is_wrong` and `summary` are given: those of `evidence`, then
-    those that are needed as well. Where one of them was not recorded, there is no detection."""
+    those that are needed as well. Where one of them was not recorded, there is no detection. A recorded number may be
+    NaN, which passes no comparison: `not share <= 0.1` detects it, `share > 0.1` does not."""
     readings = (*evidence, *also)
     describe = summary.format if isinstance(summary, str) else summary
 

@@ -153,7 +153,7 @@ RULES = (
         needs=(checks.DATA_DUPLICATES,),
         detect=on_latest(
             {checks.DATA_DUPLICATES: "below 0.01", checks.DATA_LARGEST_GROUP: None},
-            lambda share, *_: share > DUPLICATES,
+            lambda share, *_: not share <= DUPLICATES,
             "{0:.0%} of {2:.0f} images that were checked are copies of others.",
             "a small dataset: its images are all different",
             also=(checks.DATA_IMAGES,),

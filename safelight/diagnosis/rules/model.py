@@ -110,7 +110,7 @@ RULES = (
         needs=(checks.NETWORK_ZERO_WEIGHTS, checks.NETWORK_MATRICES_REACHED),
         detect=on_latest(
             {checks.NETWORK_ZERO_WEIGHTS: "below 0.1", checks.NETWORK_MATRICES_REACHED: "1"},
-            lambda zero, reached: zero >= 0.3 and reached <= 0.5,
+            lambda zero, reached: not zero < 0.3 and not reached > 0.5,
             lambda zero, reached: (
                 f"{zero:.0%} of the weight matrices are zero as a whole, and {1 - reached:.0%} get no gradient even "
                 "after a few updates: they stay zero for ever."

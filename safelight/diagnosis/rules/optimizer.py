@@ -275,7 +275,7 @@ RULES = (
         needs=(checks.OPTIMIZER_MISSING,),
         detect=on_latest(
             {checks.OPTIMIZER_MISSING: "0", checks.OPTIMIZER_FOREIGN: "0"},
-            lambda missing, foreign: missing >= 1 or (missing > 0 and foreign > 0),
+            lambda missing, foreign: not missing < 1 or (missing > 0 and foreign > 0),
             "The optimizer lacks {:.0%} of the model and holds parameters that are not the model's: it trains another "
             "model, a copy, or a layer that was replaced.",
             step=0,

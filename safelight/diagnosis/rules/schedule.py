@@ -28,7 +28,7 @@ RULES = (
         needs=(checks.SCHEDULE_RISING,),
         detect=on_latest(
             {checks.SCHEDULE_RISING: "0", checks.SCHEDULE_BETAS_FALLING: "0"},
-            lambda rising, falling, *_: rising > 0 or falling > FALLING,
+            lambda rising, falling, *_: not (rising <= 0 and falling <= FALLING),
             _describe_reversed,
             "large betas at the end: cosine schedules reach 0.999 there, as they should",
             also=(checks.SCHEDULE_FIRST, checks.SCHEDULE_LAST),
@@ -45,7 +45,7 @@ RULES = (
         needs=(checks.SCHEDULE_LAST,),
         detect=on_latest(
             {checks.SCHEDULE_LAST: "below 0.005"},
-            lambda last, rising: last > LEFT and not rising > 0,
+            lambda last, rising: not last <= LEFT and not rising > 0,
             lambda last, _: (
                 f"At the last timestep {last**0.5:.0%} of the image is still there (ᾱ = {last:.3g}). Sampling begins "
                 "from pure noise, which the network never saw: samples get the brightness of the mean image, or worse."
@@ -62,7 +62,7 @@ RULES = (
         needs=(checks.SCHEDULE_LAST, checks.SCHEDULE_EPSILON),
         detect=on_latest(
             {checks.SCHEDULE_LAST: "above 0, or v_prediction"},
-            lambda last, epsilon: last <= 1e-14 and epsilon == 1,
+            lambda last, epsilon: not last > 1e-14 and epsilon == 1,
             "The last timestep has no signal, and the model predicts the noise: the image there is noise divided by "
             "zero.",
             also=(checks.SCHEDULE_EPSILON,),
