@@ -54,14 +54,15 @@ def _without_consequences(found: list[tuple[Rule, Finding]]) -> list[Finding]:
 
 
 def _reached(causes: list[list[int]], place: int) -> set[int]:
-    seen: set[int] = set()
+    """The causes of a finding, their causes, and so on."""
+    reached: set[int] = set()
     ahead = list(causes[place])
     while ahead:
         each = ahead.pop()
-        if each not in seen:
-            seen.add(each)
+        if each not in reached:
+            reached.add(each)
             ahead += causes[each]
-    return seen
+    return reached
 
 
 def _explains(other: Rule, cause: Finding, rule: Rule, finding: Finding) -> bool:

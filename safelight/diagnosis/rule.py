@@ -158,5 +158,5 @@ def on_count(check: Check, least: int, summary: str, *ruled_out: str) -> Detecto
 
 
 def first_of(*detectors: Detector) -> Detector:
-    """What the first of them detects that detects anything: they are asked in this order."""
+    """What the first of them detects that detects anything."""
     return lambda run: next((found for detect in detectors if (found := detect(run)) is not None), None)

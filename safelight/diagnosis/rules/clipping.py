@@ -108,16 +108,15 @@ def summed(run: RunHistory) -> Detection | None:
     backwards = max(run.latest(checks.ACCUMULATION_BACKWARDS, 1.0), 1.0)  # more of them than micro-batches: made twice
     counts = np.maximum(counts, backwards)
     hits = (counts > 1) & (cosines > 0.98) & (np.abs(factor / np.maximum(counts, 1) - 1) < 0.1)
-    detect = on_episode(
-        lambda _: episode_of(steps, hits),
-        lambda run, _: (
-            f"The gradient of {run.latest(checks.REPLAY_MICRO_BATCHES):.0f} micro-batches is "
-            f"{float(factor[hits][-1]):.2f} times that of their mean: they are added up."
-        ),
-        evidence={checks.REPLAY_RATIO: "1"},
-        latest={checks.REPLAY_MICRO_BATCHES: None},
+    if (episode := episode_of(steps, hits)) is None:
+        return None
+    return Detection(
+        episode.first,
+        f"The gradient of {run.latest(checks.REPLAY_MICRO_BATCHES):.0f} micro-batches is "
+        f"{float(factor[hits][-1]):.2f} times that of their mean: they are added up.",
+        (run.evidence(checks.REPLAY_RATIO, "1", episode.last), run.evidence(checks.REPLAY_MICRO_BATCHES)),
+        over=episode.over,
     )
-    return detect(run)
 
 
 def last_alone(run: RunHistory) -> Episode | None:

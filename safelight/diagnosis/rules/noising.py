@@ -24,7 +24,6 @@ def _kind(run: RunHistory) -> tuple[str, Episode] | None:
     episode = run.episode(checks.FORWARD_WRONG, lambda numbers: ~(numbers <= SOME))
     if episode is None:
         return None
-
     at = partial(run.median, episode=episode)
     if at(checks.FORWARD_CLEAN) < checks.FORWARD_LIMIT:
         return "no-noise", episode

@@ -28,17 +28,16 @@ def _range(run: RunHistory) -> tuple[float, float, float, bool] | None:
     return float(np.median(lows)), float(np.median(highs)), float(np.median(stds)), images
 
 
-def on_range(
-    is_wrong: Callable[[RunHistory, float, float, float, bool], bool], describe: Callable[[float, float, float], str]
-) -> Detector:
-    """Detects by the range of the first batches: (lowest, highest, deviation, whether images)."""
+def on_range(is_wrong: Callable[[RunHistory, float, float, float, bool], bool], summary: str) -> Detector:
+    """Detects by the range of the first batches; `summary` gets lowest, highest, deviation and decibels."""
 
     def detect(run: RunHistory) -> Detection | None:
         if (found := _range(run)) is None or not is_wrong(run, *found):
             return None
         step = int(run.steps(checks.BATCH_LOWEST)[0])
         ruled_out = ("the noise and the schedule: they do not depend on the images",)
-        return Detection(step, describe(*found[:3]), run.evidence_of(USUAL, step=0), ruled_out)
+        decibels = 20 * math.log10(max(found[1], 1))
+        return Detection(step, summary.format(*found[:3], decibels), run.evidence_of(USUAL, step=0), ruled_out)
 
     return detect
 
@@ -76,10 +75,8 @@ RULES = (
         needs=tuple(USUAL),
         detect=on_range(
             _is_0_1,
-            lambda low, high, _: (
-                f"The images are in [{low:.2g}, {high:.2g}] instead of [-1, 1]: half of the range is never used, and "
-                "samples are pale."
-            ),
+            "The images are in [{:.2g}, {:.2g}] instead of [-1, 1]: half of the range is never used, and samples are "
+            "pale.",
         ),
     ),
     error("SCA002", "scale.range-0-255", "Images in [0, 255]")(
@@ -91,10 +88,8 @@ RULES = (
         needs=tuple(USUAL),
         detect=on_range(
             _is_0_255,
-            lambda low, high, _: (
-                f"The images are in [{low:.3g}, {high:.3g}] instead of [-1, 1]: the noise is negligible, as if the "
-                f"signal were {20 * math.log10(max(high, 1)):.0f} dB stronger."
-            ),
+            "The images are in [{0:.3g}, {1:.3g}] instead of [-1, 1]: the noise is negligible, as if the signal were "
+            "{3:.0f} dB stronger.",
         ),
         explained_by="data.shifted",
     ),
@@ -120,10 +115,8 @@ RULES = (
         needs=tuple(USUAL),
         detect=on_range(
             _is_of_wrong_scale,
-            lambda _, __, std: (
-                f"The data have a standard deviation of {std:.3g}; schedules are made for about 0.5 to 1. Latents need "
-                "the scaling factor of their autoencoder, and images their full range."
-            ),
+            "The data have a standard deviation of {2:.3g}; schedules are made for about 0.5 to 1. Latents need the "
+            "scaling factor of their autoencoder, and images their full range.",
         ),
         explained_by="scale.range scale.integer data.blank data.nonfinite scale.outside",
     ),
@@ -136,10 +129,7 @@ RULES = (
         needs=tuple(USUAL),
         detect=on_range(
             _is_outside,
-            lambda low, high, _: (
-                f"The images are in [{low:.3g}, {high:.3g}] instead of [-1, 1], which samplers clamp to and images are "
-                "made from."
-            ),
+            "The images are in [{:.3g}, {:.3g}] instead of [-1, 1], which samplers clamp to and images are made from.",
         ),
         explained_by="scale.range scale.integer data.nonfinite",
     ),

@@ -7,8 +7,8 @@ from functools import partial
 import numpy as np
 
 from safelight import checks
-from safelight.diagnosis.rule import Detection, error, on_episode
-from safelight.diagnosis.run_history import Episode, Reading, RunHistory
+from safelight.diagnosis.rule import Detection, error
+from safelight.diagnosis.run_history import Episode, RunHistory
 
 WRONG = 0.05  # of the target's length
 UNRELATED = 0.3  # cosine
@@ -23,7 +23,6 @@ def _kind(run: RunHistory) -> tuple[str, Episode, str, str | None] | None:
     episode = run.episode(checks.TARGET[name], lambda numbers: ~(numbers <= WRONG))
     if episode is None:
         return None
-
     at = partial(run.median, episode=episode)
     other = next((kind for kind, check in checks.TARGET.items() if at(check) <= WRONG), None)
     if other is not None:
@@ -45,10 +44,11 @@ def detect_kind(run: RunHistory, kind: str) -> Detection | None:
         "variance of the target.",
         "wrong": f"The target is not {name}: it differs by {run.latest(checks.TARGET[name]):.0%} of its length.",
     }
-    usual: dict[Reading, str | None] = {check: "0" if each == name else None for each, check in checks.TARGET.items()}
-    return on_episode(lambda _: episode, words[kind], "the network: it plays no part in this check", evidence=usual)(
-        run
+    evidence = tuple(
+        run.evidence(each, "0" if declared == name else None, episode.last) for declared, each in checks.TARGET.items()
     )
+    ruled_out = ("the network: it plays no part in this check",)
+    return Detection(episode.first, words[kind], evidence, ruled_out, over=episode.over)
 
 
 RULES = (
