@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from safelight import checks
-from safelight.checks import CHECKPOINT, CHECKPOINT_STEP
 from safelight.diagnosis.rule import Detection, error, first_of, on_latest
 from safelight.diagnosis.run_history import RunHistory
 
@@ -24,15 +23,15 @@ def forgotten_once(run: RunHistory) -> Detection | None:
 
 
 def not_exact(run: RunHistory) -> Detection | None:
-    readings = (*CHECKPOINT.values(), CHECKPOINT_STEP)
+    readings = (*checks.CHECKPOINT.values(), checks.CHECKPOINT_STEP)
     model, average, optimizer, step = (run.latest(reading, 0.0) for reading in readings)
     if (model == 0 and step == 0 and optimizer == 0) or average > 0 or optimizer >= 0.99:
         return None
     return Detection(
-        run.latest_step(CHECKPOINT_STEP),
+        run.latest_step(checks.CHECKPOINT_STEP),
         "A run that is saved, loaded and continued differs from one that is not: something is missing in the "
         "checkpoint, or rounded.",
-        run.evidence_of({CHECKPOINT["optimizer" if optimizer else "model"]: "0", CHECKPOINT_STEP: "0"}),
+        run.evidence_of({checks.CHECKPOINT["optimizer" if optimizer else "model"]: "0", checks.CHECKPOINT_STEP: "0"}),
         (SAME_WITHOUT,),
     )
 
@@ -46,10 +45,10 @@ RULES = (
         similar="Without the EMA, the optimizer is right and samples differ.",
         limits="Loops that are not ours: their checkpoints are not checked.",
         fix="Save and load the state of the optimizer.",
-        needs=((CHECKPOINT["optimizer"], checks.OPTIMIZER_FORGOTTEN),),
+        needs=((checks.CHECKPOINT["optimizer"], checks.OPTIMIZER_FORGOTTEN),),
         detect=first_of(
             on_latest(
-                {CHECKPOINT["optimizer"]: "0", CHECKPOINT_STEP: "0"},
+                {checks.CHECKPOINT["optimizer"]: "0", checks.CHECKPOINT_STEP: "0"},
                 lambda lost, _: not lost < 0.99,
                 "A checkpoint that was loaded does not restore the optimizer's moments: the loss of a resumed run "
                 "jumps.",
@@ -64,9 +63,9 @@ RULES = (
         similar="Without the optimizer, the EMA is right.",
         limits="Loops that are not ours.",
         fix="Save and load raw and EMA weights separately.",
-        needs=(CHECKPOINT["average"],),
+        needs=(checks.CHECKPOINT["average"],),
         detect=on_latest(
-            {CHECKPOINT["average"]: "0", CHECKPOINT_STEP: "0"},
+            {checks.CHECKPOINT["average"]: "0", checks.CHECKPOINT_STEP: "0"},
             lambda share, _: share != 0,
             "A checkpoint that was loaded has different EMA weights ({:.0%} of them): samples of a resumed run differ.",
             SAME_WITHOUT,
@@ -78,7 +77,7 @@ RULES = (
         similar="A part that is missing as a whole is reported by its name.",
         limits="Loops that are not ours.",
         fix="Look for what is rounded, reset or drawn anew.",
-        needs=((CHECKPOINT["model"], CHECKPOINT["optimizer"], CHECKPOINT_STEP),),
+        needs=((checks.CHECKPOINT["model"], checks.CHECKPOINT["optimizer"], checks.CHECKPOINT_STEP),),
         detect=not_exact,
         # Gradients that are carried over are in no checkpoint, and what is drawn anew differs without one as well.
         explained_by="optimizer. accumulation. conditioning.permuted",
