@@ -25,7 +25,9 @@ class Command:
 
         rules = RULES if self.code is None else (explain(self.code),)
         if self.json:
-            pages = [{key: value for key, value in asdict(rule).items() if key != "look"} for rule in rules]
+            pages = [asdict(rule) | {"explained_by": rule.explained_by.split()} for rule in rules]
+            for page in pages:
+                del page["detect"]
             print(json.dumps({"rules": pages}, indent=1))
         elif self.code is None:
             width = max(len(rule.cause) for rule in RULES)

@@ -79,6 +79,9 @@ def test_explain(capsys: pytest.CaptureFixture[str]) -> None:
     assert page.startswith("MOD001")
     assert "Look-alikes." in page
     assert main(["explain", "LOS001", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["rules"][0]["cause"] == "loss.nonfinite"
+    [written] = json.loads(capsys.readouterr().out)["rules"]
+    assert (written["cause"], written["explained_by"][0]) == ("loss.nonfinite", "data.nonfinite")
+    assert main(["explain", "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["rules"]) == len(listed)
     assert main(["explain", "SAM01"]) == 2
     assert "SAM0" in capsys.readouterr().err
