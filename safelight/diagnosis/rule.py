@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from functools import partial
+from typing import Any
 
 from safelight.checks import Check
 from safelight.diagnosis.finding import Evidence, Finding, Fix, Severity
@@ -76,6 +77,16 @@ class Rule:
             ruled_out=detection.ruled_out,
             over=detection.over,
         )
+
+    def to_json(self) -> dict[str, Any]:
+        """All but what detects it; needs by the names that are recorded."""
+        page = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "detect"}
+        needs = [list(map(name_of, need)) if isinstance(need, tuple) else name_of(need) for need in self.needs]
+        return page | {
+            "needs": needs,
+            "default_fix": asdict(self.default_fix),
+            "explained_by": self.explained_by.split(),
+        }
 
 
 def error(code: str, cause: str, title: str) -> partial[Rule]:
