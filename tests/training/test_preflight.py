@@ -17,7 +17,7 @@ from torch import Tensor
 import safelight
 from safelight.cli import main
 from safelight.config import Config
-from safelight.diagnosis.rules.checkpoint import GUIDED
+from safelight.diagnosis.rules.conditioning import GUIDED
 from safelight.diffusion.objective import Noised, Objective
 from safelight.errors import PreflightError
 from safelight.record.history import open_history

@@ -8,7 +8,7 @@ from typing import Any
 
 from safelight.config.resolve import types_of_fields
 from safelight.diagnosis import diagnose
-from safelight.diagnosis.finding import ORDER
+from safelight.diagnosis.finding import ORDER, subsystem_of, urgency
 from safelight.diagnosis.rules import RULES
 from safelight.pages.data.numbers import count, items, mapping, number, text, trimmed
 from safelight.pages.data.run_files import inside
@@ -40,7 +40,7 @@ def findings(
         found = list(newest.values())
     journal = acts(run_status)
     shown = [card(each, run, journal, name or str(run.path)) for each in found]
-    return sorted(shown, key=lambda f: (f["over"] is not None, ORDER.index(f["severity"]), f["step"]))
+    return sorted(shown, key=lambda f: urgency(f["over"], f["severity"], f["step"]))
 
 
 def acts(run_status: RunStatus) -> list[dict[str, Any]]:
@@ -67,7 +67,7 @@ def run_rules(run: RunFolder) -> Answers:
 def card(found: dict[str, Any], run: RunFolder, journal: Sequence[dict[str, Any]], name: str) -> dict[str, Any]:
     """A finding with every field checked: the record may be untrusted."""
     code, cause = text(found.get("code"), 20) or "", text(found.get("cause"), 100) or "unknown"
-    subsystem, severity, fix = cause.partition(".")[0], found.get("severity"), mapping(found.get("fix"))
+    subsystem, severity, fix = subsystem_of(cause), found.get("severity"), mapping(found.get("fix"))
     settings, safety = trimmed(mapping(fix.get("set"))), text(fix.get("safety"), 20)
     return {
         "code": code,
