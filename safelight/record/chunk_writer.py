@@ -27,11 +27,9 @@ class ChunkWriter:
     def size(self) -> int:
         return sum(map(len, self._cells.values()))
 
-    def put(
-        self, steps: np.ndarray, names: tuple[str, ...], numbers: np.ndarray, present: np.ndarray | None = None
-    ) -> None:
-        """`numbers` [steps, names]; `present` marks those that exist."""
-        if numbers.shape != (len(steps), len(names)) or (present is not None and present.shape != numbers.shape):
+    def put(self, steps: np.ndarray, names: tuple[str, ...], numbers: np.ndarray) -> None:
+        """`numbers` [steps, names]."""
+        if numbers.shape != (len(steps), len(names)):
             raise ValueError(f"{len(steps)} steps and {len(names)} signals came with numbers of {numbers.shape}")
         if not len(steps):
             return
@@ -39,18 +37,12 @@ class ChunkWriter:
         indices = steps // CELL
         edges = [0, *(np.flatnonzero(np.diff(indices)) + 1).tolist(), len(steps)]
         for start, stop in pairwise(edges):
-            index, part = int(indices[start]), steps[start:stop]
-            for column, signal in enumerate(names):
-                if present is None:
-                    self._add(signal, index, part, columns[column, start:stop])
-                elif (there := present[start:stop, column]).any():
-                    self._add(signal, index, part[there], columns[column, start:stop][there])
-
-    def _add(self, signal: str, index: int, steps: np.ndarray, numbers: np.ndarray) -> None:
-        cell = self._cell(signal, index)
-        cell.steps.append(steps)
-        cell.numbers.append(numbers)
-        cell.changed = True
+            part = steps[start:stop]
+            for signal, column in zip(names, columns, strict=True):
+                cell = self._cell(signal, int(indices[start]))
+                cell.steps.append(part)
+                cell.numbers.append(column[start:stop])
+                cell.changed = True
 
     def _cell(self, signal: str, index: int) -> Chunk:
         cells = self._cells.get(signal)

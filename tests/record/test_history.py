@@ -140,23 +140,6 @@ def test_a_number_that_comes_late_finds_its_place(tmp_path: Path) -> None:
             check(history.zoom("a", pixels=pixels), steps, numbers)
 
 
-def test_what_is_absent_is_not_a_number(tmp_path: Path) -> None:
-    path = tmp_path / "record.sqlite"
-    record = RecordWriter(path, from_step=0, say=pytest.fail)
-    present = np.ones((100, 3), bool)
-    present[::2, 1], present[:, 2] = False, False
-    values = np.full((100, 3), 2.0, np.float32)
-    values[7] = np.nan
-    record.add_window(np.arange(100), ("all", "odd", "none"), values, present)
-    record.close()
-    with open_history(path) as history:
-        assert history.signals() == ["all", "odd"]
-        assert history.raw("odd")[0].tolist() == list(range(1, 100, 2))
-        total = history.total("odd")
-        assert total is not None
-        assert (total.count, total.nonfinite, total.mean) == (50, 1, 2.0)
-
-
 @pytest.mark.parametrize("ask", [("zoom", "none"), ("raw", "none"), ("zoom", "a", 50), ("raw", "a", -9, -1)])
 def test_nothing_there(tmp_path: Path, ask: tuple) -> None:
     path = tmp_path / "record.sqlite"
