@@ -112,6 +112,11 @@ def discard(paths: list[Path], disk: Disk = DISK) -> None:
         remove_tree(target, disk)
 
 
+def discard_after(folder: Path, step: int) -> None:
+    """Removes what was saved after a step that a run went back to: a resume would continue from it."""
+    discard([place(folder, later) for later in steps(folder) if later > step])
+
+
 def clean(folder: Path, *, disk: Disk = DISK) -> None:
     """At the start, by the holder of the run lock: remove what is unfinished (also of `write_atomically`)."""
     for path in _inside(folder):

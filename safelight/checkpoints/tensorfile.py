@@ -36,8 +36,8 @@ KINDS = {word: kind for kind, word in NAMES.items()}
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
-    """A tensor file before it is written: the same tensors give the same bytes."""
+class FileContent:
+    """A file before it is written: some bytes, and the memory of tensors after them."""
 
     header: bytes
     tensors: tuple[Tensor, ...]
@@ -52,8 +52,9 @@ class Layout:
                     yield raw[start : start + CHUNK]
 
 
-def lay_out(tensors: Mapping[str, Tensor], where: str) -> Layout:
-    """Wide dtypes first and then by name, as safetensors itself does: every tensor starts aligned."""
+def lay_out(tensors: Mapping[str, Tensor], where: str) -> FileContent:
+    """Wide dtypes first and then by name, as safetensors itself does: every tensor starts aligned, and the same tensors
+    give the same bytes."""
     ordered = sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0]))
     header: dict[str, Any] = {_METADATA: {"format": "pt"}}
     end = 0
@@ -70,7 +71,7 @@ def lay_out(tensors: Mapping[str, Tensor], where: str) -> Layout:
             f"{LARGEST_HEADER:,} can be loaded again. Split them over several files."
         )
     head = len(text).to_bytes(8, "little") + text
-    return Layout(head, tuple(tensor.detach() for _, tensor in ordered), len(head) + end)
+    return FileContent(head, tuple(tensor.detach() for _, tensor in ordered), len(head) + end)
 
 
 def _check_writable(name: str, tensor: Tensor, where: str) -> None:

@@ -23,10 +23,8 @@ from safelight.errors import FollowedError, Interrupted, ProcessLost, SafelightE
 from safelight.processes.heartbeat import Heartbeat
 
 LONGEST_WAIT = timedelta(hours=2)  # for a process that lives and is busy on its own: an evaluation, a slow disk
-MEETING = (
-    5  # times train.timeout that processes look for each other, and up to five times that where gloo connects them
-)
-GLANCE = timedelta(seconds=1)  # between two looks at the others while waiting
+MEETING = 5  # times train.timeout that processes wait for each other at first, and five times that where gloo connects
+GLANCE = timedelta(seconds=1)  # between two checks of the others while waiting
 
 T = TypeVar("T")
 
@@ -100,20 +98,16 @@ class ProcessGroup:
             return act()
         self._turns += 1
         turn = f"turn-{self._turns}-{os.environ.get('GROUP_RANK', '0')}"
-        while self.local_rank and not self._knows(turn):
-            self._refuse_lost()
-            time.sleep(0.02)
-        found = act()
-        if not self.local_rank:
-            self._heartbeat.note(turn)
-        return found
-
-    def _knows(self, turn: str) -> bool:
-        assert self._heartbeat is not None
         try:
-            return self._heartbeat.knows(turn)
+            while self.local_rank and self._heartbeat.read(turn) is None:
+                self._refuse_lost()
+                time.sleep(0.02)
         except RuntimeError as error:  # the store went with the process that kept it
             raise self._lost(error) from error
+        found = act()
+        if not self.local_rank:
+            self._heartbeat.write(turn, "1")
+        return found
 
     # --- between them ---------------------------------------------------------------------------------------------
 
@@ -176,14 +170,14 @@ class ProcessGroup:
         return json.loads(bytes(self.broadcast_tensor(text).numpy()))
 
     def all_gather_object(self, value: Any) -> list[Any]:
-        """What each process says."""
+        """The value of each process."""
         if self.size == 1:
             return [value]
         words = json.dumps(value).encode()
-        sizes = self.all_gather(torch.tensor([len(words)], device=self._home)).flatten().tolist()
+        sizes = self.all_gather_host(torch.tensor([len(words)])).flatten().tolist()
         text = torch.zeros(max(sizes), dtype=torch.uint8)
         text[: len(words)] = torch.frombuffer(bytearray(words), dtype=torch.uint8)
-        rows = self.all_gather(text.to(self._home)).cpu().numpy()
+        rows = self.all_gather_host(text).numpy()
         return [json.loads(bytes(row[:size])) for row, size in zip(rows, sizes, strict=True)]
 
     # --- notes: from any thread, in any order ---------------------------------------------------------------------
@@ -195,7 +189,8 @@ class ProcessGroup:
 
     def post(self, key: str, value: Any) -> None:
         """A note for the other processes, to be found by its key."""
-        self._beside(lambda heartbeat: heartbeat.write(f"note/{key}", json.dumps(value)))
+        if self.size > 1:
+            self._beside(lambda heartbeat: heartbeat.write(f"note/{key}", json.dumps(value)))
 
     def wait_for_note(self, *keys: str) -> Any:
         """Waits for the first of these notes, and no longer than the others live."""
@@ -207,7 +202,7 @@ class ProcessGroup:
 
     def _beside(self, act: Callable[[Heartbeat], T]) -> T:
         """The thread that trains has to notice a loss by itself, or the heartbeat would not wake it."""
-        assert self._heartbeat is not None, "alone there is nobody to speak to"
+        assert self._heartbeat is not None, "there are no other processes"
         if self._heartbeat.lost is not None:
             raise ProcessLost(self._heartbeat.lost)
         try:

@@ -9,6 +9,7 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -52,21 +53,14 @@ class Heartbeat:
 
     def _meet(self, until: float) -> None:
         here = [f"here/{rank}" for rank in range(self.count)]
-        self.note(here[self.rank])
+        self.write(here[self.rank], "1")
         while not self._store.check(here):
             if time.monotonic() > until:
-                gone = next((rank for rank, each in enumerate(here) if not self.knows(each)), 0)
+                gone = next((rank for rank, each in enumerate(here) if self.read(each) is None), 0)
                 raise ProcessLost(f"Process {gone} is gone: it did not come.")
             time.sleep(0.01)
 
-    # --- words and meeting points ---------------------------------------------------------------------------------
-
-    def note(self, key: str) -> None:
-        self.write(key, "1")
-
-    def knows(self, key: str) -> bool:
-        with self._lock:
-            return bool(self._store.check([key]))
+    # --- the store, last words and meeting points -----------------------------------------------------------------
 
     def write(self, key: str, text: str) -> None:
         with self._lock:
@@ -104,7 +98,7 @@ class Heartbeat:
         """In words, who is gone; a connection breaks before a heart is known to have stopped, so wait a little."""
         self._noticed = True
         with contextlib.suppress(RuntimeError):
-            self.note("broken")  # the first process looks more closely then, whatever it is busy with
+            self.write("broken", "1")  # the first process looks more closely then, whatever it is busy with
         until = time.monotonic() + SETTLING + (NAMING / 4 if self.rank == 0 else NAMING)
         late = False
         while self.lost is None and not late:
@@ -131,25 +125,21 @@ class Heartbeat:
         patience = LAST_WAIT if failed else math.inf
         if self.rank == 0:
             patience = 0.0 if lost else PARTING
-        until = time.monotonic() + patience
-        while time.monotonic() < until and not self._may_leave():
-            time.sleep(0.02)
+        _wait_until(self._may_leave, patience)
         self._ended.set()
         if self.rank:
             self.arrive("gone")
             return
         with contextlib.suppress(RuntimeError):
-            self.note("main-left")
-        until = time.monotonic() + PARTING
+            self.write("main-left", "1")
         others = self.count - (1 if self.lost_rank is None else 2)
-        while time.monotonic() < until and not self.have_arrived("gone", others):
-            time.sleep(0.02)
+        _wait_until(lambda: self.have_arrived("gone", others), PARTING)
 
     def _may_leave(self) -> bool:
         if self.rank == 0:
             return self.have_arrived("end")
         try:
-            return self.lost_rank == 0 or self.knows("main-left")
+            return self.lost_rank == 0 or self.read("main-left") is not None
         except RuntimeError:
             return True  # the store went with the process that kept it
 
@@ -188,7 +178,7 @@ class Heartbeat:
         if (words := self._first_words()) is not None and words["rank"] != self.rank:
             self.lost, self.lost_rank = f"Process {words['rank']} ended: {words['words']}", words["rank"]
             return
-        self._look_for_silence(SETTLING if self.rank == 0 and self.knows("broken") else self._patience)
+        self._look_for_silence(SETTLING if self.rank == 0 and self.read("broken") else self._patience)
 
     def _first_words(self) -> dict[str, Any] | None:
         with self._lock:
@@ -223,7 +213,7 @@ class Heartbeat:
 
     def _lose_store(self) -> None:
         """Nobody waits for an answer a second time, nor for the thread that waits for one."""
-        self._store, self._lock = _Silence(), threading.Lock()
+        self._store, self._lock = _LostStore(), threading.Lock()
         self._lose(0, "its store of signs of life does not answer")
 
     def _lose(self, rank: int, how: str) -> None:
@@ -247,7 +237,14 @@ class Heartbeat:
         os._exit(error.exit_code)  # every file on disk is whole at every moment
 
 
-class _Silence:
+def _wait_until(condition: Callable[[], bool], seconds: float) -> None:
+    """No longer than so many seconds."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until and not condition():
+        time.sleep(0.02)
+
+
+class _LostStore:
     """In the place of a store that does not answer."""
 
     def __getattr__(self, name: str) -> Any:

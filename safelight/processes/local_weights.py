@@ -14,27 +14,16 @@ from safelight.processes.slices import Shard
 
 
 class LocalWeights(Protocol):
-    """Plain tensors by the names of the model's, which optimizer, averages, monitors and checkpoints work on."""
+    """Plain tensors by the names of the model's, which optimizer, EMA, monitors and checkpoints work on."""
 
-    @property
-    def named(self) -> list[tuple[str, nn.Parameter]]:
-        """Those that are trained. Their gradients are those of what is held."""
-        ...
-
-    @property
-    def shard(self) -> Shard | None:
-        """Which rows of the parameters are held; None: all."""
-        ...
-
-    @property
-    def total(self) -> Callable[[Tensor], Tensor] | None:
-        """Adds numbers over the processes, where each has but a part of what they are of. All of them have to call."""
-        ...
-
-    @property
-    def reduction(self) -> Reduction | None:
-        """How the gradients of a step become one, where that is not for others to say."""
-        ...
+    named: list[tuple[str, nn.Parameter]]
+    """Those that are trained. Their gradients are those of what is held."""
+    shard: Shard | None
+    """Which rows of the parameters are held; None: all."""
+    total: Callable[[Tensor], Tensor] | None
+    """Adds numbers over the processes, where each has but a part of what they are of. All of them have to call."""
+    reduction: Reduction | None
+    """How the gradients of a step become one, where these weights decide that."""
 
     def tensors(self) -> dict[str, Tensor]:
         """All that a checkpoint has of the model, sharing memory with it."""
@@ -51,13 +40,12 @@ class LocalWeights(Protocol):
 class WholeWeights:
     """Of a process alone, or of many that each have everything."""
 
-    shard = None
-    total = None
-    reduction = None
+    shard: Shard | None = None
+    total: Callable[[Tensor], Tensor] | None = None
+    reduction: Reduction | None = None
 
     def __init__(self, model: nn.Module) -> None:
-        self._model, self.named = model, trained(model)
-        self._places = _places(model)
+        self._model, self.named, self._places = model, trained(model), _places(model)
 
     def tensors(self) -> dict[str, Tensor]:
         """As `state_dict` has them, in a tenth of its time: every save waits for it."""

@@ -16,7 +16,7 @@ SEGMENT = 1 << 24  # numbers that are exchanged at a time in exact mode: bounds 
 
 
 class Reduction(Protocol):
-    """Told of every micro-batch of a step. After `finish`, `p.grad` is the sum over all of them, on every process."""
+    """Called around every micro-batch of a step. After `finish`, `p.grad` is the sum over all, on every process."""
 
     def begin(self) -> None: ...
     def before(self, *, last: bool) -> None: ...
@@ -39,13 +39,14 @@ def make_reduction(parameters: Sequence[nn.Parameter], group: ProcessGroup, shar
     return Buckets(parameters, group) if group.size > 1 else NoReduction()
 
 
-@dataclass(slots=True)
 class Bucket:
-    flat: Tensor
-    views: list[Tensor]
-    parameters: list[nn.Parameter]
-    ready: int = 0
-    pending: Pending | None = None
+    """Gradients that are sent together, as one tensor."""
+
+    def __init__(self, parameters: list[nn.Parameter]) -> None:
+        self.parameters, self.ready = parameters, 0
+        self.pending: Pending | None = None
+        self.flat = torch.zeros(sum(p.numel() for p in parameters), device=parameters[0].device)
+        self.views = _views(self.flat, parameters)
 
 
 class Buckets:
@@ -57,10 +58,10 @@ class Buckets:
 
     def __init__(self, parameters: Sequence[nn.Parameter], group: ProcessGroup) -> None:
         self._group, self._armed, self._next = group, False, 0
-        self._buckets = [_bucket(group) for group in _groups(parameters)]
+        self._buckets = [Bucket(bucket) for bucket in _groups(parameters)]
         self._place = {p: bucket for bucket in self._buckets for p in bucket.parameters}
         for parameter in parameters:
-            parameter.register_post_accumulate_grad_hook(self._see)
+            parameter.register_post_accumulate_grad_hook(self._mark_ready)
 
     def begin(self) -> None:
         self._armed, self._next = False, 0
@@ -84,7 +85,7 @@ class Buckets:
                     parameter.grad = torch.empty_like(parameter)
             torch._foreach_copy_([p.grad for p in bucket.parameters if p.grad is not None], bucket.views)
 
-    def _see(self, parameter: Tensor) -> None:
+    def _mark_ready(self, parameter: Tensor) -> None:
         if self._armed:
             assert isinstance(parameter, nn.Parameter)
             self._place[parameter].ready += 1
@@ -113,11 +114,6 @@ def _groups(parameters: Sequence[nn.Parameter]) -> list[list[nn.Parameter]]:
         groups[-1].append(parameter)
         size += parameter.numel()
     return groups
-
-
-def _bucket(parameters: list[nn.Parameter]) -> Bucket:
-    flat = torch.zeros(sum(p.numel() for p in parameters), device=parameters[0].device)
-    return Bucket(flat, _views(flat, parameters), parameters)
 
 
 def _views(flat: Tensor, parameters: Sequence[nn.Parameter]) -> list[Tensor]:

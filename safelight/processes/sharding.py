@@ -3,7 +3,7 @@ with it, and a block is gathered only while it is at work."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,6 +19,7 @@ from safelight.errors import UsageError
 from safelight.model.unet import units_of
 from safelight.monitors.modules import trained
 from safelight.processes.group import ProcessGroup
+from safelight.processes.reduction import Reduction
 from safelight.processes.slices import Shard, Slicing
 
 
@@ -61,18 +62,13 @@ class ShardedWeights:
     what one of them calls, the others must call too."""
 
     def __init__(self, model: nn.Module, group: ProcessGroup) -> None:
-        self._model, self._group = model, group
+        self._model = model
         shapes = {name: tuple(value.shape) for name, value in model.state_dict().items() if isinstance(value, DTensor)}
-        self.shard = Shard(Slicing(group.rank, group.size), shapes)
+        self.shard: Shard | None = Shard(Slicing(group.rank, group.size), shapes)
+        self.total: Callable[[Tensor], Tensor] | None = lambda numbers: group.all_gather(numbers).sum(0)
+        self.reduction: Reduction | None = self
         self._sharded = [parameter for _, parameter in trained(model)]
         self.named = [(name, nn.Parameter(_local(parameter))) for name, parameter in trained(model)]
-
-    @property
-    def reduction(self) -> ShardedWeights:
-        return self
-
-    def total(self, numbers: Tensor) -> Tensor:
-        return self._group.all_gather(numbers).sum(0)
 
     def tensors(self) -> dict[str, Tensor]:
         return {name: _local(value) for name, value in self._model.state_dict().items()}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping
@@ -17,12 +16,12 @@ from safelight.record.chunks import summarise, unpack, unpack_all
 from safelight.record.database import SIGNALS, read_version
 from safelight.record.events import RecordedEvent, RecordedPicture, read_notes, read_pictures
 from safelight.record.reading import open_reader
-from safelight.record.schema import CELL, VERSION, newer
-from safelight.record.shape import foreign_table
+from safelight.record.schema import CELL, VERSION, foreign_table, newer
 from safelight.record.zoom import Total, Zoom, choose_width, from_numbers, from_rows, level_of, sum_up
 
 LOWEST = -(1 << 62)
-LOOK_AT_CLOCK = 20_000  # instructions of SQLite, about a millisecond
+ROWS = "SELECT first, last, steps, numbers FROM reading WHERE signal = ?"
+CLOCK_INTERVAL = 20_000  # instructions of SQLite, about a millisecond
 
 
 class History:
@@ -30,7 +29,6 @@ class History:
 
     def __init__(self, path: Path, database: sqlite3.Connection, version: int) -> None:
         self.path, self._database, self._version = path, database, version
-        self._until = math.inf
 
     def __enter__(self) -> History:
         return self
@@ -75,24 +73,18 @@ class History:
     def since(self, known: Mapping[str, int], most: int) -> dict[str, tuple[np.ndarray, np.ndarray] | None]:
         """(steps, numbers) of each signal after a step of its own, as `raw` has them but with less looking around;
         None where there are more than `most`."""
-        query = (
-            "SELECT first, last, steps, numbers FROM reading "
-            "WHERE signal = ? AND first >= ? AND last > ? ORDER BY first LIMIT ?"
-        )
+        query = f"{ROWS} AND first >= ? AND last > ? ORDER BY first LIMIT ?"
         found = dict[str, tuple[np.ndarray, np.ndarray] | None]()
         with self._moment():
             for signal, step in known.items():
-                lowest = step // CELL * CELL if self._version >= 2 else LOWEST
-                found[signal] = _after(
-                    self._database.execute(query, (signal, lowest, step, most + 1)).fetchall(), step, most
-                )
+                rows = self._database.execute(query, (signal, self._row_of(step), step, most + 1)).fetchall()
+                found[signal] = _after(rows, step, most)
         return found
 
     def last(self, signal: str) -> tuple[int, float] | None:
         """(step, number) of the newest reading."""
-        query = "SELECT first, last, steps, numbers FROM reading WHERE signal = ? ORDER BY first DESC LIMIT 1"
         with self._moment():
-            for row in self._database.execute(query, (signal,)).fetchall():
+            for row in self._database.execute(f"{ROWS} ORDER BY first DESC LIMIT 1", (signal,)).fetchall():
                 steps, numbers = unpack(*row)
                 return int(steps[-1]), float(numbers[-1])
         return None
@@ -166,21 +158,27 @@ class History:
         return found
 
     def _numbers(self, signal: str, first: int, last: int) -> tuple[np.ndarray, np.ndarray]:
-        lowest = first // CELL * CELL if self._version >= 2 else LOWEST
-        query = (
-            "SELECT first, last, steps, numbers FROM reading "
-            "WHERE signal = ? AND first BETWEEN ? AND ? AND last >= ? ORDER BY first"
-        )
-        steps, numbers = unpack_all(self._database.execute(query, (signal, lowest, last, first)).fetchall())
+        query = f"{ROWS} AND first BETWEEN ? AND ? AND last >= ? ORDER BY first"
+        rows = self._database.execute(query, (signal, self._row_of(first), last, first)).fetchall()
+        steps, numbers = unpack_all(rows)
         inside = (steps >= first) & (steps <= last)
         return steps[inside], numbers[inside]
 
-    def limit(self, seconds: float) -> None:
-        """From now on, questions that are not answered by then are broken off."""
-        self._until = time.monotonic() + seconds
-        self._database.set_progress_handler(lambda: time.monotonic() > self._until, LOOK_AT_CLOCK)
+    def _row_of(self, step: int) -> int:
+        """The first step that a row with this step may begin at."""
+        return step // CELL * CELL if self._version >= 2 else LOWEST
 
-    def refuse_foreign_tables(self) -> None:
+    def check(self, seconds: float | None) -> None:
+        """Refuses what safelight did not write. From now on, queries that take longer than this in all are aborted."""
+        if self._version == 0:
+            raise RecordError(
+                f"{self.path} holds no record: nothing was written to it yet, or another program made it."
+            )
+        if not 0 < self._version <= VERSION:
+            raise newer(self.path, self._version)
+        if seconds is not None:
+            until = time.monotonic() + seconds
+            self._database.set_progress_handler(lambda: time.monotonic() > until, CLOCK_INTERVAL)
         with self._moment():
             name = foreign_table(self._database)
         if name is not None:
@@ -217,19 +215,9 @@ def open_history(path: Path, *, seconds: float | None = None) -> History:
         version = read_version(database)
     except (sqlite3.Error, UnicodeDecodeError) as error:  # what SQLite quotes of a damaged file need not be text
         raise RecordError(f"The record {path} cannot be read: {error}.") from error
-    if 0 < version <= VERSION:
-        return _checked(History(path, database, version), seconds)
-    database.close()
-    if version == 0:
-        raise RecordError(f"{path} holds no record: nothing was written to it yet, or another program made it.")
-    raise newer(path, version)
-
-
-def _checked(history: History, seconds: float | None) -> History:
+    history = History(path, database, version)
     try:
-        if seconds is not None:
-            history.limit(seconds)
-        history.refuse_foreign_tables()
+        history.check(seconds)
     except BaseException:
         history.close()
         raise

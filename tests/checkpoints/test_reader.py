@@ -70,7 +70,7 @@ REFUSED: dict[str, tuple[Snapshot, str]] = {
     "negative step": (snapshot(-1), "a step is a number"),
     "key that is no text": (snapshot(1, table={1: 2}), "the key 1 is a int, not text"),
     "tensor in the state": (snapshot(1, x=[torch.ones(1)]), r"state.x\[0\] is a Tensor"),
-    "integer that JSON cannot read": (snapshot(1, x=10**5000), "cannot be spelt as JSON"),
+    "integer that JSON cannot read": (snapshot(1, x=10**5000), "cannot be written as JSON"),
     "state too large": (snapshot(1, x="x" * (9 << 20)), "belong among the tensors"),
     "stem with a slash": (Snapshot(1, {"../x": {}}, {}, {}), "not a plain lower-case"),
     "stem in capitals": (Snapshot(1, {"Model": {}}, {}, {}), "not a plain lower-case"),
@@ -91,7 +91,7 @@ def test_what_could_not_be_loaded_is_not_saved(tmp_path: Path, moment: Snapshot,
 def test_a_state_that_holds_itself_is_refused(tmp_path: Path) -> None:
     loop: list[Any] = []
     loop.append(loop)
-    with pytest.raises(CheckpointError, match="cannot be spelt"):
+    with pytest.raises(CheckpointError, match="cannot be written"):
         write(tmp_path, snapshot(1, loop=loop), disk=QUICK)
 
 

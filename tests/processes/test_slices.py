@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -17,12 +17,12 @@ from moments import QUICK, same, snapshot
 from torch import Tensor
 
 from safelight.checkpoints import manifest
+from safelight.checkpoints.coordinator import SaveCoordinator
 from safelight.checkpoints.folder import retain, steps
-from safelight.checkpoints.joint_writer import FirstWriter, PartWriter, Relay
+from safelight.checkpoints.joint_writer import PartWriter
 from safelight.checkpoints.reader import load, load_newest
-from safelight.checkpoints.row_reader import load_rows
 from safelight.checkpoints.snapshot import Loaded, Snapshot
-from safelight.checkpoints.writer import write
+from safelight.checkpoints.writer import Writer, write
 from safelight.errors import CheckpointError, ProcessLost
 from safelight.files import Disk
 from safelight.processes.slices import Shard, Slicing
@@ -113,10 +113,10 @@ def write_together(
 
     boards = [Board(notes, rank, count) for rank in range(count)]
     said: list[str] = []
-    relays: list[Any] = [Relay(board, "checkpoints") for board in boards]  # pyright: ignore[reportArgumentType]
+    coordinators = [SaveCoordinator(cast(Any, board), "checkpoints") for board in boards]
     folder.mkdir(exist_ok=True)
-    first = FirstWriter(folder, relays[0], last=9, every=0, say=said.append, disk=disk_of(0))
-    others = [PartWriter(folder, relay, disk=disk_of(rank)) for rank, relay in enumerate(relays[1:], 1)]
+    first = Writer(folder, last=9, every=0, say=said.append, disk=disk_of(0), coordinator=coordinators[0])
+    others = [PartWriter(folder, each, disk=disk_of(rank)) for rank, each in enumerate(coordinators[1:], 1)]
     for rank, writer in enumerate((first, *others)):
         writer.submit(part(full, Slicing(rank, count)), None)
     for writer in (first, *others):
@@ -145,9 +145,9 @@ def test_any_number_reads_what_any_number_wrote(written_by: int, read_by: int, t
     assert_same(load(path, disk=QUICK), full)
     for index in range(read_by):
         slicing = Slicing(index, read_by)
-        assert_same(load_rows(path, Shard(slicing, SHAPES), disk=QUICK), part(full, slicing))
+        assert_same(load(path, Shard(slicing, SHAPES), disk=QUICK), part(full, slicing))
     assert_same(
-        load_rows(path, Shard(Slicing(0, 2), SHAPES), stems={"ema"}, disk=QUICK),
+        load(path, Shard(Slicing(0, 2), SHAPES), stems={"ema"}, disk=QUICK),
         replace(part(full, Slicing(0, 2)), tensors={"ema": part(full, Slicing(0, 2)).tensors["ema"]}),
     )
 
@@ -162,7 +162,7 @@ def test_process_reads_no_file_that_holds_none_of_its_rows(tmp_path: Path) -> No
             opened.append(Path(f"/proc/self/fd/{descriptor}").resolve().name)
             return super().read(descriptor, count)
 
-    load_rows(path, Shard(Slicing(1, 2), SHAPES), stems={"ema"}, disk=Watched())
+    load(path, Shard(Slicing(1, 2), SHAPES), stems={"ema"}, disk=Watched())
     assert set(opened) == {"manifest.json", "state.json", "ema.1-of-2.safetensors"}
 
 
@@ -230,7 +230,8 @@ def test_process_that_is_gone_is_not_waited_for(tmp_path: Path) -> None:
     write_together(tmp_path, whole(3), 2)
     board: Any = Board(Notes(), 0, 2, gone_at="checkpoints/0/1")
     said: list[str] = []
-    writer = FirstWriter(tmp_path, Relay(board, "checkpoints"), last=1, every=0, say=said.append, disk=QUICK)
+    coordinator = SaveCoordinator(board, "checkpoints")
+    writer = Writer(tmp_path, last=1, every=0, say=said.append, disk=QUICK, coordinator=coordinator)
     writer.submit(part(whole(6), Slicing(0, 2)), None)
     writer.wait()
     assert "Process 1 is gone" in said[-1]

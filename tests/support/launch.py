@@ -152,7 +152,7 @@ def _judge_only_the_lost(fates: mmap.mmap) -> None:
 
     def meeting(self: Heartbeat, until: float) -> None:
         here = [f"here/{rank}" for rank in range(self.count) if fates[rank] == LIVING]
-        self.note(f"here/{self.rank}")
+        self.write(f"here/{self.rank}", "1")
         while not self._store.check(here):
             time.sleep(0.005)
             here = [key for rank in range(self.count) if (key := f"here/{rank}") in here and fates[rank] == LIVING]

@@ -12,7 +12,8 @@ from torch.nn.parallel import DistributedDataParallel
 from safelight import runner
 from safelight.checkpoints import folder as retention
 from safelight.checkpoints import writer as checkpoint
-from safelight.checkpoints.snapshot import Prepared
+from safelight.checkpoints.coordinator import SaveCoordinator
+from safelight.checkpoints.snapshot import CheckpointFiles
 from safelight.files import DISK, Disk
 from safelight.processes import group as group
 from safelight.processes.heartbeat import Heartbeat
@@ -75,10 +76,10 @@ def keep_no_watch() -> None:
 
 
 def save_in_place() -> None:
-    def commit(folder: Path, prepared: Prepared, disk: Disk = DISK) -> Path:
+    def commit(folder: Path, files: CheckpointFiles, disk: Disk = DISK, *_: object) -> Path:
         checkpoint.make_directories(folder, disk)
-        checkpoint._write_files(retention.place(folder, prepared.step), prepared, disk)
-        return retention.place(folder, prepared.step)
+        checkpoint._write_files(retention.place(folder, files.step), files, disk, SaveCoordinator())
+        return retention.place(folder, files.step)
 
     checkpoint.commit = commit
 
