@@ -78,7 +78,7 @@ class RowReader:
     def _rows(self, stem: str, name: str, shape: list[int]) -> Rows:
         size = shape[0] if shape else 1
         is_whole = not shape or self.shard.whole_shape(stem, name) is None
-        return (0, size) if is_whole else self.shard.slicing.rows(size)
+        return (0, size) if is_whole else self.shard.rows(size)
 
     def _pick(self, file: str, choose: tensorfile.Choice) -> dict[str, Tensor]:
         entry = self.entries[file]

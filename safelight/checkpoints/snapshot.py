@@ -84,7 +84,7 @@ def prepare(snapshot: Snapshot) -> CheckpointFiles:
         files[name] = tensorfile.lay_out(tensors, f"{where}, {name}")
     refuse_nonfinite(snapshot.tensors, snapshot.state, where)
     shard = snapshot.shard
-    if shard is None or shard.slicing.index == 0:
+    if shard is None or shard.index == 0:
         text = _encode(snapshot.state, f"{where}, state")
         files[manifest.STATE] = FileContent(text, (), len(text))
     _encode(snapshot.environment, f"{where}, environment")
@@ -98,14 +98,13 @@ def _by_file(snapshot: Snapshot) -> Iterator[tuple[str, dict[str, Tensor]]]:
     if shard is None:
         yield from snapshot.tensors.items()
         return
-    index, count = shard.slicing.index, shard.slicing.count
     for stem, group in snapshot.tensors.items():
         rows = {name: value for name, value in group.items() if shard.whole_shape(stem, name) is not None}
         whole = {name: value for name, value in group.items() if name not in rows}
-        if whole and index == 0:
-            yield slices.file_stem(stem, None, count), whole
+        if whole and shard.index == 0:
+            yield slices.file_stem(stem, None, shard.count), whole
         if rows := {name: value for name, value in rows.items() if len(value)}:
-            yield slices.file_stem(stem, index, count), rows
+            yield slices.file_stem(stem, shard.index, shard.count), rows
 
 
 def refuse_nonfinite(tensors: Groups, state: dict[str, Any], where: str) -> None:

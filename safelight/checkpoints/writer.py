@@ -191,7 +191,7 @@ class Writer:
         removed: list[int] = []
         with contextlib.suppress(Exception):  # the second attempt reports what is wrong with the disk
             clean(self._folder, disk=self._disk)
-            removed = retain_most(last=self._last if self._last >= KEEP_ALL else 2, good=manifest.is_whole)
+            removed = retain_most(last=self._last if self._last >= KEEP_ALL else 2, read_all=True)
         pause = min(2.0**self._failed_in_row, _LONGEST_PAUSE) if self._failed_in_row else 0.0
         room = f" Removed steps {removed} to make room." if removed else ""
         self._messages.append(f"{reason}{room} It is tried once more{f' in {pause:.0f} s' if pause else ''}.")

@@ -20,7 +20,7 @@ from safelight.model.unet import units_of
 from safelight.monitors.modules import trained
 from safelight.processes.group import ProcessGroup
 from safelight.processes.reduction import Reduction
-from safelight.processes.slices import Shard, Slicing
+from safelight.processes.slices import Shard
 
 
 def shard_weights(model: nn.Module, group: ProcessGroup, device: torch.device) -> ShardedWeights:
@@ -64,7 +64,7 @@ class ShardedWeights:
     def __init__(self, model: nn.Module, group: ProcessGroup) -> None:
         self._model = model
         shapes = {name: tuple(value.shape) for name, value in model.state_dict().items() if isinstance(value, DTensor)}
-        self.shard: Shard | None = Shard(Slicing(group.rank, group.size), shapes)
+        self.shard: Shard | None = Shard(group.rank, group.size, shapes)
         self.total: Callable[[Tensor], Tensor] | None = lambda numbers: group.all_gather(numbers).sum(0)
         self.reduction: Reduction | None = self
         self._sharded = [parameter for _, parameter in trained(model)]

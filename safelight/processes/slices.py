@@ -15,19 +15,6 @@ from safelight.errors import CheckpointError
 MOST, LARGEST = 1 << 20, 1 << 48  # processes and numbers that a manifest may speak of
 
 
-@dataclass(frozen=True, slots=True)
-class Slicing:
-    """The place of one process among those that hold a tensor together, each some of its rows."""
-
-    index: int
-    count: int
-
-    def rows(self, size: int) -> tuple[int, int]:
-        """First row and the one after the last, of so many; the last processes may have fewer, or none."""
-        each = rows_each(size, self.count)
-        return min(size, self.index * each), min(size, (self.index + 1) * each)
-
-
 def rows_each(size: int, count: int) -> int:
     """As `torch.chunk` and FSDP cut it."""
     return max(1, -(-size // count))
@@ -35,17 +22,23 @@ def rows_each(size: int, count: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """Of a snapshot: which of its tensors are rows of larger ones, and the shapes that those have."""
+    """What one of several processes holds of the tensors of a checkpoint: some rows of those that are sharded."""
 
-    slicing: Slicing
-    shapes: Mapping[str, tuple[int, ...]]  # of the parameters that are divided
+    index: int
+    count: int
+    shapes: Mapping[str, tuple[int, ...]]  # of the parameters that are sharded, whole
+
+    def rows(self, size: int) -> tuple[int, int]:
+        """First row and the one after the last, of so many; the last processes may have fewer, or none."""
+        each = rows_each(size, self.count)
+        return min(size, self.index * each), min(size, (self.index + 1) * each)
 
     def whole_shape(self, stem: str, name: str) -> tuple[int, ...] | None:
         """None of what every process has whole."""
         return self.shapes.get(parameter_of(stem, name) or "")
 
 
-EVERYTHING = Shard(Slicing(0, 1), {})  # of one process that holds all
+EVERYTHING = Shard(0, 1, {})  # of one process that holds all
 
 
 def parameter_of(stem: str, name: str) -> str | None:
@@ -70,15 +63,14 @@ def describe(
 ) -> dict[str, Any]:
     """What a manifest says of sharded tensors, the same on all processes that hold at least a row of each: by stem and
     name the `dtype`, the `shape` of the whole tensor, and the `rows` in each file; None: it lies whole in one."""
-    count = shard.slicing.count
 
     def describe_one(stem: str, name: str, value: Tensor) -> dict[str, Any]:
         whole = shard.whole_shape(stem, name)
-        rows = None if whole is None else rows_each(whole[0], count)
+        rows = None if whole is None else rows_each(whole[0], shard.count)
         return {"dtype": names[value.dtype], "shape": list(value.shape if whole is None else whole), "rows": rows}
 
     described = {s: {n: describe_one(s, n, value) for n, value in group.items()} for s, group in tensors.items()}
-    return {"count": count, "tensors": described}
+    return {"count": shard.count, "tensors": described}
 
 
 def check_layout(sharded: Any, files: int, where: str) -> None:

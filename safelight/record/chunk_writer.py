@@ -19,7 +19,7 @@ class ChunkWriter:
     """Keeps the newest cell of every signal, and those that changed since the last commit."""
 
     def __init__(self, database: sqlite3.Connection) -> None:
-        self._database = database
+        self.database = database
         self._cells: dict[str, dict[int, Chunk]] = {}
         self._newest: dict[str, int] = {}
 
@@ -61,11 +61,11 @@ class ChunkWriter:
     def _newest_stored(self, signal: str) -> dict[int, Chunk]:
         """After a resume, the row that was being filled goes on being filled."""
         query = "SELECT first FROM reading WHERE signal = ? ORDER BY first DESC LIMIT 1"
-        return {f // CELL: self._stored(signal, f // CELL) for (f,) in self._database.execute(query, (signal,))}
+        return {f // CELL: self._stored(signal, f // CELL) for (f,) in self.database.execute(query, (signal,))}
 
     def _stored(self, signal: str, index: int) -> Chunk:
         query = "SELECT first, last, steps, numbers FROM reading WHERE signal = ? AND first BETWEEN ? AND ?"
-        rows = self._database.execute(query, (signal, index * CELL, index * CELL + CELL - 1)).fetchall()
+        rows = self.database.execute(query, (signal, index * CELL, index * CELL + CELL - 1)).fetchall()
         parts = []
         for row in rows:
             with contextlib.suppress(ValueError):  # a damaged row stays as it is; the good ones go on
@@ -79,15 +79,15 @@ class ChunkWriter:
         changed = [cell for cell in cells if cell.changed]
         rows = pack(changed)
         moved = [(c.signal, first) for c in changed for first in c.stored if first != c.steps[0][0]]
-        self._database.executemany("DELETE FROM reading WHERE signal = ? AND first = ?", moved)
-        self._database.executemany(f"INSERT OR REPLACE INTO reading VALUES ({MARKS})", rows)
+        self.database.executemany("DELETE FROM reading WHERE signal = ? AND first = ?", moved)
+        self.database.executemany(f"INSERT OR REPLACE INTO reading VALUES ({MARKS})", rows)
         below = {(cell.signal, cell.index) for cell in cells}
         for level in range(1, LEVELS + 1):
             below = {(s, i >> BITS) for s, i in below if i >> BITS < self._newest[s] >> BITS * level}
             if not below:  # as in most commits
                 break
             for signal, index in below:
-                roll_up(self._database, signal, level, index)
+                roll_up(self.database, signal, level, index)
 
     def settle(self) -> None:
         """After the commit: only the newest cells are kept."""

@@ -93,13 +93,13 @@ class RecordWriter:
         self._wake.set()
 
     def _write_all(self) -> None:
+        chunks = None
         try:
             database = open_database(self._path)
             forget_from(database, self._from_step)
+            chunks = ChunkWriter(database)
         except Exception as error:  # also a damaged row: without this thread the backlog would fill, and `close` hang
             self._report(f"The record {self._path} cannot be opened ({error}); the run goes on without it.")
-            database = None
-        chunks = None if database is None else ChunkWriter(database)
         closing, stored = False, -STORE_SECONDS
         while not closing:
             self._wake.wait(STORE_SECONDS if self._failing else None)  # a run that records nothing costs nothing
@@ -107,21 +107,21 @@ class RecordWriter:
             self._wake.clear()
             self._hurry.clear()
             closing = self._closing  # looked at first: what was handed over before is still written
-            self._write(database, chunks)
+            self._write(chunks)
             stored = time.monotonic()
         self._report_losses()
-        if database is not None:
-            database.close()
+        if chunks is not None:
+            chunks.database.close()
 
-    def _write(self, database: sqlite3.Connection | None, chunks: ChunkWriter | None) -> None:
+    def _write(self, chunks: ChunkWriter | None) -> None:
         waiting = take(self._waiting)
         readings, windows = take(self._readings), take(self._windows)
-        if database is None or chunks is None:
+        if chunks is None:
             self._statements.clear()
         else:
             for table in [*windows, *gather(readings)]:
                 self._put(chunks, table)
-            self._store(database, chunks)
+            self._store(chunks)
         for stored in waiting:
             stored.set()
 
@@ -135,13 +135,13 @@ class RecordWriter:
                 self._report(f"Readings of {which} could not be recorded ({error}); the run goes on.")
             self._reported.add(which)
 
-    def _store(self, database: sqlite3.Connection, chunks: ChunkWriter) -> None:
+    def _store(self, chunks: ChunkWriter) -> None:
         statements = list(self._statements)
         try:
-            with transaction(database):
+            with transaction(chunks.database):
                 chunks.store()
                 for statement, values in statements:
-                    database.execute(statement, values)
+                    chunks.database.execute(statement, values)
         except Exception as error:
             self._fail(chunks, error)
             return

@@ -25,7 +25,7 @@ from safelight.checkpoints.snapshot import Loaded, Snapshot
 from safelight.checkpoints.writer import Writer, write
 from safelight.errors import CheckpointError, ProcessLost
 from safelight.files import Disk
-from safelight.processes.slices import Shard, Slicing
+from safelight.processes.slices import Shard
 from torture.disks import FaultyDisk, QuickDisk
 
 SHAPES = {"weight": (3, 2), "bias": (2,), "row": (1, 4)}
@@ -87,14 +87,14 @@ def whole(step: int) -> Snapshot:
     return replace(plain, tensors=groups)
 
 
-def part(full: Snapshot, slicing: Slicing) -> Snapshot:
+def part(full: Snapshot, index: int, count: int) -> Snapshot:
     """What one of several processes has of a moment."""
-    shard = Shard(slicing, SHAPES)
+    shard = Shard(index, count, SHAPES)
 
     def rows(stem: str, name: str, value: Tensor) -> Tensor:
         if shard.whole_shape(stem, name) is None:
             return value
-        start, stop = slicing.rows(len(value))
+        start, stop = shard.rows(len(value))
         return value[start:stop].clone()
 
     tensors = {s: {n: rows(s, n, v) for n, v in group.items()} for s, group in full.tensors.items()}
@@ -118,7 +118,7 @@ def write_together(
     first = Writer(folder, last=9, every=0, say=said.append, disk=disk_of(0), coordinator=coordinators[0])
     others = [PartWriter(folder, each, disk=disk_of(rank)) for rank, each in enumerate(coordinators[1:], 1)]
     for rank, writer in enumerate((first, *others)):
-        writer.submit(part(full, Slicing(rank, count)), None)
+        writer.submit(part(full, rank, count), None)
     for writer in (first, *others):
         writer.wait()
     return said, [writer.last_saved for writer in (first, *others)]
@@ -144,11 +144,10 @@ def test_any_number_reads_what_any_number_wrote(written_by: int, read_by: int, t
     path = tmp_path / "step_00000007"
     assert_same(load(path, disk=QUICK), full)
     for index in range(read_by):
-        slicing = Slicing(index, read_by)
-        assert_same(load(path, Shard(slicing, SHAPES), disk=QUICK), part(full, slicing))
+        assert_same(load(path, Shard(index, read_by, SHAPES), disk=QUICK), part(full, index, read_by))
     assert_same(
-        load(path, Shard(Slicing(0, 2), SHAPES), stems={"ema"}, disk=QUICK),
-        replace(part(full, Slicing(0, 2)), tensors={"ema": part(full, Slicing(0, 2)).tensors["ema"]}),
+        load(path, Shard(0, 2, SHAPES), stems={"ema"}, disk=QUICK),
+        replace(part(full, 0, 2), tensors={"ema": part(full, 0, 2).tensors["ema"]}),
     )
 
 
@@ -162,7 +161,7 @@ def test_process_reads_no_file_that_holds_none_of_its_rows(tmp_path: Path) -> No
             opened.append(Path(f"/proc/self/fd/{descriptor}").resolve().name)
             return super().read(descriptor, count)
 
-    load(path, Shard(Slicing(1, 2), SHAPES), stems={"ema"}, disk=Watched())
+    load(path, Shard(1, 2, SHAPES), stems={"ema"}, disk=Watched())
     assert set(opened) == {"manifest.json", "state.json", "ema.1-of-2.safetensors"}
 
 
@@ -232,7 +231,7 @@ def test_process_that_is_gone_is_not_waited_for(tmp_path: Path) -> None:
     said: list[str] = []
     coordinator = SaveCoordinator(board, "checkpoints")
     writer = Writer(tmp_path, last=1, every=0, say=said.append, disk=QUICK, coordinator=coordinator)
-    writer.submit(part(whole(6), Slicing(0, 2)), None)
+    writer.submit(part(whole(6), 0, 2), None)
     writer.wait()
     assert "Process 1 is gone" in said[-1]
     assert steps(tmp_path) == [3]
