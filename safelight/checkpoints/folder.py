@@ -83,14 +83,12 @@ def retain(
     """Delete all but the newest `last`, the multiples of `every`, `best`, and `safe`, which a run may go back to; only
     after a verified write.
 
-    Damaged ones do not count and are not deleted; with `read_all`, they are looked for to the last byte. With `now`, checkpoints of later steps belong to a future
-    that was given up when training went back; they go too, or a restart would pick them.
+    Damaged ones do not count and are not deleted; with `read_all` they are found by their last byte too. With `now`,
+    checkpoints of later steps belong to a future that was given up when training went back; they go too, or a restart
+    would pick them.
     """
-    known = {
-        step: path
-        for step, path in sorted(_by_step(folder).items())
-        if manifest.is_whole(path, disk, read_all=read_all)
-    }
+    found = sorted(_by_step(folder).items())
+    known = {step: path for step, path in found if manifest.is_whole(path, disk, read_all=read_all)}
     past = [step for step in known if now is None or step <= now]
     keep = {step for step in past if step in (best, safe) or (every and step % every == 0)}
     keep |= set(past[-max(last, 1) :])

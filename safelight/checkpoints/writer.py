@@ -98,7 +98,8 @@ def _read_back(final: Path, old: Path | None, disk: Disk, read_by_others: set[st
 
 
 class Writer:
-    """Saves in the background: one thread, one save in flight; a failure never stops the training."""
+    """Saves in the background: one thread, one save in flight; a failure never stops the training. It writes nothing
+    until it is given a snapshot, as in processes that are not the first."""
 
     def __init__(
         self,
@@ -133,12 +134,9 @@ class Writer:
         if self.busy:
             return False
         self._hurry.clear()
-        self._start(snapshot, best, safe)
-        return True
-
-    def _start(self, *save: object) -> None:
-        self._thread = threading.Thread(target=self._save, args=save, name="safelight-checkpoint")
+        self._thread = threading.Thread(target=self._save, args=(snapshot, best, safe), name="safelight-checkpoint")
         self._thread.start()
+        return True
 
     def poll(self) -> None:
         """Print the messages of the background; called every step and free when there is nothing."""
@@ -221,18 +219,36 @@ class Writer:
             self._messages.append(f"Removed checkpoints {future}: training went back to before step {step}.")
 
 
-class SilentWriter(Writer):
-    """Of a process that is not the first: writes nothing."""
+class PartWriter(Writer):
+    """Of a process that is not the first, where several write one checkpoint together: writes the files of its own. It
+    reports nothing to the user and deletes nothing: the first one does."""
 
-    def __init__(self) -> None:
-        self.failures, self.last_saved = 0, None
-
-    @property
-    def busy(self) -> bool:
-        return False
+    def __init__(self, folder: Path, coordinator: SaveCoordinator, disk: Disk = DISK) -> None:
+        super().__init__(folder, last=0, every=0, say=lambda _: None, disk=disk, coordinator=coordinator)
 
     def submit(self, snapshot: Snapshot, best: int | None, safe: int | None = None) -> bool:
-        return True
+        self.wait()  # the first process is done with the last one, so this takes but a moment
+        return super().submit(snapshot, best, safe)
 
-    def poll(self) -> None: ...
-    def wait(self) -> None: ...
+    def _save(self, snapshot: Snapshot, best: int | None, safe: int | None) -> None:
+        try:
+            for _ in range(ATTEMPTS):
+                if (name := self._coordinator.wait_for_folder()) is not None:
+                    self._coordinator.report(*self._write_part(self._folder / name, snapshot))
+                if self._coordinator.wait_for_end():
+                    self.last_saved = snapshot.step
+                    return
+        except ProcessLost:
+            return  # the thread that trains finds out by itself
+        self.failures += 1
+
+    def _write_part(self, folder: Path, snapshot: Snapshot) -> tuple[list[Entry], str | None]:
+        """Durable and read back, or why not."""
+        try:
+            entries = write_own(folder, prepare(snapshot), self._disk)
+            self._disk.sync_directory(folder)
+            for entry in entries:
+                manifest.verify_file(folder, entry, self._disk)
+        except Exception as error:  # by phase: a full disk has many faces
+            return [], str(error)
+        return entries, None

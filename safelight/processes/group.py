@@ -235,7 +235,7 @@ class ProcessGroup:
                     self._refuse_lost()
 
     def _refuse_lost(self) -> None:
-        if self._heartbeat is not None and self._heartbeat.lost is not None:
+        if self.is_broken:
             raise self._lost(None)
 
     def _lost(self, error: BaseException | None) -> ProcessLost:

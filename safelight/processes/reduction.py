@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -15,17 +14,9 @@ FIRST_BUCKET, BUCKET = 1 << 18, 25 << 18  # numbers (1 MB and 25 MB of fp32), as
 SEGMENT = 1 << 24  # numbers that are exchanged at a time in exact mode: bounds the memory it takes
 
 
-class Reduction(Protocol):
-    """Called around every micro-batch of a step. After `finish`, `p.grad` is the sum over all, on every process."""
-
-    def begin(self) -> None: ...
-    def before(self, *, last: bool) -> None: ...
-    def after(self) -> None: ...
-    def finish(self) -> None: ...
-
-
-class NoReduction:
-    """One process: autograd adds micro-batch to micro-batch."""
+class Reduction:
+    """Called around every micro-batch of a step. After `finish`, `p.grad` is the sum over all, on every process. Here
+    of one process: autograd adds micro-batch to micro-batch."""
 
     def begin(self) -> None: ...
     def before(self, *, last: bool) -> None: ...
@@ -36,7 +27,7 @@ class NoReduction:
 def make_reduction(parameters: Sequence[nn.Parameter], group: ProcessGroup, shards: int | None) -> Reduction:
     if shards is not None:
         return Tree(parameters, group, shards)
-    return Buckets(parameters, group) if group.size > 1 else NoReduction()
+    return Buckets(parameters, group) if group.size > 1 else Reduction()
 
 
 class Bucket:
@@ -49,7 +40,7 @@ class Bucket:
         self.views = _views(self.flat, parameters)
 
 
-class Buckets:
+class Buckets(Reduction):
     """Sent while the backward pass is still at work on earlier layers, as DDP does it.
 
     Not DDP itself, for three reasons. Its buckets are laid out anew after the first step, so that a restart at three or
@@ -139,7 +130,7 @@ class Node:
     sum: Tensor
 
 
-class Tree:
+class Tree(Reduction):
     """Exact mode: shards are the leaves of a binary tree that the number of processes does not change.
 
     A process adds up the subtrees that lie wholly in its own shards. Every process then gets one slice of all of these,
@@ -158,8 +149,6 @@ class Tree:
     def begin(self) -> None:
         self._spare += [node.sum for node in self._nodes]  # of a step that was not finished
         self._nodes, self._next = [], self._spans[self._group.rank][0]
-
-    def before(self, *, last: bool) -> None: ...
 
     def after(self) -> None:
         flat = self._spare.pop() if self._spare else torch.zeros(self._size, device=self._parameters[0].device)

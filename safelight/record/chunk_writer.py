@@ -105,11 +105,16 @@ def width(level: int) -> int:
     return CELL << BITS * level
 
 
+def select_statistics(database: sqlite3.Connection, signal: str, level: int, first: int, last: int) -> list[tuple]:
+    """Of the rows of a level that begin in a range, which includes both ends; level 0 is `reading`."""
+    table = f"rollup WHERE level = {level} AND" if level else "reading WHERE"
+    query = f"SELECT {STATISTICS} FROM {table} signal = ? AND first BETWEEN ? AND ? ORDER BY first"
+    return database.execute(query, (signal, first, last)).fetchall()
+
+
 def roll_up(database: sqlite3.Connection, signal: str, level: int, index: int) -> None:
     span = index * width(level), (index + 1) * width(level) - 1
-    table = "reading WHERE" if level == 1 else f"rollup WHERE level = {level - 1} AND"
-    query = f"SELECT {STATISTICS} FROM {table} signal = ? AND first BETWEEN ? AND ? ORDER BY first"
-    rows = database.execute(query, (signal, *span)).fetchall()
+    rows = select_statistics(database, signal, level - 1, *span)
     database.execute(
         "DELETE FROM rollup WHERE signal = ? AND level = ? AND first BETWEEN ? AND ?", (signal, level, *span)
     )

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from safelight.errors import RecordError
-from safelight.record.chunk_writer import STATISTICS, width
+from safelight.record.chunk_writer import select_statistics, width
 from safelight.record.chunks import summarise, unpack, unpack_all
 from safelight.record.database import SIGNALS, read_version
-from safelight.record.events import RecordedEvent, RecordedPicture, read_notes, read_pictures
 from safelight.record.reading import open_reader
 from safelight.record.schema import CELL, VERSION, foreign_table, newer
 from safelight.record.zoom import Total, Zoom, choose_width, from_numbers, from_rows, level_of, sum_up
@@ -22,6 +24,27 @@ from safelight.record.zoom import Total, Zoom, choose_width, from_numbers, from_
 LOWEST = -(1 << 62)
 ROWS = "SELECT first, last, steps, numbers FROM reading WHERE signal = ?"
 CLOCK_INTERVAL = 20_000  # instructions of SQLite, about a millisecond
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedEvent:
+    """An event (`name` is its kind) or a finding (`name` is its code)."""
+
+    step: int
+    time: float
+    name: str
+    facts: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedPicture:
+    """An image of the run; its step counts completed steps."""
+
+    step: int
+    kind: str
+    path: Path  # from the run folder
+    width: int
+    height: int
 
 
 class History:
@@ -105,15 +128,25 @@ class History:
     def events(self, kind: str | None = None, *, most: int | None = None) -> list[RecordedEvent]:
         """As they came; the newest if there are more than `most`."""
         with self._moment():
-            return read_notes(self._database, "event", "kind", kind, most)
+            return self._notes("event", "kind", kind, most)
 
     def findings(self, code: str | None = None, *, most: int | None = None) -> list[RecordedEvent]:
         with self._moment():
-            return read_notes(self._database, "finding", "code", code, most) if self._version >= 2 else []
+            return self._notes("finding", "code", code, most) if self._version >= 2 else []
 
     def pictures(self, kind: str | None = None, *, most: int | None = None) -> list[RecordedPicture]:
+        """In the order of their steps."""
+        if self._version < 2:
+            return []
+        query = "SELECT step, kind, path, width, height FROM picture WHERE ? IN (kind, '') "
         with self._moment():
-            return read_pictures(self._database, kind, most) if self._version >= 2 else []
+            rows = self._database.execute(f"{query} ORDER BY step, kind, path LIMIT ?", (kind or "", _limit(most)))
+            return [RecordedPicture(step, name, Path(path), w, h) for step, name, path, w, h in rows]
+
+    def _notes(self, table: str, column: str, name: str | None, most: int | None) -> list[RecordedEvent]:
+        query = f"SELECT step, time, {column}, facts FROM {table} WHERE ? IN ({column}, '') ORDER BY id DESC LIMIT ?"
+        rows = self._database.execute(query, (name or "", _limit(most))).fetchall()
+        return [RecordedEvent(step, at, called, json.loads(facts)) for step, at, called, facts in reversed(rows)]
 
     def newest_notes(self) -> tuple[int, ...]:
         """Numbers that change whenever an event, a finding or a picture is added or cut off."""
@@ -137,13 +170,9 @@ class History:
         """Rows of a level, and the end that is not summed up yet from the levels below."""
         start, found = first // width(level) * width(level), list[tuple]()
         for each in range(level, -1, -1):
-            found += self._rows(f"rollup WHERE level = {each} AND" if each else "reading WHERE", signal, start, last)
+            found += select_statistics(self._database, signal, each, start, last)
             start = found[-1][1] + 1 if found else start
         return found
-
-    def _rows(self, table: str, signal: str, first: int, last: int) -> list[tuple]:
-        query = f"SELECT {STATISTICS} FROM {table} signal = ? AND first BETWEEN ? AND ? ORDER BY first"
-        return self._database.execute(query, (signal, first, last)).fetchall()
 
     def _clipped(self, signal: str, rows: list[tuple], first: int, last: int) -> list[tuple]:
         """Rows that reach over an end are summed up again, from the numbers inside."""
@@ -195,6 +224,10 @@ class History:
         finally:
             if self._database.in_transaction:
                 self._database.execute("ROLLBACK")
+
+
+def _limit(most: int | None) -> int:
+    return -1 if most is None else most
 
 
 def _after(rows: list[tuple], step: int, most: int) -> tuple[np.ndarray, np.ndarray] | None:

@@ -10,11 +10,10 @@ from typing import Any
 
 from safelight.checkpoints.coordinator import SaveCoordinator
 from safelight.checkpoints.folder import KEEP_ALL, discard_after, steps
-from safelight.checkpoints.joint_writer import PartWriter
 from safelight.checkpoints.loading import load_once
 from safelight.checkpoints.reader import find_good
 from safelight.checkpoints.snapshot import Loaded
-from safelight.checkpoints.writer import SilentWriter, Writer, write
+from safelight.checkpoints.writer import PartWriter, Writer, write
 from safelight.config import Config
 from safelight.errors import CheckpointError, ProcessLost
 from safelight.healing.alarms import is_good
@@ -63,9 +62,9 @@ class Saving:
         # A resume cuts the record at its checkpoint, so all that comes before has to be on disk first.
         settle, say = self._record.settle, self._say
         coordinator = SaveCoordinator(self._group, folder.name) if self._sharded else None
-        if self._is_main:
+        if self._is_main or coordinator is None:
             return Writer(folder, last=last, every=every, say=say, before_commit=settle, coordinator=coordinator)
-        return SilentWriter() if coordinator is None else PartWriter(folder, coordinator)
+        return PartWriter(folder, coordinator)
 
     @property
     def _step(self) -> int:

@@ -20,10 +20,9 @@ from safelight import opened, runner
 from safelight import start as start_module
 from safelight.checkpoints.coordinator import SaveCoordinator
 from safelight.checkpoints.folder import steps
-from safelight.checkpoints.joint_writer import PartWriter
 from safelight.checkpoints.loading import load_rows_newest
 from safelight.checkpoints.reader import load
-from safelight.checkpoints.writer import Writer, write
+from safelight.checkpoints.writer import PartWriter, Writer, write
 from safelight.cli import main
 from safelight.config.check import check
 from safelight.errors import UsageError
