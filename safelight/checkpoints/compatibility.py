@@ -1,4 +1,4 @@
-"""Whether a checkpoint that is whole also fits the run: every tensor and number is looked at before any is used."""
+"""Whether a checkpoint that is whole also fits the run: every tensor and number is checked before any is used."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def to_json(value: dict[str, Any]) -> bytes:
 
 
 def read(folder: Path, disk: Disk = DISK) -> dict[str, Any]:
-    """The manifest of a checkpoint folder, checked; its files are not looked at."""
+    """The manifest of a checkpoint folder, checked; its files are not read."""
     path = folder / NAME
     raw = read_plain(path, LARGEST_JSON, disk)
     body = parse_json(raw, path)
@@ -87,7 +87,7 @@ def entries(manifest: dict[str, Any]) -> list[Entry]:
 
 
 def parse_json(raw: bytes, path: Path) -> dict[str, Any]:
-    """A JSON object, or words: never a crash of the parser."""
+    """A JSON object, or an error that says what is wrong: never a crash of the parser."""
     try:
         value = json.loads(raw, object_pairs_hook=unique)
     except RecursionError:
@@ -153,7 +153,7 @@ def stream_file(folder: Path, entry: Entry, disk: Disk = DISK) -> Iterator[bytes
 
 def verify(folder: Path, disk: Disk = DISK, *, read_by_others: Container[str] = ()) -> None:
     """Read everything back; a CheckpointError says what is not as it was written. Of files that other processes wrote
-    and have read back, only the size is looked at."""
+    and have read back, only the size is checked."""
     for entry in entries(read(folder, disk)):
         if entry.name in read_by_others:
             check_sizes(folder, [entry], disk)

@@ -151,7 +151,7 @@ class Writer:
         self.poll()
 
     def _save(self, snapshot: Snapshot, best: int | None, safe: int | None) -> None:
-        time.sleep(0.001)  # or `start` would return only when the first tensors have been looked at
+        time.sleep(0.001)  # or `start` would return only when the first tensors have been checked
         try:
             with self._coordinator.concluding_failures(ATTEMPTS):
                 files = prepare(snapshot)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from safelight.errors import CheckpointError
 
-MOST, LARGEST = 1 << 20, 1 << 48  # processes and numbers that a manifest may speak of
+MOST, LARGEST = 1 << 20, 1 << 48  # processes and numbers that a manifest may describe
 
 
 def rows_each(size: int, count: int) -> int:

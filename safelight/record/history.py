@@ -18,7 +18,7 @@ from safelight.record.chunk_writer import select_statistics, width
 from safelight.record.chunks import summarise, unpack, unpack_all
 from safelight.record.database import SIGNALS, read_version
 from safelight.record.reading import open_reader
-from safelight.record.schema import CELL, VERSION, foreign_table, newer
+from safelight.record.schema import CHUNK_STEPS, VERSION, foreign_table, newer
 from safelight.record.zoom import Total, Zoom, choose_width, from_numbers, from_rows, level_of, sum_up
 
 LOWEST = -(1 << 62)
@@ -77,7 +77,7 @@ class History:
             if ends is None:
                 return from_rows([])
             chosen = choose_width(ends[1] - ends[0] + 1, pixels)
-            if chosen < CELL or self._version < 2:  # version 1 had no rollups
+            if chosen < CHUNK_STEPS or self._version < 2:  # version 1 had no rollups
                 return from_numbers(*self._numbers(signal, *ends), chosen)
             rows = self._spans(signal, *ends, level_of(chosen))
             whole = [row for row in rows if row[0] >= ends[0] and row[1] <= ends[1]]
@@ -195,7 +195,7 @@ class History:
 
     def _row_of(self, step: int) -> int:
         """The first step that a row with this step may begin at."""
-        return step // CELL * CELL if self._version >= 2 else LOWEST
+        return step // CHUNK_STEPS * CHUNK_STEPS if self._version >= 2 else LOWEST
 
     def check(self, seconds: float | None) -> None:
         """Refuses what safelight did not write. From now on, queries that take longer than this in all are aborted."""
@@ -231,7 +231,7 @@ def _limit(most: int | None) -> int:
 
 
 def _after(rows: list[tuple], step: int, most: int) -> tuple[np.ndarray, np.ndarray] | None:
-    if sum(len(row[3]) for row in rows) // 4 > most + CELL:
+    if sum(len(row[3]) for row in rows) // 4 > most + CHUNK_STEPS:
         return None
     steps, numbers = unpack(*rows[0]) if len(rows) == 1 else unpack_all(rows)
     new = steps > step

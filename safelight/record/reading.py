@@ -43,7 +43,7 @@ def _connect(path: Path, how: str) -> sqlite3.Connection:
     try:
         database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST)
         database.execute("PRAGMA trusted_schema = OFF")  # an untrusted record may hold SQL of its own
-        database.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall()  # only now is the file looked at
+        database.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall()  # only now is the file read
     except BaseException:
         database.close()
         raise

@@ -8,7 +8,7 @@ import sqlite3
 from safelight.errors import RecordError
 
 VERSION = 2
-CELL = 64  # steps of a row of `reading`; no row crosses a multiple of it
+CHUNK_STEPS = 64  # steps of a row of `reading`; no row crosses a multiple of it
 BITS = 2  # a row of `rollup` covers 2**BITS of the level below; level 0 is `reading` itself
 LEVELS = 12  # 64 * 4**12 is a thousand million steps
 Shape = tuple[str, int, tuple[tuple, ...]]

@@ -106,7 +106,7 @@ class RecordWriter:
             self._hurry.wait(max(GATHER_SECONDS, stored + STORE_SECONDS - time.monotonic()))
             self._wake.clear()
             self._hurry.clear()
-            closing = self._closing  # looked at first: what was handed over before is still written
+            closing = self._closing  # read first: what was handed over before is still written
             self._write(chunks)
             stored = time.monotonic()
         self._report_losses()
@@ -168,9 +168,9 @@ class RecordWriter:
             self._report(f"{self._lost} rows of the record are lost, because it could not be written.")
         self._left_out = self._lost = 0
 
-    def _report(self, words: str) -> None:
+    def _report(self, message: str) -> None:
         with contextlib.suppress(Exception):  # a terminal that is gone must not end the record
-            self._say(words)
+            self._say(message)
 
 
 class SilentRecordWriter(RecordWriter):

@@ -67,7 +67,7 @@ class Trainer:
                     with group.watched(), self._speed.working():
                         try:
                             view = parts.stepper.step(
-                                inputs, step, step_settings, self._onlookers, signal=interrupts.number
+                                inputs, step, step_settings, self._onlookers, signal=interrupts.os_signal
                             )
                         except (RuntimeError, MemoryError) as error:
                             if not self._healer.may_split(error):
@@ -80,7 +80,7 @@ class Trainer:
                     self._saving.poll()
                     self._pictures.draw_if_due()
                     self._saving.snapshot_if_due()
-                    if number := interrupts.number if group.size == 1 else self._readout.signal:
+                    if number := interrupts.os_signal if group.size == 1 else self._readout.signal:
                         self._leave(number)
                     self._saving.save_if_due()
                 except Rollback as order:

@@ -46,7 +46,7 @@ class Company:
         for _ in range(round(seconds / EVERY)):
             self._clock.now += EVERY
             living()
-            self.first._look()
+            self.first._check_others()
         return self.first.lost
 
 

@@ -12,7 +12,7 @@ from series import check, write
 from safelight.record import database
 from safelight.record.history import open_history
 from safelight.record.reading import read_events, read_signal
-from safelight.record.schema import CELL, VERSION
+from safelight.record.schema import CHUNK_STEPS, VERSION
 from safelight.record.store import RecordWriter
 
 VERSION_1 = """
@@ -70,7 +70,9 @@ def test_version_1_is_upgraded_when_it_is_resumed(tmp_path: Path, at: int) -> No
             check(history.zoom("a", pixels=pixels), steps, numbers)
     opened = sqlite3.connect(path)
     assert opened.execute("PRAGMA user_version").fetchone() == (VERSION,)
-    assert opened.execute(f"SELECT count(*) FROM reading WHERE first / {CELL} != last / {CELL}").fetchone() == (0,)
+    assert opened.execute(
+        f"SELECT count(*) FROM reading WHERE first / {CHUNK_STEPS} != last / {CHUNK_STEPS}"
+    ).fetchone() == (0,)
     assert opened.execute(
         "SELECT max(n) FROM (SELECT count(*) n FROM reading GROUP BY signal, first / 64)"
     ).fetchone() == (1,)

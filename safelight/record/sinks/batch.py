@@ -58,7 +58,7 @@ class NotWanted(Exception):
 
 
 def rows_of(batch: Batch) -> dict[int, dict[str, float]]:
-    """The readings by step, in rising order; several tables may speak of the same step."""
+    """The readings by step, in rising order; several tables may have the same step."""
     rows: dict[int, dict[str, float]] = {}
     for steps, names, values in batch.readings:
         for step, numbers in zip(steps.tolist(), values.tolist(), strict=True):
