@@ -31,16 +31,12 @@ def load_once(group: ProcessGroup, read: Callable[[], Loaded | None]) -> Loaded 
     head = group.broadcast(lambda: loaded and _describe(loaded))
     if head is None:
         return None
-    loaded = loaded or Loaded(
-        head["step"],
-        Path(head["path"]),
-        {
+    if loaded is None:
+        tensors = {
             stem: {name: torch.empty(shape, dtype=KINDS[kind]) for name, kind, shape in rows}
             for stem, rows in head["tensors"].items()
-        },
-        head["state"],
-        head["manifest"],
-    )
+        }
+        loaded = Loaded(head["step"], Path(head["path"]), tensors, head["state"], head["manifest"])
     for tensors in loaded.tensors.values():
         for value in tensors.values():
             group.broadcast_tensor(value)

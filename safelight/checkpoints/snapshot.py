@@ -95,10 +95,10 @@ def prepare(snapshot: Snapshot) -> CheckpointFiles:
 def _by_file(snapshot: Snapshot) -> Iterator[tuple[str, dict[str, Tensor]]]:
     """Rows go into a file of this process; what all have whole is written by the first."""
     shard = snapshot.shard
-    if shard is None:
-        yield from snapshot.tensors.items()
-        return
     for stem, group in snapshot.tensors.items():
+        if shard is None:
+            yield stem, group
+            continue
         rows = {name: value for name, value in group.items() if shard.whole_shape(stem, name) is not None}
         whole = {name: value for name, value in group.items() if name not in rows}
         if whole and shard.index == 0:

@@ -18,7 +18,7 @@ LONGEST = 64 << 20  # bytes of one value that are ever read
 
 
 def open_reader(path: Path) -> sqlite3.Connection:
-    """Read only; a run goes on writing meanwhile."""
+    """Read only; a run continues to write meanwhile."""
     wal = Path(f"{path}-wal")
     try:
         return _connect(path, "mode=ro")
