@@ -20,7 +20,7 @@ from safelight.config.flags import FLAGS
 from safelight.config.presets import ABOUT, PRESETS
 from safelight.config.resolve import resolve, types_of_fields
 from safelight.errors import UsageError
-from safelight.processes.interrupts import PREEMPTED, SIGNALS
+from safelight.processes.interrupts import PREEMPTED, STOP_SIGNALS
 from safelight.vocabulary import SIGNALS as MEASURED
 from tools import config_reference as reference
 
@@ -272,7 +272,7 @@ def exit_codes() -> set[int]:
     classes = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, Exception)]
     raised = {kind.exit_code for kind in classes if issubclass(kind, errors.SafelightError)}
     returned = set(map(int, re.findall(r"return _fail\(.*, (\d+)\)", source("cli/__init__.py"))))
-    return {0, PREEMPTED, BROKEN_PIPE} | raised | returned | {128 + number for number in SIGNALS}
+    return {0, PREEMPTED, BROKEN_PIPE} | raised | returned | {128 + number for number in STOP_SIGNALS}
 
 
 def test_every_exit_code_and_error_is_documented() -> None:

@@ -13,7 +13,7 @@ from safelight import checks
 from safelight.checks import Check
 from safelight.config import Config
 from safelight.diagnosis.finding import Evidence
-from safelight.record.events import RecordedEvent
+from safelight.record.history import RecordedEvent
 from safelight.vocabulary import CHECK, LOSS, Signal
 
 NOTHING = 1e-6  # change of an output over its length; healthy networks have 0.01 to 0.1 after four updates

@@ -70,7 +70,7 @@ class Trainer:
                     with group.watched(), self._speed.working():
                         try:
                             view = parts.stepper.step(
-                                inputs, step, step_settings, self._observer, self._on_gradients, interrupts.number
+                                inputs, step, step_settings, self._observer, self._on_gradients, interrupts.os_signal
                             )
                         except (RuntimeError, MemoryError) as error:
                             if not self._healer.may_split(error):
@@ -83,7 +83,7 @@ class Trainer:
                     self._saving.poll()
                     self._pictures.draw_if_due()
                     self._saving.snapshot_if_due()
-                    if number := interrupts.number if group.size == 1 else self._reader.signal:
+                    if number := interrupts.os_signal if group.size == 1 else self._reader.signal:
                         self._leave(number)
                     self._saving.save_if_due()
                 except Rollback as order:

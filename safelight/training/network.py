@@ -22,7 +22,7 @@ from safelight.model.unet import (
     unet_from_description,
     units_of,
 )
-from safelight.processes.local_weights import LocalWeights, WholeWeights
+from safelight.processes.local_weights import LocalWeights
 from safelight.training.runtime import Runtime
 
 LARGEST_DIFFERENCE = 1e-3  # of ᾱ between two schedules that are the same but for rounding
@@ -62,7 +62,7 @@ def place_model(
         for tensor in (*model.parameters(), *model.buffers()):
             runtime.group.broadcast_tensor(tensor)
     if not sharded:
-        return model, WholeWeights(model)
+        return model, LocalWeights(model)
     from safelight.processes.sharding import shard_weights  # FSDP takes a second to import
 
     if not units_of(model):

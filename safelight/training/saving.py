@@ -8,12 +8,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from safelight.checkpoints.folder import KEEP_ALL, steps
-from safelight.checkpoints.joint_writer import FirstWriter, PartWriter, Relay
+from safelight.checkpoints.coordinator import SaveCoordinator
+from safelight.checkpoints.folder import KEEP_ALL, discard_after, steps
 from safelight.checkpoints.loading import load_once
-from safelight.checkpoints.rollback import find_good, give_up_future
+from safelight.checkpoints.reader import find_good
 from safelight.checkpoints.snapshot import Loaded
-from safelight.checkpoints.writer import SilentWriter, Writer, write
+from safelight.checkpoints.writer import PartWriter, Writer, write
 from safelight.config import Config
 from safelight.errors import CheckpointError, ProcessLost
 from safelight.healing.alarms import is_good
@@ -61,16 +61,10 @@ class Saving:
     def _open_writer(self, folder: Path, *, last: int, every: int) -> Writer:
         # A resume cuts the record at its checkpoint, so all that comes before has to be on disk first.
         settle, say = self._record.settle, self._say
-        if not self._sharded:
-            return (
-                Writer(folder, last=last, every=every, say=say, before_commit=settle)
-                if self._is_main
-                else SilentWriter()
-            )
-        relay = Relay(self._group, folder.name)
-        if not self._is_main:
-            return PartWriter(folder, relay)
-        return FirstWriter(folder, relay, last=last, every=every, say=say, before_commit=settle)
+        coordinator = SaveCoordinator(self._group, folder.name) if self._sharded else None
+        if self._is_main or coordinator is None:
+            return Writer(folder, last=last, every=every, say=say, before_commit=settle, coordinator=coordinator)
+        return PartWriter(folder, coordinator)
 
     @property
     def _step(self) -> int:
@@ -177,8 +171,8 @@ class Saving:
     def restart(self, step: int) -> None:
         """Removes what was saved after a step that the run went back to."""
         if self._is_main:
-            give_up_future(self._folder.checkpoints, step)
-            give_up_future(self._folder.snapshots, step)
+            discard_after(self._folder.checkpoints, step)
+            discard_after(self._folder.snapshots, step)
             self._write_now()  # the same checkpoint, with the act in its journal
         self._saved = step
 
@@ -211,5 +205,5 @@ class Saving:
             )
 
     def close(self) -> None:
-        self._writer.close()
-        self._profile_writer.close()
+        self._writer.wait()
+        self._profile_writer.wait()

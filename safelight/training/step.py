@@ -20,7 +20,7 @@ from safelight.monitors.suite import PartialGradient
 from safelight.observing.observer import Observer, Update
 from safelight.observing.step_view import StepView
 from safelight.processes.group import ProcessGroup
-from safelight.processes.reduction import NoReduction, Reduction
+from safelight.processes.reduction import Reduction
 from safelight.training.clipping import global_norm
 from safelight.training.ema import MAIN
 from safelight.training.optimizer import learning_rate, prepare_update
@@ -54,9 +54,7 @@ class Stepper:
         self._parameters = [parameter for _, parameter in state.weights.named]
         self._default = settings_at(config, (), 0)
         self._buffers: list[tuple[Tensor, Tensor]] = []  # of the model, before the step
-        self.reduction, self.group = (
-            (NoReduction(), ProcessGroup()) if reduction is None else (reduction, runtime.group)
-        )
+        self.reduction, self.group = (Reduction(), ProcessGroup()) if reduction is None else (reduction, runtime.group)
 
     def single_process(self) -> Stepper:
         """The same steps by this process alone, on its share of the batch."""

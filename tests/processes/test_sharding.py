@@ -18,11 +18,11 @@ from torch import Tensor
 
 from safelight import opened, runner
 from safelight import start as start_module
+from safelight.checkpoints.coordinator import SaveCoordinator
 from safelight.checkpoints.folder import steps
-from safelight.checkpoints.joint_writer import FirstWriter, PartWriter, Relay
 from safelight.checkpoints.loading import load_rows_newest
 from safelight.checkpoints.reader import load
-from safelight.checkpoints.writer import Writer, write
+from safelight.checkpoints.writer import PartWriter, Writer, write
 from safelight.cli import main
 from safelight.config.check import check
 from safelight.errors import UsageError
@@ -226,10 +226,10 @@ def test_non_finite_value_of_one_process_is_refused_on_all(updates: dict[int, li
 
 def save(parts: Setup, folder: Path) -> None:
     group = parts.runtime.group
-    relay = Relay(group, "checkpoints")
-    writer = PartWriter(folder, relay)
+    coordinator = SaveCoordinator(group, "checkpoints")
+    writer = PartWriter(folder, coordinator)
     if group.is_main:
-        writer = FirstWriter(folder, relay, last=2, every=0, say=print)
+        writer = Writer(folder, last=2, every=0, say=print, coordinator=coordinator)
     writer.submit(parts.state.snapshot(), None)
     writer.wait()
     assert writer.last_saved == parts.state.counters.step

@@ -12,8 +12,7 @@ from typing import Any
 
 from safelight.pages.data.numbers import count, text
 from safelight.pages.data.run_files import inside, resolve_inside
-from safelight.record.events import RecordedPicture
-from safelight.record.history import History
+from safelight.record.history import History, RecordedPicture
 from safelight.run import RunFolder
 
 TYPES = {".png": "image/png", ".gif": "image/gif", ".webp": "image/webp", ".jpg": "image/jpeg", ".jpeg": "image/jpeg"}

@@ -9,7 +9,7 @@ import pytest
 
 from safelight.pages.data.series import MOST_NEW, delta, heatmap, newer, series
 from safelight.record.history import History, open_history
-from safelight.record.smoothing import exponential, exponential_mean
+from safelight.record.smoothing import exponential_mean
 from safelight.record.store import RecordWriter
 
 STEPS = 20_000
@@ -72,7 +72,7 @@ def test_a_grid_stays_in_place_while_the_run_grows(history: History) -> None:
 
 @pytest.mark.parametrize("half_life", [1.0, 5.0, 40.0, 600.0, 3000.0])
 def test_a_trend_is_the_same_at_every_zoom_and_close_to_the_exact_one(history, numbers, half_life) -> None:
-    exact = exponential(np.arange(STEPS), numbers, half_life).mean
+    exact = exponential_mean(np.arange(STEPS), numbers, half_life)
     values: dict[int, float] = {}
     for first, last, pixels in [(None, None, 400), (5000, 9000, 400), (8000, 8100, 30), (0, 20_000, 37)]:
         found = series(history, ["a"], first, last, pixels, half_life)["series"]["a"]
@@ -80,16 +80,6 @@ def test_a_trend_is_the_same_at_every_zoom_and_close_to_the_exact_one(history, n
             assert values.setdefault(end, value) == pytest.approx(value, rel=1e-3, abs=1e-3)
             if 1000 < end < 15_000:  # at the very start a span is most of what there is
                 assert value == pytest.approx(exact[end], abs=0.35 / half_life**0.5)
-
-
-def test_the_fast_mean_is_the_exact_one() -> None:
-    draw = np.random.default_rng(0)
-    for count, half_life in [(1, 3.0), (500, 0.2), (3000, 7.0), (3000, 900.0)]:
-        steps = np.cumsum(draw.integers(1, 30, count))
-        values = np.where(draw.random(count) < 0.1, np.nan, draw.normal(size=count) * 100)
-        weights = draw.integers(0, 5, count).astype(float)
-        exact = exponential(steps, values, half_life, weights).mean
-        np.testing.assert_allclose(exponential_mean(steps, values, half_life, weights), exact, atol=1e-9)
 
 
 def test_what_is_new_is_told_once_and_what_is_late_is_not_lost(history: History, numbers: np.ndarray) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from safelight.record.sinks import open_sinks
-from safelight.record.sinks.batch import Batch, Event, ReadingTable, rows_of
+from safelight.record.sinks.batch import Batch, Event, ReadingTable
 from safelight.record.sinks.logger_threads import LoggerThreads
 
 LONG = 300  # seconds until a test gives up: what is awaited ends the wait at once
@@ -193,17 +193,3 @@ def test_no_loggers_are_fine(tmp_path: Path) -> None:
     pump.put(event(1))
     pump.close()
     assert list(tmp_path.iterdir()) == []
-
-
-def test_tables_are_put_together_by_step() -> None:
-    nan = float("nan")
-    first = ReadingTable(np.array([3, 4]), ("a", "b"), np.array([[1, 2], [nan, 4]], np.float32))
-    shown = np.array([[True], [False]])
-    second = ReadingTable(np.array([2, 9]), ("c",), np.array([[5], [6]], np.float32), shown)
-    third = ReadingTable(np.array([3]), ("c",), np.array([[7]], np.float32))
-    rows = rows_of(Batch(readings=(first, second, third)))
-    assert list(rows) == [2, 3, 4], "rising, and without a step of which nothing was measured"
-    assert rows[2] == {"c": 5}
-    assert rows[3] == {"a": 1, "b": 2, "c": 7}
-    assert rows[4]["b"] == 4
-    assert rows[4]["a"] != rows[4]["a"]
