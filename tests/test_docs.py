@@ -226,7 +226,7 @@ def test_a_wrong_yaml_would_be_noticed(tmp_path: Path) -> None:
 def test_the_words_of_each_choice_are_explained() -> None:
     process = (tree.Schedule, tree.Prediction, tree.Loss, tree.Weighting, tree.TimestepSampling, tree.Sampler)
     assert missing((f"`{word}`" for kind in process for word in get_args(kind)), read("diffusion.md")) == []
-    training = (tree.Precision, tree.Clip, tree.Average)
+    training = (tree.Precision, types_of_fields()["clipping.kind"], types_of_fields()["ema.kind"])
     assert missing((f"`{word}`" for kind in training for word in get_args(kind)), read("training.md")) == []
 
 

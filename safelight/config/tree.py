@@ -13,11 +13,6 @@ Features = Literal["lite0", "inception"]
 TimestepSampling = Literal["stratified", "uniform"]
 Precision = Literal["fp32", "bf16", "fp16"]
 Sampler = Literal["ddim", "ddpm", "dpm-solver++"]
-Clip = Literal["fixed", "adaptive", "none"]
-Average = Literal["power", "exponential"]
-Fit = Literal["crop", "pad"]
-Filter = Literal["bicubic", "lanczos"]
-Logger = Literal["tensorboard", "wandb", "jsonl"]
 
 T = TypeVar("T")
 # The range of a setting, checked by `check`. An unset value has none.
@@ -39,9 +34,9 @@ class Data:
     """1 for grey, 3 for colour; unset: as the source is."""
     classes: int | None = None
     """Number of labels; unset: as the source has. Filled in when a run starts."""
-    fit: Fit = "crop"
+    fit: Literal["crop", "pad"] = "crop"
     """How a picture that is not square becomes one: `crop` its centre or `pad` it. Nothing is ever squashed."""
-    filter: Filter = "bicubic"
+    filter: Literal["bicubic", "lanczos"] = "bicubic"
     """How the last factor of two to four is shrunk, after whole boxes of pixels are averaged. `lanczos` is sharper and
     rings at hard edges."""
     background: str = "white"
@@ -158,7 +153,7 @@ class Optimizer:
 class Clipping:
     """The limit on the gradient norm."""
 
-    kind: Clip = "fixed"
+    kind: Literal["fixed", "adaptive", "none"] = "fixed"
     """`fixed` limit, `adaptive` limit that follows the running norm, or `none`."""
     limit: Positive[float] = 1.0
     """Norm limit of `fixed`."""
@@ -176,7 +171,7 @@ class Clipping:
 class Ema:
     """The EMA weights that samples are drawn from."""
 
-    kind: Average = "power"
+    kind: Literal["power", "exponential"] = "power"
     """`power`: a fixed share of the run so far; `exponential`: the textbook average with a fixed decay."""
     width: float = 0.1
     """`power`: relative width of the average; 0.1 covers about the last quarter of the run."""
@@ -289,7 +284,7 @@ class Heal:
 class Log:
     """Loggers that receive what was measured, in addition to the record of the run."""
 
-    to: tuple[Logger, ...] = ()
+    to: tuple[Literal["tensorboard", "wandb", "jsonl"], ...] = ()
     """Any of `tensorboard`, `wandb` (Weights & Biases) and `jsonl`. One that fails costs the training nothing."""
 
 
