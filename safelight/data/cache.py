@@ -104,16 +104,15 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
     """None if it is missing, was changed, or a file has another size than it says."""
     try:
         manifest = json.loads((folder / MANIFEST).read_bytes())
-        sealed = manifest.pop("seal")
-    except (OSError, ValueError, KeyError, AttributeError):
+        verified = (
+            manifest.pop("seal") == _seal(manifest)
+            and manifest["version"] == VERSION
+            and all(os.path.getsize(folder / name) == size for name, size in manifest["bytes"].items())
+            and (not manifest["class_names"] or _sha256(folder / LABELS) == manifest["labels"])
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
-    if sealed != _seal(manifest) or manifest["version"] != VERSION:
-        return None
-    if any(_size(folder / name) != size for name, size in manifest["bytes"].items()):
-        return None
-    if manifest["class_names"] and _sha256(folder / LABELS) != manifest["labels"]:
-        return None
-    return manifest
+    return manifest if verified else None
 
 
 def mapped(path: Path, kind: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
@@ -122,18 +121,6 @@ def mapped(path: Path, kind: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
 
 def _seal(manifest: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return -1
-
-
-def limits_of(folder: Path) -> dict[str, float]:
-    """Under which the files of a cache were decoded."""
-    return (read_manifest(folder) or {}).get("limits", {})
 
 
 def _sha256(path: Path) -> str:
@@ -202,7 +189,7 @@ def seal(folder: Path, manifest: dict[str, Any]) -> None:
     present = [name for name in (PIXELS, LABELS, ROWS, NEAR, NAMES) if (folder / name).is_file()]
     manifest = manifest | {
         "version": VERSION,
-        "bytes": {name: _size(folder / name) for name in present},
+        "bytes": {name: os.path.getsize(folder / name) for name in present},
         "labels": _sha256(folder / LABELS) if LABELS in present else None,
     }
     # Through JSON once, so that what is sealed is what will be read.

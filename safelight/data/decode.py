@@ -15,7 +15,7 @@ from safelight.config.check import colour_of
 from safelight.config.tree import Data
 
 T = TypeVar("T")
-Hope = Literal["never", "any time", "larger limits"]
+Retry = Literal["never", "any time", "larger limits"]
 
 VERSION = 1  # of the pixels: a change here makes every cache stale
 EXTENSIONS = (".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".webp", ".bmp", ".dib", ".tif", ".tiff", ".gif", ".apng")
@@ -37,13 +37,13 @@ _UPRIGHT = {
 class UnreadableImage(Exception):
     """An image that cannot be used; the message is the reason.
 
-    `hope` says when it may be tried again: never, if the reason lies in the bytes; any time, if they could not be had;
+    `retry` says when it may be tried again: never, if the reason lies in the bytes; any time, if they could not be had;
     or once there is more time and memory for it.
     """
 
-    def __init__(self, reason: str, hope: Hope = "never") -> None:
+    def __init__(self, reason: str, retry: Retry = "never") -> None:
         super().__init__(reason)
-        self.hope: Hope = hope
+        self.retry: Retry = retry
 
 
 @dataclass(frozen=True, slots=True)
