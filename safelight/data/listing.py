@@ -49,12 +49,11 @@ class Listing:
             self._earlier = "(SELECT row FROM earlier.kept WHERE name = ?1 AND size = ?2 AND modified = ?3)"
         self._database.execute("BEGIN")
 
-    def fill(self, entries: Iterable[SourceFile]) -> tuple[int, int]:
-        """How many there are, and how many of them the earlier cache does not have as they are now."""
+    def fill(self, entries: Iterable[SourceFile]) -> int:
         rows = ((os.fsencode(e.name), e.size, e.modified, e.label and os.fsencode(e.label)) for e in entries)
         # The same name twice, as a zip may have it: the last one counts, as it does when unpacking.
         self._database.executemany(f"INSERT OR REPLACE INTO entry VALUES (?1, ?2, ?3, ?4, {self._earlier})", rows)
-        return self._database.execute("SELECT count(*), count(*) - count(earlier) FROM entry").fetchone()
+        return self._database.execute("SELECT count(*) FROM entry").fetchone()[0]
 
     def labels(self) -> list[str]:
         found = self._database.execute("SELECT DISTINCT label FROM entry WHERE label IS NOT NULL")

@@ -101,7 +101,7 @@ def _readable_now(images: Images, folder: Path, data: Data) -> bool:
     if any(getattr(data, name) > then.get(name, 0) for name in LIMITS):
         retried.add("larger limits")
     names = [name for name, _, retry in images.names.rejected() if retry in retried]
-    return any(found.row is not None for found in scan(names, data, count=len(names)))
+    return any(found.row is not None for found in scan(names, data))
 
 
 def _build(source: Files | Arrays, data: Data, folder: Path, report: Progress) -> Images:
@@ -174,8 +174,11 @@ def _write_files(
     source: Files, writer: CacheWriter, data: Data, earlier: tuple[Path, Images] | None, report: Progress
 ) -> tuple[str, ...]:
     """What an earlier cache has is taken from there, the rest is decoded."""
-    with closing(Listing(writer.folder / cache.NAMES, earlier and earlier[0] / cache.NAMES)) as listing:
-        total, new = listing.fill(source.entries())
+    with (
+        closing(Listing(writer.folder / cache.NAMES, earlier and earlier[0] / cache.NAMES)) as listing,
+        closing(scan(listing.new_names(), data)) as scanned,
+    ):
+        total = listing.fill(source.entries())
         if not total:
             raise DataError(source.nothing_inside())
         cache.refuse_small_disk(writer.folder, total * side_of(data) ** 2 * (data.channels or 3))
@@ -184,7 +187,6 @@ def _write_files(
             listing.reject(name, reason, "any time")
         numbers = {name: number for number, name in enumerate(listing.labels())}
         labelled = [*numbers] not in ([], [LOOSE])
-        scanned = scan(listing.new_names(), data, count=new)
         for done, (entry, row) in enumerate(listing.entries(), 1):
             found = next(scanned) if row is None or earlier is None else Scanned(*cache.stored_image(earlier[1], row))
             if found.row is None or found.pixels is None:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
@@ -47,11 +47,9 @@ class Scanned:
     retry: Retry = "never"
 
 
-def scan(names: Iterable[str], data: Data, *, count: int) -> Iterator[Scanned]:
-    """One result for each name, in the same order. `count`: how many names there are, at most. Memory does not grow
-    with it."""
-    processes = max(1, min(data.scan_workers or available_cores(), -(-count // TASK)))
-    with closing(_Pool(data, processes)) as pool:
+def scan(names: Iterable[str], data: Data) -> Generator[Scanned, None, None]:
+    """One result for each name, in the same order. Memory does not grow with the number of names."""
+    with closing(_Pool(data, data.scan_workers or available_cores())) as pool:
         yield from pool.results(iter(names))
 
 
@@ -171,6 +169,7 @@ class _Pool:
         return idle and waiting <= 4 * AHEAD * self._count
 
     def _least_busy(self) -> _Worker:
+        """A new process only while all others are busy: few files start few of them."""
         worker = min(self._workers, key=lambda each: len(each.tasks), default=None)
         if worker is None or (worker.tasks and len(self._workers) < self._count):
             return self._start()
