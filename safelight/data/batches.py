@@ -50,7 +50,8 @@ class Batches:
         balance: bool = False,
     ) -> None:
         """`ids`: the rows that are drawn from; unset: all. `balance`: every class equally often."""
-        self.count = len(images) if ids is None else len(ids)
+        ids = np.arange(len(images)) if ids is None else ids
+        self.count = len(ids)
         assert self.count > 0, "no images"
         assert batch_size > 0, f"batch_size is {batch_size}"
         assert images.pixels.dtype == np.uint8, f"pixels are {images.pixels.dtype}, not uint8"
@@ -58,16 +59,15 @@ class Batches:
         assert (every_value.min(), every_value.max()) == (-1, 1), "the scale leaves [-1, 1]"
         self._images, self._seed, self._batch_size = images, seed, batch_size
         self._views = views or Views()
-        # One pile of rows, or one for each class.
-        self._piles = [ids] if not balance else _by_class(images, ids)
+        self._piles = _by_class(images, ids) if balance else [ids]
         self._orders: OrderedDict[tuple[int, int], np.ndarray] = OrderedDict()
         # Of each pile the current pass, the next, and as many more as one batch of a tiny set runs through.
-        self._kept = sum(2 + batch_size // len(pile if pile is not None else images) for pile in self._piles)
+        self._kept = sum(2 + batch_size // len(pile) for pile in self._piles)
         self._lock = threading.Lock()
 
     def drawn_from(self) -> np.ndarray:
         """Dataset indices that may be drawn."""
-        return np.concatenate([np.arange(len(self._images)) if pile is None else pile for pile in self._piles])
+        return np.concatenate(self._piles)
 
     def ids(self, step: int, quarantined: frozenset[int] = frozenset()) -> np.ndarray:
         """Dataset index of each of the `batch_size` rows of this step; steps count from 0."""
@@ -100,13 +100,11 @@ class Batches:
         piles, places = self._piles_of(positions)
         ids = np.empty(len(positions), np.int64)
         for number in np.unique(piles):
-            rows = self._piles[number]
-            chosen = np.flatnonzero(piles == number)
-            passes, offsets = np.divmod(places[chosen], len(self._images) if rows is None else len(rows))
+            pile, chosen = self._piles[number], np.flatnonzero(piles == number)
+            passes, offsets = np.divmod(places[chosen], len(pile))
             for turn in np.unique(passes):
                 now = passes == turn
-                picked = self._order(int(number), int(turn))[offsets[now]]
-                ids[chosen[now]] = picked if rows is None else rows[picked]
+                ids[chosen[now]] = pile[self._order(int(number), int(turn))[offsets[now]]]
         if quarantined:
             self._replace(ids, positions, piles, list(quarantined))
         return ids
@@ -114,8 +112,7 @@ class Batches:
     def _replace(self, ids: np.ndarray, positions: np.ndarray, piles: np.ndarray, quarantined: list[int]) -> None:
         """In place. Of each row the same whoever asks: a function of its place among all samples of the run."""
         for place in np.flatnonzero(np.isin(ids, quarantined)):
-            rows = self._piles[piles[place]]
-            healthy = np.setdiff1d(np.arange(len(self._images)) if rows is None else rows, quarantined)
+            healthy = np.setdiff1d(self._piles[piles[place]], quarantined)
             assert len(healthy), "every image of a pile is in quarantine"
             word = _words(key(self._seed, "replacement"), int(positions[place]), 1)[0]
             ids[place] = healthy[int(word % np.uint64(len(healthy)))]
@@ -140,8 +137,7 @@ class Batches:
             if (pile, turn) in self._orders:
                 self._orders.move_to_end((pile, turn))
                 return self._orders[pile, turn]
-            rows = self._piles[pile]
-            count = len(self._images) if rows is None else len(rows)
+            count = len(self._piles[pile])
             where = (turn,) if len(self._piles) == 1 else (turn, pile)
             # NumPy guarantees the raw stream of Philox, but not the result of permutation().
             words = _words(key(self._seed, "order", *where), 0, -(-count // 4))[:count]
@@ -156,13 +152,11 @@ class Batches:
         return (words >> np.uint64(11)).reshape(-1, 4) * 2.0**-53
 
 
-def _by_class(images: Images, ids: np.ndarray | None) -> list[np.ndarray]:
+def _by_class(images: Images, ids: np.ndarray) -> list[np.ndarray]:
     assert images.labels is not None, "balance needs labels"
-    rows = np.arange(len(images)) if ids is None else ids
-    labels = np.asarray(images.labels)[rows]
+    labels = np.asarray(images.labels)[ids]
     order = np.argsort(labels, kind="stable")
-    cuts = np.flatnonzero(np.diff(labels[order])) + 1
-    return [rows[pile] for pile in np.split(order, cuts)]
+    return np.split(ids[order], np.flatnonzero(np.diff(labels[order])) + 1)
 
 
 def scale(pixels: np.ndarray) -> np.ndarray:

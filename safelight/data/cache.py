@@ -29,9 +29,8 @@ from safelight.files import DISK, TEMPORARY, write_atomically
 from safelight.words import printable
 
 VERSION = 1
-PIXELS, LABELS, ROWS, NEAR, NAMES, MANIFEST = (
-    "pixels.u8", "labels.i4", "rows.bin", "near.i4", "names.sqlite", "manifest.json"
-)  # fmt: skip
+PIXELS, LABELS, ROWS = "pixels.u8", "labels.i4", "rows.bin"
+NEAR, NAMES, MANIFEST = "near.i4", "names.sqlite", "manifest.json"
 SPOT_CHECKS = 32  # images compared with their checksums when a cache is opened; the others when first read
 KEPT_SECONDS = 7 * 86_400  # a set that changed keeps its earlier cache for so long after it was last opened
 
@@ -77,19 +76,16 @@ def open_cache(folder: Path) -> Images | None:
         if manifest is None:
             return None
         count, side, channels = manifest["shape"]
-        rows = mapped(folder / ROWS, ROW, (count,))
-        labels = mapped(folder / LABELS, np.dtype("<i4"), (count,)) if manifest["class_names"] else None
-        near = mapped(folder / NEAR, np.dtype("<i4"), (manifest["near"], 2))
         names = Names(folder / NAMES) if manifest["names"] else None
         images = Images(
             pixels=mapped(folder / PIXELS, np.dtype(np.uint8), (count, side, side, channels)),
-            labels=labels,
+            labels=mapped(folder / LABELS, np.dtype("<i4"), (count,)) if manifest["class_names"] else None,
             class_names=tuple(manifest["class_names"]),
             fingerprint=manifest["fingerprint"],
             names=names,
-            rejected=() if names is None else [(printable(name), reason) for name, reason, _ in names.rejected()],
-            rows=rows,
-            near=near,
+            rejected=[(printable(name), reason) for name, reason, _ in names.rejected()] if names else (),
+            rows=mapped(folder / ROWS, ROW, (count,)),
+            near=mapped(folder / NEAR, np.dtype("<i4"), (manifest["near"], 2)),
             facts=manifest["facts"],
         )
         images.take(np.unique(np.linspace(0, count - 1, SPOT_CHECKS).astype(np.int64)))

@@ -42,7 +42,7 @@ def to_uint8(images: torch.Tensor) -> np.ndarray:
     rounded = np.rint(np.where(broken[..., None], 0, floats) * np.float32(127.5) + np.float32(127.5))
     pixels = np.clip(rounded, 0, 255).astype(np.uint8)
     if broken.any():
-        pixels = _colour(pixels).copy()
+        pixels = coloured(pixels).copy()
         pixels[broken] = BROKEN
     return pixels
 
@@ -56,13 +56,17 @@ def grid(
 ) -> Image.Image:
     """Bytes [n, h, w, 1 or 3] in rows, read like a page; small images are enlarged by whole factors."""
     assert captions is None or len(captions) == len(images), "one caption per image"
-    columns = columns or pleasant_columns(len(images))
-    body = tiles(images, columns, captions)
-    head = MARGIN + (TITLE_SIZE + 10 if title else 0)
-    page = Image.new("RGB", (body.width + 2 * MARGIN, head + body.height + MARGIN), BACKGROUND)
-    page.paste(body, (MARGIN, head))
+    body = tiles(images, columns or pleasant_columns(len(images)), captions)
+    page = framed(body, TITLE_SIZE + 10 if title else 0)
     if title:
         draw_title(page, (MARGIN, MARGIN - 3), title, body.width)
+    return page
+
+
+def framed(body: Image.Image, head: int) -> Image.Image:
+    """With a margin all round, and `head` pixels more above."""
+    page = Image.new("RGB", (body.width + 2 * MARGIN, head + body.height + 2 * MARGIN), BACKGROUND)
+    page.paste(body, (MARGIN, head + MARGIN))
     return page
 
 
@@ -97,7 +101,7 @@ def pleasant_columns(count: int) -> int:
 
 def tiles(images: np.ndarray, columns: int, captions: Sequence[str] | None = None) -> Image.Image:
     """The images alone, with even gaps and captions below them, on a background without a margin."""
-    images = enlarge(_colour(images))
+    images = enlarge(coloured(images))
     count, height, width, _ = images.shape
     across, down = min(columns, max(1, count)), math.ceil(count / columns)
     pitch = height + GAP + (CAPTION_SIZE + 7 if captions else 0)
@@ -149,7 +153,8 @@ def font(size: int) -> ImageFont.FreeTypeFont:
     return face
 
 
-def _colour(images: np.ndarray) -> np.ndarray:
+def coloured(images: np.ndarray) -> np.ndarray:
+    """The same bytes [n, h, w, 3], one channel spread over three."""
     assert (images.ndim, images.dtype) == (4, np.uint8), f"{images.dtype} images of shape {images.shape}"
     return np.broadcast_to(images, (*images.shape[:3], 3))
 

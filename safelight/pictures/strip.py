@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from PIL import Image
 
-from safelight.pictures.grid import BACKGROUND, CAPTION_SIZE, GAP, MARGIN, draw_centred, tiles
+from safelight.pictures.grid import CAPTION_SIZE, GAP, MARGIN, draw_centred, framed, tiles
 
 
 def strip(frames: np.ndarray, *, captions: Sequence[str]) -> Image.Image:
@@ -15,9 +15,7 @@ def strip(frames: np.ndarray, *, captions: Sequence[str]) -> Image.Image:
     stages, count = frames.shape[:2]
     assert len(captions) == stages, f"{len(captions)} captions for {stages} stages"
     body = tiles(frames.swapaxes(0, 1).reshape(stages * count, *frames.shape[2:]), columns=stages)
-    head = MARGIN + CAPTION_SIZE + 6
-    page = Image.new("RGB", (body.width + 2 * MARGIN, head + body.height + MARGIN), BACKGROUND)
-    page.paste(body, (MARGIN, head))
+    page = framed(body, CAPTION_SIZE + 6)
     width = (body.width + GAP) // stages - GAP
     for stage, caption in enumerate(captions):
         draw_centred(page, (MARGIN + stage * (width + GAP), MARGIN - 2), caption, width)

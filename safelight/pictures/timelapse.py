@@ -21,12 +21,13 @@ FOOT = CAPTION_SIZE + 14
 
 def timelapse(stages: Sequence[tuple[int, Path]], out: Path, *, seconds: float = 6.0) -> None:
     """A GIF over (step, PNG) stages. What cannot be read is skipped; if nothing can, nothing is written."""
-    images: list[tuple[int, Image.Image]] = []
-    for step, path in reversed(_spread(sorted(stages))):  # the last picture sets the size of all
-        if (image := _read(path)) is not None:
-            images.insert(0, (step, _fitted(image, images[-1][1].size if images else _frame_size(image))))
-    if not images:
+    read = [(step, image) for step, path in _spread(sorted(stages)) if (image := _read(path)) is not None]
+    if not read:
         return
+    last = read[-1][1]  # sets the size of all
+    shrink = min(1.0, MOST_PIXELS / max(last.size))
+    size = max(1, round(last.width * shrink)), max(1, round(last.height * shrink))
+    images = [(step, ImageOps.pad(image, size, Image.Resampling.BOX, color=BACKGROUND)) for step, image in read]
     last_step = images[-1][0]
     palette = _shared_palette([image for _, image in images])
     frames = [
@@ -50,17 +51,6 @@ def _read(path: Path) -> Image.Image | None:
             return image.convert("RGB")
     except (OSError, SyntaxError, ValueError):  # Pillow's words for missing, damaged and cut short
         return None
-
-
-def _frame_size(image: Image.Image) -> tuple[int, int]:
-    shrink = min(1.0, MOST_PIXELS / max(image.size))
-    return max(1, round(image.width * shrink)), max(1, round(image.height * shrink))
-
-
-def _fitted(image: Image.Image, size: tuple[int, int]) -> Image.Image:
-    if image.size == size:
-        return image
-    return ImageOps.pad(image, size, Image.Resampling.BOX, color=BACKGROUND)
 
 
 def _with_foot(image: Image.Image, step: int, last_step: int) -> Image.Image:
@@ -87,12 +77,9 @@ def _shared_palette(images: list[Image.Image]) -> Image.Image:
     mosaic = Image.new("RGB", (256, 256 * len(chosen)))
     for index, image in enumerate(chosen):
         mosaic.paste(image.resize((256, 256), Image.Resampling.NEAREST), (0, 256 * index))
+    between = list(zip(BACKGROUND, QUIET, strict=True))
     learnt = mosaic.quantize(COLOURS, Image.Quantize.MEDIANCUT).getpalette() or []
-    ink = [channel for share in np.linspace(0, 1, 8) for channel in _between(BACKGROUND, QUIET, share)]
+    ink = [round(low + (high - low) * share) for share in np.linspace(0, 1, 8) for low, high in between]
     palette = Image.new("P", (1, 1))
     palette.putpalette([*ink, *LAMP, *TRACK, *BROKEN, *learnt[: 3 * COLOURS]])
     return palette
-
-
-def _between(dark: tuple[int, int, int], light: tuple[int, int, int], share: float) -> list[int]:
-    return [round(low + (high - low) * share) for low, high in zip(dark, light, strict=True)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -37,19 +38,15 @@ class Files(Protocol):
 
     def entries(self) -> Iterator[SourceFile]:
         """Every file that may be a picture, in any order. Nothing is kept in memory."""
-        ...
 
     def read(self, name: str, most: int) -> bytes:
         """The content of one entry; UnreadableImage if it cannot be had or has more than `most` bytes."""
-        ...
 
     def passed_over(self) -> list[tuple[str, str]]:
-        """(name, reason) of what `entries` could not look into, after it was exhausted."""
-        ...
+        """(name, reason) of what `entries` could not list, after it was exhausted."""
 
     def nothing_inside(self) -> str:
         """The error message when there was no entry at all."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +92,10 @@ def is_known(source: str) -> bool:
 
 
 def not_found(source: str) -> str:
-    here = os.path.dirname(os.path.expanduser(source)) or "."
-    try:
-        on_start = [os.path.join(os.path.dirname(source), name) for name in os.listdir(here)]
-    except (OSError, ValueError):
-        on_start = []
-    near = difflib.get_close_matches(source, [*KNOWN, *on_start], n=1)
+    here, candidates = os.path.dirname(os.path.expanduser(source)) or ".", [*KNOWN]
+    with suppress(OSError, ValueError):
+        candidates += [os.path.join(os.path.dirname(source), name) for name in os.listdir(here)]
+    near = difflib.get_close_matches(source, candidates, n=1)
     meant = f" Did you mean {near[0]!r}?" if near else ""
     return (
         f"data.source is {source!r}, which is no known set ({', '.join(KNOWN)}) and no file or folder "

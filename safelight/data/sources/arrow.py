@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -60,7 +59,7 @@ def _columns(path: Path) -> tuple[Any, Any | None, list[str]]:
             "pip install datasets, or save the images as files into a folder."
         ) from None
     try:
-        loaded = datasets.load_from_disk(str(path / "train" if _has_train(path) else path))
+        loaded = datasets.load_from_disk(str(path / "train" if (path / "train" / STATE).is_file() else path))
     except Exception as error:  # whatever the package raises for a damaged folder
         raise DataError(f"The dataset in {path} cannot be opened: {error}") from error
     if isinstance(loaded, datasets.DatasetDict):
@@ -74,12 +73,3 @@ def _columns(path: Path) -> tuple[Any, Any | None, list[str]]:
         )
     names = loaded.features[labels[0]].names if labels else []
     return loaded.data.column(pictures[0]), loaded.data.column(labels[0]) if labels else None, names
-
-
-def _has_train(path: Path) -> bool:
-    if not (path / SPLITS).is_file():
-        return False
-    try:
-        return "train" in json.loads((path / SPLITS).read_text()).get("splits", [])
-    except (OSError, ValueError, AttributeError):
-        return False

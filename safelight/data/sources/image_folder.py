@@ -50,18 +50,17 @@ class ImageFolder:
         return self._unlisted
 
     def nothing_inside(self) -> str:
-        expected = f"{self.top} should hold images ({' '.join(ending[1:] for ending in EXTENSIONS)})"
         if self._unlisted:
-            return f"{expected}, but {self._unlisted[0][0]}: {self._unlisted[0][1]}. Check its permissions."
-        if not self._others:
-            return f"{expected} and is empty. Put images into it or give another folder."
-        came = ", ".join(f"{count:,} {ending}" for ending, count in self._others.most_common(4))
+            folder, reason = self._unlisted[0]
+            return f"{_expected(self.top)}, but {folder}: {reason}. Check its permissions."
         advice = "Convert them to one of these, or give another folder."
+        if not self._others:
+            advice = "Put images into it or give another folder."
         if idx := sorted(path.name for path in self.top.glob("*images*idx*")):
             advice = f"To read an idx file, name it: {self.top / idx[-1]}"
         elif archives := sorted(path.name for path in self.top.glob("*.[zZ][iI][pP]")):
             advice = f"To read a zip, name it: {self.top / archives[0]}"
-        return f"{expected} and holds {sum(self._others.values()):,} other files ({came}). {advice}"
+        return no_images(self.top, self._others, advice)
 
     def _within(
         self, folder: str, seen: set[tuple[int, int]], folders: list[str], links: list[str]
@@ -81,14 +80,30 @@ class ImageFolder:
                 elif is_image(name):
                     yield _entry(name, entry)
                 else:
-                    self._others[os.path.splitext(name)[1].lower() or "no ending"] += 1
+                    self._others[ending(name)] += 1
         # Sorted, so that of two links to one folder the same is followed everywhere.
         for name, link in sorted(inner):
             (links if link else folders).append(name)
 
 
+def ending(name: str) -> str:
+    return os.path.splitext(name)[1].lower() or "no ending"
+
+
 def is_image(name: str) -> bool:
-    return os.path.splitext(name)[1].lower() in EXTENSIONS
+    return ending(name) in EXTENSIONS
+
+
+def no_images(place: Path, others: Counter[str], advice: str) -> str:
+    """The error message when there are none, only files with other endings, or nothing."""
+    if not others:
+        return f"{_expected(place)} and is empty. {advice}"
+    came = ", ".join(f"{count:,} {ending}" for ending, count in others.most_common(4))
+    return f"{_expected(place)} and holds {others.total():,} other files ({came}). {advice}"
+
+
+def _expected(place: Path) -> str:
+    return f"{place} should hold images ({' '.join(ending[1:] for ending in EXTENSIONS)})"
 
 
 def class_of(name: str) -> str:
