@@ -16,8 +16,7 @@ from safelight import errors, keys
 from safelight.cli import VERBS, main
 from safelight.config import tree
 from safelight.config.check import check
-from safelight.config.flags import FLAGS
-from safelight.config.presets import ABOUT, PRESETS
+from safelight.config.presets import ABOUT, FLAGS, PRESETS
 from safelight.config.resolve import resolve, types_of_fields
 from safelight.errors import UsageError
 from safelight.processes.interrupts import PREEMPTED, SIGNALS

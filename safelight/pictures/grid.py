@@ -1,4 +1,4 @@
-"""Owns the look of sample pictures: colours, type, and images set out in rows."""
+"""Pages of sample images: rows of them, stages of denoising, two sets side by side, and pairs."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ GAP = 4
 MARGIN = 16
 TITLE_SIZE = 14
 CAPTION_SIZE = 11
+SEAM = 2  # pixels between the two of a pair
 
 
 def to_uint8(images: torch.Tensor) -> np.ndarray:
@@ -79,6 +80,28 @@ def side_by_side(left: np.ndarray, right: np.ndarray, *, labels: tuple[str, str]
     page.paste(halves[0], (0, 0))
     page.paste(halves[1], (size[0] - halves[1].width, 0))
     return page
+
+
+def strip(frames: np.ndarray, *, captions: Sequence[str]) -> Image.Image:
+    """Bytes [stages, images, h, w, 1 or 3] developing from left to right, under captions such as t = 999."""
+    stages, count = frames.shape[:2]
+    assert len(captions) == stages, f"{len(captions)} captions for {stages} stages"
+    body = tiles(frames.swapaxes(0, 1).reshape(stages * count, *frames.shape[2:]), columns=stages)
+    page = framed(body, CAPTION_SIZE + 6)
+    width = (body.width + GAP) // stages - GAP
+    for stage, caption in enumerate(captions):
+        draw_centred(page, (MARGIN + stage * (width + GAP), MARGIN - 2), caption, width)
+    return page
+
+
+def pairs(samples: np.ndarray, originals: np.ndarray, captions: list[str]) -> Image.Image:
+    """`samples`, each above what lies nearest to it among `originals`, uint8 [n, side, side, channels]."""
+    assert len(samples) == len(originals) == len(captions), "one original and one caption for each sample"
+    above, below = (enlarge(coloured(each)) for each in (samples, originals))
+    seam = np.broadcast_to(np.array(BACKGROUND, np.uint8), (len(above), SEAM, above.shape[2], 3))
+    stacked = np.concatenate([above, seam, below], axis=1)
+    title = "samples, each above the nearest training image"
+    return grid(stacked, columns=min(8, len(stacked)), captions=captions, title=title)
 
 
 def save_png(image: Image.Image, path: Path) -> None:

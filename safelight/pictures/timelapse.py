@@ -21,13 +21,13 @@ FOOT = CAPTION_SIZE + 14
 
 def timelapse(stages: Sequence[tuple[int, Path]], out: Path, *, seconds: float = 6.0) -> None:
     """A GIF over (step, PNG) stages. What cannot be read is skipped; if nothing can, nothing is written."""
-    read = [(step, image) for step, path in _spread(sorted(stages)) if (image := _read(path)) is not None]
-    if not read:
+    images, size = list[tuple[int, Image.Image]](), None
+    for step, path in reversed(_spread(sorted(stages))):
+        if (image := _read(path)) is not None:
+            size = size or _frame_size(image)  # the last picture sets the size of all
+            images.insert(0, (step, ImageOps.pad(image, size, Image.Resampling.BOX, color=BACKGROUND)))
+    if not images:
         return
-    last = read[-1][1]  # sets the size of all
-    shrink = min(1.0, MOST_PIXELS / max(last.size))
-    size = max(1, round(last.width * shrink)), max(1, round(last.height * shrink))
-    images = [(step, ImageOps.pad(image, size, Image.Resampling.BOX, color=BACKGROUND)) for step, image in read]
     last_step = images[-1][0]
     palette = _shared_palette([image for _, image in images])
     frames = [
@@ -51,6 +51,11 @@ def _read(path: Path) -> Image.Image | None:
             return image.convert("RGB")
     except (OSError, SyntaxError, ValueError):  # Pillow's words for missing, damaged and cut short
         return None
+
+
+def _frame_size(image: Image.Image) -> tuple[int, int]:
+    shrink = min(1.0, MOST_PIXELS / max(image.size))
+    return max(1, round(image.width * shrink)), max(1, round(image.height * shrink))
 
 
 def _with_foot(image: Image.Image, step: int, last_step: int) -> Image.Image:

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from safelight.config import Config
 from safelight.config.check import check
-from safelight.config.flags import FLAGS, default_preset
-from safelight.config.presets import ABOUT, PRESETS
+from safelight.config.presets import ABOUT, FLAGS, PRESETS, default_preset
 from safelight.config.resolve import (
     LARGEST_FILE,
     describe,
