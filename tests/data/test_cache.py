@@ -145,14 +145,6 @@ def test_colour_that_comes_late_widens_the_set(top: Path) -> None:
     assert read(top).fingerprint == grey.fingerprint == fresh(top)
 
 
-def flip_byte(path: Path, place: int) -> None:
-    with open(path, "r+b") as file:
-        file.seek(place)
-        byte = file.read(1)[0]
-        file.seek(place)
-        file.write(bytes([byte ^ 1]))
-
-
 @pytest.mark.parametrize("file", [cache.PIXELS, cache.LABELS, cache.MANIFEST])
 @pytest.mark.parametrize("share", [0.0, 0.5, 0.99])
 def test_one_changed_bit_is_found_and_mended(top: Path, file: str, share: float, scanned: list[str]) -> None:
@@ -175,19 +167,6 @@ def test_a_cut_or_missing_file_is_made_again(top: Path, file: str) -> None:
     assert read(top).fingerprint == before
     path.unlink()
     assert read(top).fingerprint == before
-
-
-def test_damage_after_opening_is_found_when_read(top: Path) -> None:
-    for number in range(200):
-        photograph(8, 8).save(top / "a" / f"x{number:03}.png")
-    images = read(top)
-    each = images.pixels[0].size
-    checked = np.flatnonzero(images._checked)
-    row = next(row for row in range(len(images)) if row not in checked)
-    flip_byte(folders(top)[0] / cache.PIXELS, row * each + 5)
-    images.take(np.arange(row))
-    with pytest.raises(DataError, match=f"Image {row} .*its checksum differs"):
-        images.take(np.arange(row + 2))
 
 
 def test_a_build_that_dies_leaves_nothing_that_is_believed(top: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,3 +234,24 @@ def test_what_was_left_out_for_its_limits_waits_for_larger_ones(top: Path, scann
     read(top, max_memory=20.0)
     assert scanned == [], "the same limits, the same end: not tried again"
     assert len(read(top, max_memory=2000.0)) == 13
+
+
+def flip_byte(path: Path, place: int) -> None:
+    with open(path, "r+b") as file:
+        file.seek(place)
+        byte = file.read(1)[0]
+        file.seek(place)
+        file.write(bytes([byte ^ 1]))
+
+
+def test_damage_after_opening_is_found_when_read(top: Path) -> None:
+    for number in range(200):
+        photograph(8, 8).save(top / "a" / f"x{number:03}.png")
+    images = read(top)
+    each = images.pixels[0].size
+    checked = np.flatnonzero(images._checked)
+    row = next(row for row in range(len(images)) if row not in checked)
+    flip_byte(folders(top)[0] / cache.PIXELS, row * each + 5)
+    images.take(np.arange(row))
+    with pytest.raises(DataError, match=f"Image {row} .*its checksum differs"):
+        images.take(np.arange(row + 2))
