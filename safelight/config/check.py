@@ -10,7 +10,7 @@ from safelight.config.resolve import flatten, to_dict, types_of_fields
 from safelight.config.tree import Config, Model
 from safelight.errors import UsageError
 
-# Relative widths of a power-function average: from the last few steps to nearly the plain mean of the run (0.2887).
+# Relative widths of a power-function EMA: from the last few steps to nearly the plain mean of the run (0.2887).
 NARROWEST, WIDEST = 0.001, 0.28
 
 # Random initialisation that is left in the EMA at the end of a run: warned about, and refused.
@@ -84,7 +84,7 @@ def _out_of_range(config: Config) -> Iterator[str]:
                 yield f"{key} is {values[key]}, but it must {words}."
     for key in BELOW_ONE:
         if values[key] == 1:
-            yield f"{key} is 1, but it must be below 1: an average that forgets nothing would never move."
+            yield f"{key} is 1, but it must be below 1: a moment that forgets nothing would never move."
     for key, value in values.items():
         if isinstance(value, float) and not math.isfinite(value):
             yield f"{key} is {value}, but it must be a finite number."
@@ -224,7 +224,7 @@ def _too_long(config: Config) -> str:
 
 
 def initial_share(config: Config) -> float:
-    """How much of the initial weights the average still holds after the last step."""
+    """How much of the initial weights the EMA still holds after the last step."""
     if config.ema.kind == "power" or config.ema.warmup:
         return 0.0  # the warm-up leaves 0.3 % after 30 steps, and soon nothing
     return config.ema.decay**config.train.steps

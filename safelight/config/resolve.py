@@ -129,10 +129,8 @@ def _fitted_tuple(value: Any, kinds: tuple[Any, ...]) -> tuple[Any, ...]:
         value = value.strip("[]() ").replace(",", " ").split()
     if isinstance(value, int | float):
         value = [value]
-    if not isinstance(value, list | tuple):
+    if not isinstance(value, list | tuple) or (kinds[-1] is not Ellipsis and len(value) != len(kinds)):
         raise TypeError
-    if kinds[-1] is not Ellipsis and len(value) != len(kinds):
-        raise ValueError
     return tuple(_fitted(part, kinds[0]) for part in value)
 
 
@@ -204,13 +202,12 @@ def read_yaml(file: Path) -> Mapping[str, Any]:
     try:
         with open(file, "rb") as opened:
             content = opened.read(LARGEST_FILE + 1)  # /dev/zero has no size and no end
-        if len(content) > LARGEST_FILE:
-            raise UsageError(f"{file} has more than {LARGEST_FILE:,} bytes, which no config has.")
-        tree = _UniqueKeys(content.decode("utf-8-sig")).get_single_data()
     except OSError as error:
         raise UsageError(f"The config {file} cannot be read: {error.strerror}.") from error
-    except UsageError:
-        raise
+    if len(content) > LARGEST_FILE:
+        raise UsageError(f"{file} has more than {LARGEST_FILE:,} bytes, which no config has.")
+    try:
+        tree = _UniqueKeys(content.decode("utf-8-sig")).get_single_data()
     except Exception as error:  # by phase: PyYAML fails at `!!bool 7` with a KeyError, at others with nearly anything
         detail = str(error).replace("\n", " ")[:300]
         raise UsageError(f"{file} is not valid YAML: {detail}") from error

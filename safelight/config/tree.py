@@ -136,9 +136,9 @@ class Optimizer:
     lr: Positive[float] = 1e-3
     """Peak learning rate."""
     beta1: Share[float] = 0.9
-    """Decay of the gradient average."""
+    """Decay of the running mean of the gradient."""
     beta2: Share[float] = 0.99
-    """Decay of the squared-gradient average."""
+    """Decay of the running mean of the squared gradient."""
     eps: Positive[float] = 1e-8
     """Added to the denominator of the update."""
     weight_decay: NotNegative[float] = 0.01
@@ -172,13 +172,13 @@ class Ema:
     """The EMA weights that samples are drawn from."""
 
     kind: Literal["power", "exponential"] = "power"
-    """`power`: a fixed share of the run so far; `exponential`: the textbook average with a fixed decay."""
+    """`power`: a fixed share of the run so far; `exponential`: the textbook EMA with a fixed decay."""
     width: float = 0.1
-    """`power`: relative width of the average; 0.1 covers about the last quarter of the run."""
+    """`power`: relative width of the EMA; 0.1 covers about the last quarter of the run."""
     decay: Share[float] = 0.9999
     """`exponential`: decay once warmed up."""
     warmup: bool = True
-    """`exponential`: begin with a short average that grows, so that a short run is not mostly initialisation."""
+    """`exponential`: begin with a short EMA that grows, so that a short run is not mostly initialisation."""
     profiles: tuple[float, float] = (0.05, 0.1)
     """Two relative widths that are snapshot, from which any other width can be rebuilt after training."""
     snapshots: NotNegative[int] = 16

@@ -1,4 +1,4 @@
-"""The sorted list of a pile's files, on disk: a million names take no memory, and sort the same everywhere."""
+"""The sorted list of a source's files, on disk: a million names take no memory, and sort the same everywhere."""
 
 from __future__ import annotations
 

@@ -182,7 +182,7 @@ def _write_files(
         if not total:
             raise DataError(source.nothing_inside())
         cache.refuse_small_disk(writer.folder, total * side_of(data) ** 2 * (data.channels or 3))
-        rejected = list(source.passed_over())
+        rejected = list(source.passed_over)
         for name, reason in rejected:
             listing.reject(name, reason, "any time")
         numbers = {name: number for number, name in enumerate(listing.labels())}

@@ -49,11 +49,7 @@ def to_uint8(images: torch.Tensor) -> np.ndarray:
 
 
 def grid(
-    images: np.ndarray,
-    *,
-    columns: int | None = None,
-    captions: Sequence[str] | None = None,
-    title: str | None = None,
+    images: np.ndarray, *, columns: int | None = None, captions: Sequence[str] | None = None, title: str | None = None
 ) -> Image.Image:
     """Bytes [n, h, w, 1 or 3] in rows, read like a page; small images are enlarged by whole factors."""
     assert captions is None or len(captions) == len(images), "one caption per image"
@@ -74,11 +70,11 @@ def framed(body: Image.Image, head: int) -> Image.Image:
 def side_by_side(left: np.ndarray, right: np.ndarray, *, labels: tuple[str, str]) -> Image.Image:
     """Two sets of images under their names, in equal rows, so that one can be held against the other."""
     columns = pleasant_columns(max(len(left), len(right)))
-    halves = [grid(images, columns=columns, title=label) for images, label in zip((left, right), labels, strict=True)]
-    size = (halves[0].width + halves[1].width - MARGIN // 2, max(half.height for half in halves))
-    page = Image.new("RGB", size, BACKGROUND)
-    page.paste(halves[0], (0, 0))
-    page.paste(halves[1], (size[0] - halves[1].width, 0))
+    first, second = grid(left, columns=columns, title=labels[0]), grid(right, columns=columns, title=labels[1])
+    width = first.width + second.width - MARGIN // 2
+    page = Image.new("RGB", (width, max(first.height, second.height)), BACKGROUND)
+    page.paste(first, (0, 0))
+    page.paste(second, (width - second.width, 0))
     return page
 
 

@@ -13,7 +13,7 @@ from safelight.config.resolve import (
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_every_preset_is_sound_and_told_about(name: str) -> None:
+def test_every_preset_is_healthy_and_described(name: str) -> None:
     config = resolve(preset=name)
     assert check(config) == []
     assert ABOUT[name]

@@ -44,7 +44,7 @@ def save(image: Image.Image, path: Path, **how: object) -> None:
 
 @pytest.fixture(scope="module")
 def known(tmp_path_factory: pytest.TempPathFactory) -> tuple[Images, Data]:
-    """40 photographs, and one of everything that is told."""
+    """40 photographs, and one of everything that is reported."""
     top = tmp_path_factory.mktemp("known")
     pictures = [photograph(64, 48) for _ in range(40)]
     for number, picture in enumerate(pictures):

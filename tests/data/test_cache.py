@@ -147,7 +147,7 @@ def test_colour_that_comes_late_widens_the_set(top: Path) -> None:
 
 @pytest.mark.parametrize("file", [cache.PIXELS, cache.LABELS, cache.MANIFEST])
 @pytest.mark.parametrize("share", [0.0, 0.5, 0.99])
-def test_one_changed_bit_is_found_and_mended(top: Path, file: str, share: float, scanned: list[str]) -> None:
+def test_one_changed_bit_is_found_and_repaired(top: Path, file: str, share: float, scanned: list[str]) -> None:
     images = read(top)
     before = images.fingerprint
     folder = folders(top)[0]
@@ -181,7 +181,7 @@ def test_a_build_that_dies_leaves_nothing_that_is_believed(top: Path, monkeypatc
     assert not left.exists(), "what a killed process left behind is swept up"
 
 
-def test_a_full_disk_is_told_before_the_work(top: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported_before_the_work(top: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache.DISK, "free", lambda folder: 100, raising=False)
     with pytest.raises(DataError, match=r"would take .* GB, but .* free.*data.cache=DIR"):
         read(top)

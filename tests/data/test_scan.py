@@ -119,7 +119,7 @@ def test_memory_size_and_pixels_are_limited(tmp_path: Path) -> None:
     assert "data.max_megabytes allows (1 MB)" in reasons["long.png"]
 
 
-def test_processes_that_cannot_start_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_that_cannot_start_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     photograph(16, 16).save(tmp_path / "a.png")
     monkeypatch.setattr("sys.executable", "/bin/false")
     with pytest.raises(DataError, match="die as soon as they start"):

@@ -9,7 +9,7 @@ from safelight.data.images import Images
 from safelight.data.summary import lines, remarks, summary
 
 
-def test_the_page_tells_every_fact(known: tuple[Images, Data]) -> None:
+def test_the_page_has_every_fact(known: tuple[Images, Data]) -> None:
     found = summary(*known)
     page = "\n".join(f"{name} {words}" for name, words in lines(found))
     for words in (
@@ -46,6 +46,6 @@ HEALTHY = {
 def test_remarks_name_what_is_wrong_and_nothing_else(sick: dict[str, object], words: str) -> None:
     data = Data(image_size=64)
     assert list(remarks(HEALTHY, data)) == []
-    told = list(remarks(HEALTHY | sick, data))
-    assert len(told) == 1
-    assert words in told[0]
+    reported = list(remarks(HEALTHY | sick, data))
+    assert len(reported) == 1
+    assert words in reported[0]

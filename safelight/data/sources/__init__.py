@@ -1,4 +1,4 @@
-"""Owns where pictures come from: a word or a path becomes a pile of files, or arrays that need no decoding."""
+"""Owns where pictures come from: a word or a path becomes a set of files, or arrays that need no decoding."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ KNOWN = {"digits": 1, "shapes": 3, "fashion-mnist": 1}  # sets that have a name,
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """One file of a pile, as far as it is known without opening it."""
+    """One file of a source, as far as it is known without opening it."""
 
     name: str
-    """Relative to the pile, with / between folders; may hold bytes that are no text (surrogateescape)."""
+    """Relative to the source, with / between folders; may hold bytes that are no text (surrogateescape)."""
     size: int
-    """Bytes; -1 where the pile does not say."""
+    """Bytes; -1 where the source does not say."""
     modified: int
     """Nanoseconds since 1970, or whatever else changes when the content does."""
     label: str | None
@@ -34,19 +34,22 @@ class SourceFile:
 
 
 class Files(Protocol):
-    """A pile of encoded pictures. Opened anew in every process that decodes."""
+    """A set of encoded pictures. Opened anew in every process that decodes."""
+
+    passed_over: list[tuple[str, str]]
+    """(name, reason) of what `entries` could not list, after it was exhausted."""
 
     def entries(self) -> Iterator[SourceFile]:
         """Every file that may be a picture, in any order. Nothing is kept in memory."""
+        ...
 
     def read(self, name: str, most: int) -> bytes:
         """The content of one entry; UnreadableImage if it cannot be had or has more than `most` bytes."""
-
-    def passed_over(self) -> list[tuple[str, str]]:
-        """(name, reason) of what `entries` could not list, after it was exhausted."""
+        ...
 
     def nothing_inside(self) -> str:
         """The error message when there was no entry at all."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ class Archive:
     """One folder around everything is the archive's own name and no class."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.path, self.passed_over = path, list[tuple[str, str]]()
         self._others: Counter[str] = Counter()
         try:
             self._zip = zipfile.ZipFile(path)
@@ -38,7 +38,7 @@ class Archive:
         wrapper = _wrapper([info.filename for info in infos if is_image(info.filename)])
         for info in infos:
             if is_image(info.filename):
-                # The checksum of the content says more than any date; a new archive is looked through again.
+                # The checksum of the content says more than any date; a new archive is read again.
                 stamp = self._modified ^ info.CRC
                 yield SourceFile(info.filename, info.file_size, stamp, class_of(info.filename.removeprefix(wrapper)))
             else:
@@ -53,9 +53,6 @@ class Archive:
         except (zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError, KeyError, ValueError, OSError) as error:
             raise UnreadableImage(f"it is damaged inside the zip: {error}") from None
         return refuse_large(content, most)
-
-    def passed_over(self) -> list[tuple[str, str]]:
-        return []
 
     def nothing_inside(self) -> str:
         return no_images(self.path, self._others, "Give another archive.")

@@ -22,7 +22,7 @@ class Dataset:
     """The first column of images and the first of class labels; of several splits, `train`."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.path, self.passed_over = path, list[tuple[str, str]]()
         # Arrow's own columns, mapped from disk: the package would hash every step of preparing them.
         self._pictures, self._labels, self._names = _columns(path)
 
@@ -42,9 +42,6 @@ class Dataset:
         if content is None:
             raise UnreadableImage("the row holds no picture")
         return refuse_large(content, most)
-
-    def passed_over(self) -> list[tuple[str, str]]:
-        return []
 
     def nothing_inside(self) -> str:
         return f"The dataset in {self.path} has no rows. Give another one."

@@ -23,10 +23,10 @@ def test_digits() -> None:
     assert not images.rejected
 
 
-def test_digits_at_another_size_in_colour_tell_their_progress() -> None:
-    told: list[tuple[int, int]] = []
-    images = open_images(Data(image_size=12, channels=3), lambda done, total: told.append((done, total)))
+def test_digits_at_another_size_in_colour_report_their_progress() -> None:
+    reported: list[tuple[int, int]] = []
+    images = open_images(Data(image_size=12, channels=3), lambda done, total: reported.append((done, total)))
     assert images.pixels.shape == (1797, 12, 12, 3)
     assert (images.pixels[..., 0] == images.pixels[..., 2]).all()
-    assert told[-1] == (1797, 1797)
-    assert told == sorted(told)
+    assert reported[-1] == (1797, 1797)
+    assert reported == sorted(reported)

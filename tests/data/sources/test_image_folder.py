@@ -67,7 +67,7 @@ def test_links_are_followed_once_and_loops_end(tmp_path: Path) -> None:
     assert names_of(read_set(tmp_path / "set")) == ("ant/2.png", "bear/3.png", "zebra/1.png")
 
 
-def test_a_file_name_that_is_no_text_can_still_be_told(tmp_path: Path) -> None:
+def test_a_file_name_that_is_no_text_can_still_be_reported(tmp_path: Path) -> None:
     picture(tmp_path / "ok.png")
     (tmp_path / "ok.png").rename(tmp_path / "caf\udce9.png")
     images = read_set(tmp_path)
@@ -79,15 +79,15 @@ def test_bad_files_are_named_and_left_out(tmp_path: Path) -> None:
         picture(tmp_path / f"{index:02}.png", index)
     (tmp_path / "03a.png").touch()
     (tmp_path / "07a.jpg").write_text("<html>")
-    told: list[tuple[int, int]] = []
-    images = open_images(Data(source=str(tmp_path), image_size=8), lambda *counts: told.append(counts))
+    reported: list[tuple[int, int]] = []
+    images = open_images(Data(source=str(tmp_path), image_size=8), lambda *counts: reported.append(counts))
     assert images.pixels[:, 0, 0, 0].tolist() == list(range(18))
     assert names_of(images) == tuple(f"{index:02}.png" for index in range(18))
     assert tuple(images.rejected) == (
         ("03a.png", "it is empty (0 bytes)"),
         ("07a.jpg", "it is no PNG, JPEG, WebP, BMP, TIFF or GIF (it starts with 3c 68 74 6d 6c 3e)"),
     )
-    assert told[-1] == (20, 20)
+    assert reported[-1] == (20, 20)
 
 
 def test_folders_without_images(tmp_path: Path) -> None:
