@@ -11,7 +11,7 @@ from torch import nn
 from safelight import opened, start
 from safelight.checkpoints.folder import steps as checkpoint_steps
 from safelight.config import Config
-from safelight.config.flags import FLAGS, default_preset
+from safelight.config.presets import FLAGS, default_preset
 from safelight.config.resolve import nearest, resolve
 from safelight.errors import UsageError
 from safelight.opened import Run

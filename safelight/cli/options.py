@@ -58,7 +58,7 @@ Guidance = Annotated[str | None, _flag("N", "Classifier-free guidance of conditi
 
 def settings_from(command: object) -> dict[str, Any]:
     """The settings that a command's flags stand for; --set comes last and so wins."""
-    from safelight.config.flags import FLAGS
+    from safelight.config.presets import FLAGS
 
     given = {key: getattr(command, name, None) for name, key in FLAGS.items()}
     found = {key: value for key, value in given.items() if value is not None and value is not False}
@@ -72,7 +72,7 @@ def settings_from(command: object) -> dict[str, Any]:
 
 def config_from(command: Any) -> Config:
     """default < preset < file < flags."""
-    from safelight.config.flags import default_preset
+    from safelight.config.presets import default_preset
     from safelight.config.resolve import resolve
 
     settings = settings_from(command)

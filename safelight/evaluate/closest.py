@@ -9,7 +9,7 @@ from safelight.data.images import Images
 from safelight.evaluate.examination import Thumbnails
 from safelight.evaluate.memorisation import Memorisation
 from safelight.evaluate.real import real_pixels
-from safelight.pictures.pairs import pairs
+from safelight.pictures.grid import pairs
 
 
 def draw_closest(copies: Memorisation, pixels: np.ndarray, images: Images, small: Thumbnails) -> Image.Image:

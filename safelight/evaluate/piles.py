@@ -56,7 +56,7 @@ def _pictures(source: str, say: Callable[[str], None]) -> Iterator[np.ndarray]:
 
 
 def _tell_unseen(pile: Files, say: Callable[[str], None]) -> None:
-    for name, reason in pile.passed_over():
+    for name, reason in pile.passed_over:
         say(f"Left out {printable(name)}: {reason}")
 
 

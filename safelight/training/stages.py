@@ -15,8 +15,7 @@ from safelight import checks
 from safelight.config import Config
 from safelight.errors import ProcessLost
 from safelight.generate import Request, columns_for, generate
-from safelight.pictures.grid import grid, save_png, side_by_side, to_uint8
-from safelight.pictures.strip import strip
+from safelight.pictures.grid import grid, save_png, side_by_side, strip, to_uint8
 from safelight.pictures.timelapse import timelapse
 from safelight.probes.inspection import checked
 from safelight.processes.group import ProcessGroup

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from safelight import checks
-from safelight.config.check import TOLD_INITIAL_SHARE, initial_share
+from safelight.config.check import WARNED_INITIAL_SHARE, initial_share
 from safelight.diagnosis.finding import Evidence, Fix
 from safelight.diagnosis.rule import CONFIG, Detection, error, on_episode, warning
 from safelight.diagnosis.run_history import Episode, RunHistory, episode_of
@@ -21,7 +21,7 @@ ENOUGH, INITIAL = 60, 0.9  # steps; the share of initial weights that is too muc
 
 def too_long(run: RunHistory) -> Detection | None:
     """By the settings, and by what the measured decays leave of the initial weights."""
-    if run.config is not None and (share := initial_share(run.config)) > TOLD_INITIAL_SHARE:
+    if run.config is not None and (share := initial_share(run.config)) > WARNED_INITIAL_SHARE:
         decay, planned = run.config.ema.decay, run.config.train.steps
         return Detection(
             0,

@@ -29,13 +29,13 @@ class Cell:
 
 class Dataset:
     def __init__(self, path):
-        told = json.loads((pathlib.Path(path) / "told.json").read_text())
+        reported = json.loads((pathlib.Path(path) / "reported.json").read_text())
         self.features = {"note": "text", "picture": Image(), "kind": ClassLabel(["cat", "dog"])}
-        if told.get("blind"): del self.features["picture"]
+        if reported.get("blind"): del self.features["picture"]
         self.columns = {
             "picture": [Cell(f and {"bytes": pathlib.Path(f).read_bytes() if kept else None, "path": f})
-                        for f, kept in told["pictures"]],
-            "kind": [Cell(number) for number in told["kinds"]],
+                        for f, kept in reported["pictures"]],
+            "kind": [Cell(number) for number in reported["kinds"]],
         }
         self.data = self
     def column(self, name): return self.columns[name]
@@ -55,14 +55,14 @@ def saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PYTHONPATH", str(site))
     monkeypatch.syspath_prepend(str(site))
     monkeypatch.delitem(sys.modules, "datasets", raising=False)
-    told = {"pictures": [], "kinds": []}
+    reported = {"pictures": [], "kinds": []}
     for number in range(8):
         photograph(12, 12).save(files / f"{number}.png")
-        told["pictures"].append([str(files / f"{number}.png"), number % 2 == 0])
-        told["kinds"].append(number % 2)
-    told["pictures"] += [[None, True], [str(files / "gone.png"), False]]
-    told["kinds"] += [0, 1]
-    (folder / "told.json").write_text(json.dumps(told))
+        reported["pictures"].append([str(files / f"{number}.png"), number % 2 == 0])
+        reported["kinds"].append(number % 2)
+    reported["pictures"] += [[None, True], [str(files / "gone.png"), False]]
+    reported["kinds"] += [0, 1]
+    (folder / "reported.json").write_text(json.dumps(reported))
     (folder / "state.json").write_text("{}")
     (folder / "dataset_info.json").write_text("{}")
     return folder
@@ -85,8 +85,8 @@ def test_pictures_inside_and_beside_are_read_with_their_labels(saved: Path) -> N
 
 
 def test_a_dataset_without_images_or_a_train_split_is_refused(saved: Path) -> None:
-    told = json.loads((saved / "told.json").read_text())
-    (saved / "told.json").write_text(json.dumps(told | {"blind": True}))
+    reported = json.loads((saved / "reported.json").read_text())
+    (saved / "reported.json").write_text(json.dumps(reported | {"blind": True}))
     with pytest.raises(DataError, match="the columns note, kind, and none of them holds images"):
         read(saved)
     (saved / "state.json").unlink()

@@ -52,7 +52,7 @@ BAD = ["abc", "0", "-5", "", " 7", "1.5", "1e3", "20_000", "+3", "²", "٣", "10
 
 
 @pytest.mark.parametrize("word", BAD)
-def test_bad_counts_are_told_in_words(word: str) -> None:
+def test_bad_counts_are_refused_in_words(word: str) -> None:
     with pytest.raises(DataError) as caught:
         shapes(Data(source=f"shapes:{word}"))
     message = str(caught.value)

@@ -179,7 +179,7 @@ def test_a_broken_file_has_a_reason_in_words(tmp_path: Path) -> None:
         with pytest.raises(UnreadableImage) as reason:
             read_image(path, TINY)
         assert str(reason.value).startswith("it"), path
-        assert str(tmp_path) not in str(reason.value), "the name is told beside the reason"
+        assert str(tmp_path) not in str(reason.value), "the name is reported beside the reason"
 
 
 def test_a_huge_image_is_refused_before_it_is_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
