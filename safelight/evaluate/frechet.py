@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from safelight.evaluate.chances import student_quantile
-from safelight.evaluate.jackknife import assemble, jackknife
+from safelight.evaluate.jackknife import jackknife
 from safelight.evaluate.moments import Moments
 from safelight.evaluate.reference import Reference, fit_reference
 
@@ -86,21 +86,10 @@ def _one_sided(features: np.ndarray | Moments, reference: Reference) -> tuple[fl
     return found.value, found.corrected, error, found.degrees, len(features), enough
 
 
-def plain_frechet(moments: Moments, reference: Reference) -> float:
-    """The plain estimator alone: one eigenvalue problem, symmetric and so always real."""
-    projected = reference.project_moments(moments)
-    covariance = projected.covariance
-    return assemble(projected.mean - reference.mean, np.trace(covariance), _sandwich(covariance, reference), reference)
-
-
-def _sandwich(covariance: np.ndarray, reference: Reference) -> np.ndarray:
-    return reference.root @ covariance @ reference.root
-
-
 def _gaussian(moments: Moments, reference: Reference) -> tuple[float, float, float]:
     """(value, bias, error) to first order in 1 / count, with the fourth moments of a Gaussian."""
     covariance, shift = moments.covariance, moments.mean - reference.mean
-    values, vectors = np.linalg.eigh(_sandwich(covariance, reference))
+    values, vectors = np.linalg.eigh(reference.root @ covariance @ reference.root)
     kept = values > max(values[-1], 0) * reference.dimension * np.finfo(np.float64).eps
     roots, axes = np.sqrt(values[kept]), reference.root @ vectors[:, kept]
     trace = np.trace(covariance)

@@ -57,14 +57,11 @@ def kernel_distance(
     """
     held = reference if isinstance(reference, KernelReference) else fit_kernel_reference(reference)
     counts = finite_reference if finite_reference is not None else not isinstance(reference, KernelReference)
-    own = check_features(features)
-    likeness, spread = _within(own)
-    across, across_reference, cross_spread = _across(own, held.features)
-    n, m = len(own), len(held.features)
-    value = float(likeness.mean() + held.likeness.mean() - 2 * across.mean())
+    value, slopes, across_reference, spread, cross_spread = measure_kernel(features, held)
+    n, m = len(slopes), len(held.features)
     # A variance of estimated means counts the noise within pairs twice; without it, two sets of one kind would get an
     # error that is too large by a factor 1.4. Half is kept at least.
-    first = 4 * float((likeness - across).var(ddof=1)) / n
+    first = float(slopes.var(ddof=1)) / n
     second = 2 * spread / n**2
     if counts:
         first += 4 * float((held.likeness - across_reference).var(ddof=1)) / m
@@ -72,13 +69,16 @@ def kernel_distance(
     return KernelDistance(value, math.sqrt(max(first - second, first / 2)), n, m, counts)
 
 
-def slopes(features: np.ndarray, reference: KernelReference) -> tuple[float, np.ndarray, np.ndarray]:
-    """The distance, and how it depends on each sample [n] and, through the samples, on each real image [m]."""
+def measure_kernel(
+    features: np.ndarray, reference: KernelReference
+) -> tuple[float, np.ndarray, np.ndarray, float, float]:
+    """The distance, how it depends on each sample [n], the mean kernel of each real image with all samples [m], and
+    the variances of the kernel that the means do not explain: within samples, and between them and real images."""
     own = check_features(features)
-    likeness = _within(own)[0]
-    across, across_reference, _ = _across(own, reference.features)
+    likeness, spread = _within(own)
+    across, across_reference, cross_spread = _across(own, reference.features)
     value = float(likeness.mean() + reference.likeness.mean() - 2 * across.mean())
-    return value, 2 * (likeness - across), -2 * across_reference
+    return value, 2 * (likeness - across), across_reference, spread, cross_spread
 
 
 def _kernel(left: np.ndarray, right: np.ndarray) -> np.ndarray:

@@ -11,7 +11,7 @@ from safelight.errors import UsageError
 from safelight.evaluate.chances import student_tail
 from safelight.evaluate.frechet import ENOUGH
 from safelight.evaluate.jackknife import jackknife
-from safelight.evaluate.kernel import KernelReference, fit_kernel_reference, slopes
+from safelight.evaluate.kernel import KernelReference, fit_kernel_reference, measure_kernel
 from safelight.evaluate.reference import Reference, fit_reference
 
 
@@ -61,11 +61,11 @@ def compare_kernel(
     It has no bias at any number of samples, so there is no least one beyond a few dozen."""
     held = reference if isinstance(reference, KernelReference) else fit_kernel_reference(reference)
     _paired(np.asarray(features_new), np.asarray(features_old))
-    value_new, slope_new, real_new = slopes(features_new, held)
-    value_old, slope_old, real_old = slopes(features_old, held)
-    count, real = len(slope_new), float((real_new - real_old).var(ddof=1)) / len(real_new)
-    parts = (slope_new - slope_old, slope_new, slope_old)
-    paired, first, second = (float(slope.var(ddof=1)) / count for slope in parts)
+    value_new, slopes_new, real_new, *_ = measure_kernel(features_new, held)
+    value_old, slopes_old, real_old, *_ = measure_kernel(features_old, held)
+    count, real = len(slopes_new), 4 * float((real_new - real_old).var(ddof=1)) / len(real_new)
+    parts = (slopes_new - slopes_old, slopes_new, slopes_old)
+    paired, first, second = (float(slopes.var(ddof=1)) / count for slopes in parts)
     enough = count >= 30  # a sum of fewer is not yet normal
     spreads = paired + real, first + real, second
     return _judge(value_new - value_old, spreads, math.inf, error_rate, count, enough)
