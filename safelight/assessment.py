@@ -14,14 +14,13 @@ from safelight.data.cache import cache_root
 from safelight.data.images import hold_out
 from safelight.data.prepare import open_images
 from safelight.errors import UsageError
-from safelight.evaluate.closest import draw_closest
 from safelight.evaluate.examination import Examination, Real, examine
 from safelight.evaluate.features import Extractor, extract, load_extractor
 from safelight.evaluate.moments import LEAST
 from safelight.evaluate.networks.pixels import quantise
 from safelight.evaluate.piles import pile_features
 from safelight.evaluate.real import choose, real_features
-from safelight.evaluate.thumbnails import shrink, thumbnails_of
+from safelight.evaluate.thumbnails import draw_closest, shrink, thumbnails_of
 from safelight.generate import Request, counting, generate
 from safelight.opened import LoadedModel
 from safelight.run import RunFolder

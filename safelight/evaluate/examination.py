@@ -17,6 +17,7 @@ from safelight.evaluate.memorisation import Memorisation, memorisation
 from safelight.evaluate.modes import modes
 from safelight.evaluate.neighbours import NEIGHBOURS, precision_recall
 from safelight.evaluate.reference import Reference, fit_reference
+from safelight.evaluate.thumbnails import Thumbnails
 
 LEAST_SEARCHED = 10  # training images, without which "nearer than to the next" means nothing
 LEAST_REAL = 100  # fewer make neither modes nor halves to compare with each other
@@ -43,22 +44,11 @@ class Real:
 
 
 @dataclass(frozen=True, slots=True)
-class Thumbnails:
-    """Small pixels [n, d] for the search for copies: features forgive what makes two pictures different ones."""
-
-    rows: np.ndarray
-    """[n], which images of the set `training` are."""
-    training: np.ndarray
-    held_out: np.ndarray | None
-
-
-@dataclass(frozen=True, slots=True)
 class Examination:
     label: str
     distance: FrechetDistance
     kernel: KernelDistance
-    figures: tuple[Figure, ...]
-    """Likeness and variety, each with what real images would score."""
+    figures: tuple[Figure, ...]  # likeness and variety, each with what real images would score
     copies: Memorisation | None
 
     @property
@@ -68,42 +58,24 @@ class Examination:
         value = max(self.distance.corrected, 0.0)
         return f"{self.label} {shown(value, self.distance.error)} (N = {self.distance.count:,}{doubt})"
 
-    @property
-    def sentences(self) -> list[str]:
-        """What the numbers mean, one after the other."""
-        copies = [] if self.copies is None else [self.copies.sentence]
-        return [self.distance.sentence, self.kernel.sentence, *(figure.sentence for figure in self.figures), *copies]
-
     def to_json(self) -> dict[str, Any]:
-        low, high = self.distance.interval()
-        found: dict[str, Any] = {
+        distance, kernel, copies = self.distance, self.kernel, self.copies
+        return {
             "label": self.label,
             "distance": {
-                "value": self.distance.value,
-                "corrected": self.distance.corrected,
-                "error": self.distance.error,
-                "interval": [low, high],
-                "trusted": self.distance.trusted,
-                "dimension": self.distance.dimension,
+                "value": distance.value,
+                "corrected": distance.corrected,
+                "error": distance.error,
+                "interval": [*distance.interval()],
+                "trusted": distance.trusted,
+                "dimension": distance.dimension,
             },
-            "kernel": {"value": self.kernel.value, "error": self.kernel.error, "interval": [*self.kernel.interval()]},
-            "count": self.distance.count,
-            "reference_count": self.distance.reference_count,
-            "figures": {figure.name: _figure(figure) for figure in self.figures},
-            "copies": None,
+            "kernel": {"value": kernel.value, "error": kernel.error, "interval": [*kernel.interval()]},
+            "count": distance.count,
+            "reference_count": distance.reference_count,
+            "figures": {figure.name: figure.to_json() for figure in self.figures},
+            "copies": None if copies is None else copies.to_json(),
         }
-        if self.copies is not None:
-            found["copies"] = {
-                "share": _figure(self.copies.copied),
-                "chance": self.copies.copied_chance,
-                "alarm": self.copies.alarm,
-                "smallest_share_seen": _finite(self.copies.smallest),
-                "likeness": _finite(self.copies.likeness),
-                "likeness_chance": _finite(self.copies.closer_chance),
-                "held_out": self.copies.held_out,
-                "sentence": self.copies.sentence,
-            }
-        return found
 
 
 def examine(
@@ -139,17 +111,3 @@ def shown(value: float, error: float) -> str:
         return f"{value:.4g}"
     digits = max(0, 1 - math.floor(math.log10(error)))
     return f"{value:.{digits}f} ± {error:.{digits}f}"
-
-
-def _figure(figure: Figure) -> dict[str, Any]:
-    return {
-        "value": figure.value,
-        "interval": [figure.low, figure.high],
-        "real": [_finite(edge) for edge in figure.baseline],
-        "count": figure.count,
-        "sentence": figure.sentence,
-    }
-
-
-def _finite(number: float) -> float | None:
-    return number if math.isfinite(number) else None

@@ -16,13 +16,12 @@ from safelight.config import Config
 from safelight.data.cache import cache_root
 from safelight.data.images import hold_out
 from safelight.errors import CheckpointError
-from safelight.evaluate.closest import draw_closest
 from safelight.evaluate.examination import Examination, Real, examine
 from safelight.evaluate.features import Extractor, extract, load_extractor
 from safelight.evaluate.networks.pixels import quantise
 from safelight.evaluate.real import choose, real_features
 from safelight.evaluate.significance import Verdict, compare, compare_kernel
-from safelight.evaluate.thumbnails import shrink, thumbnails_of
+from safelight.evaluate.thumbnails import draw_closest, shrink, thumbnails_of
 from safelight.generate import generate
 from safelight.keys import key
 from safelight.observing.recorder import Recorder

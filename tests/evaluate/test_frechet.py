@@ -8,11 +8,9 @@ import sys
 
 import numpy as np
 import pytest
-from scipy import stats
 from scipy.linalg import sqrtm
 
 from safelight.errors import UsageError
-from safelight.evaluate.chances import student_quantile, student_tail
 from safelight.evaluate.frechet import frechet
 from safelight.evaluate.moments import Moments
 from safelight.evaluate.reference import Reference, fit_reference, symmetric_root
@@ -102,22 +100,6 @@ def test_two_finite_sets() -> None:
     assert (one.finite_reference, both.finite_reference, moments.finite_reference) == (False, True, True)
 
 
-def test_main_axes_of_the_reference_make_few_samples_enough() -> None:
-    x, y = draw(256, 300, 0), draw(2000, 300, 1, 0.0)
-    whole, narrow = fit_reference(y), fit_reference(Moments.of(y), components=32)
-    assert (frechet(x, whole).trusted, frechet(x, narrow).trusted) == (False, True)
-    assert "too few for 300 dimensions" in frechet(x, whole).sentence
-    projection = fit_reference(y, components=32).projection
-    assert projection is not None
-    assert narrow.projection is not None
-    assert np.allclose(projection.components, narrow.projection.components)
-    wanted = oracle(projection.project(x), projection.project(y))
-    assert frechet(x, narrow).value == pytest.approx(wanted)
-    assert frechet(Moments.of(x), narrow).value == pytest.approx(wanted)
-    with pytest.raises(UsageError, match="Expected 1 to 300 components"):
-        fit_reference(y, components=301)
-
-
 def test_order_and_classes_in_turns_do_not_matter_much() -> None:
     x, reference = draw(320, 8, 0), fit_reference(draw(900, 8, 1, 0.0))
     turns = x[np.argsort(x[:, 0]).reshape(10, 32).T.reshape(-1)]
@@ -150,14 +132,6 @@ def test_wrong_features_are_refused() -> None:
         frechet(y, np.where(np.arange(100).reshape(50, 2) == 7, np.nan, y))
     with pytest.raises(UsageError, match="100 NaN or infinite values"):
         frechet(y * 1e200, y)
-
-
-@pytest.mark.parametrize("degrees", [7, 15, 31, np.inf])
-def test_the_law_of_student(degrees: float) -> None:
-    law = stats.norm if np.isinf(degrees) else stats.t(degrees)
-    assert student_quantile(0.95, degrees) == pytest.approx(law.ppf(0.975), abs=0.002)
-    for t in (-4, -1.7, 0, 2):
-        assert student_tail(t, degrees) == pytest.approx(law.cdf(t), abs=0.002)
 
 
 def test_the_package_is_light() -> None:

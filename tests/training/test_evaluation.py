@@ -635,12 +635,12 @@ def test_samples_that_are_not_finite_do_not_end_the_run(tmp_path: Path, channels
 
 
 def test_features_that_are_not_finite_do_not_end_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    look = features_module._look
+    run = features_module._run
 
     def overflow(extractor: Extractor, batch: torch.Tensor) -> torch.Tensor:
-        return look(extractor, batch) * torch.inf
+        return run(extractor, batch) * torch.inf
 
-    monkeypatch.setattr(features_module, "_look", overflow)
+    monkeypatch.setattr(features_module, "_run", overflow)
     monkeypatch.setattr(evaluation, "real_features", lambda *_, **__: np.random.default_rng(0).normal(size=(128, 24)))
     terminal = train(tmp_path / "run")
     assert sum("are not finite" in text for text in terminal.said) == 3
