@@ -96,8 +96,8 @@ def _largest(counts: np.ndarray, usual: np.ndarray) -> Figure:
     baseline = float(max(0, base - noise)), float(base + noise)
     real = range_text(*baseline, form=".1%")
     text = f"The most frequent kind makes up {value:.1%} of the samples (of real images: {real})"
-    verdicts = {"excess": "the samples crowd there", "usual": "no crowding"}
-    return against_real("largest mode", value, half, baseline, size, text, **verdicts)
+    crowded = "the samples crowd there"
+    return against_real("largest mode", value, half, baseline, size, text, excess=crowded, usual="no crowding")
 
 
 def _different(clear: int, null: int, number: int, size: int) -> Figure:

@@ -15,27 +15,19 @@ from collections.abc import Iterable, Sequence
 # process repeats the calls and never touches what it is given. It inherits MALLOC_ and GLIBC_TUNABLES settings.
 # A low, fixed threshold would leave no holes, but costs half of a step's time again in page faults (measured).
 
-Event = tuple[int, int]
-"""A block's number and its bytes when it is taken, 0 when it is given back."""
+Event = tuple[int, int]  # a block's number and its bytes when it is taken, 0 when it is given back
 
-COMPANIONS = (184, 104)
-"""Bytes of TensorImpl and StorageImpl in torch 2.13, which come and go with every tensor."""
+COMPANIONS = (184, 104)  # bytes of TensorImpl and StorageImpl in torch 2.13, which come and go with every tensor
+# Bytes of the small objects that an operation makes and drops, in about the proportion that was counted.
 PASSING = (*(24, 40) * 4, 56, 72, 88, 104, 184, 776, 824)
-"""Bytes of the small objects that an operation makes and drops, in about the proportion that was counted."""
-ALIGNMENT = 64
-"""Of torch's CPU tensors. glibc takes a larger block and cuts it: that, too, leaves holes."""
-REPEATS = 5
-"""Steps after which the heap hardly grows any more."""
+ALIGNMENT = 64  # of torch's CPU tensors; glibc takes a larger block and cuts it: that, too, leaves holes
+REPEATS = 5  # steps after which the heap hardly grows any more
 
 
 class _Usage(ctypes.Structure):
-    """struct mallinfo2"""
+    """struct mallinfo2. Field 0 is arena, what the heap holds; field 4 is hblkhd, what is mapped block by block."""
 
     _fields_ = tuple((f"field{i}", ctypes.c_size_t) for i in range(10))
-
-    @property
-    def held(self) -> int:
-        return self.field0 + self.field4  # arena: by the heap; hblkhd: mapped one by one
 
 
 class _Heap:
@@ -80,7 +72,8 @@ class _Heap:
             self._library.free(small)
 
     def _held(self) -> int:
-        return self._library.mallinfo2().held + sum(self._refused.values())
+        usage = self._library.mallinfo2()
+        return usage.field0 + usage.field4 + sum(self._refused.values())
 
 
 def settled_peak(before: Sequence[Event], step: Sequence[Event]) -> int | None:

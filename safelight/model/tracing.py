@@ -39,10 +39,8 @@ class LiveBytes(TorchDispatchMode):
 
         On a CPU this starts a process that measures the heap, which takes about a second.
         """
-        settled = None
-        if self._on_cpu:
-            settled = settled_peak(self._events[: self._begin], self._events[self._begin :])
-        return max(self._highest, settled or 0)
+        before, since = self._events[: self._begin], self._events[self._begin :]
+        return max(self._highest, (settled_peak(before, since) if self._on_cpu else None) or 0)
 
     @peak.setter
     def peak(self, count: int) -> None:
@@ -63,7 +61,7 @@ class LiveBytes(TorchDispatchMode):
         if address not in self._numbers:
             self._numbers[address] = self.take(storage.nbytes())
             # A storage's Python object lives as long as the C++ one: autograd's saved tensors count.
-            weakref.finalize(storage, self._end, address)
+            weakref.finalize(storage, lambda: self.give_back(self._numbers.pop(address)))
 
     @contextmanager
     def scratch(self, *sizes: int) -> Iterator[None]:
@@ -86,9 +84,6 @@ class LiveBytes(TorchDispatchMode):
         self.now -= self._sizes.pop(number)
         self._events.append((number, 0))
 
-    def _end(self, address: int) -> None:
-        self.give_back(self._numbers.pop(address))
-
 
 def _convolution(live: LiveBytes, args: Sequence[Any], output: Tensor) -> None:
     images, weight = args[:2]
@@ -102,7 +97,8 @@ def _convolution(live: LiveBytes, args: Sequence[Any], output: Tensor) -> None:
 def _convolution_backward(live: LiveBytes, args: Sequence[Any], outputs: Sequence[Tensor | None]) -> None:
     gradient, images, weight = args[:3]
     slow = _is_slow((images, weight, None, *args[4:10]))
-    with live.scratch(0 if _is_dense(gradient) else _bytes(gradient)):
+    dense = gradient.is_contiguous() or gradient.is_contiguous(memory_format=CHANNELS_LAST)
+    with live.scratch(0 if dense else gradient.nbytes):
         for other, output in zip((weight, images), outputs, strict=False):
             if output is None:
                 continue
@@ -118,7 +114,7 @@ def _upsample(live: LiveBytes, args: Sequence[Any], output: Tensor) -> None:
     images = args[0]
     live.follow(output)
     if not images.is_contiguous(memory_format=CHANNELS_LAST) and sum(output.shape[-2:]) <= 128:
-        with live.scratch(_bytes(images), _bytes(output)):
+        with live.scratch(images.nbytes, output.nbytes):
             pass
 
 
@@ -144,7 +140,7 @@ def _blocked(tensor: Tensor) -> int:
         return 0  # worked on as it is
     width = 16 if "AVX512" in torch.backends.cpu.get_cpu_capability() else 8
     channels = max(1, tensor.shape[1])
-    return _bytes(tensor) // channels * -(-channels // width) * width
+    return tensor.nbytes // channels * -(-channels // width) * width
 
 
 def _is_slow(arguments: Sequence[Any]) -> bool:
@@ -158,11 +154,3 @@ def _columns(images: Tensor, weight: Tensor, output: Tensor) -> int:
         return 0
     pixels = images.shape[0] * output.shape[-2] * output.shape[-1]
     return pixels * images.shape[1] * kernel * images.element_size()
-
-
-def _is_dense(tensor: Tensor) -> bool:
-    return tensor.is_contiguous() or tensor.is_contiguous(memory_format=CHANNELS_LAST)
-
-
-def _bytes(tensor: Tensor) -> int:
-    return tensor.numel() * tensor.element_size()

@@ -283,7 +283,7 @@ def test_weights_that_do_not_prove_themselves_are_removed(
 ) -> None:
     """12.6929 is what the example gives with the plain seed: near, and wrong."""
     (tmp_path / "mine.pth").write_bytes(saved(inception.Inception().state_dict()))
-    monkeypatch.setattr(fetch, "is_listed", lambda name, content: True)
+    monkeypatch.setattr(weights, "is_listed", lambda name, content: True)
     monkeypatch.setattr(inception, "self_check", lambda network: distance)
     with pytest.raises(SafelightError, match=r"not 12\.6388"):
         get_inception(lambda text: None, tmp_path / "mine.pth")
