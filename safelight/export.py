@@ -27,7 +27,11 @@ def export_pipeline(model: nn.Module, config: Config, out: Path, label: int | No
         )
     unet = _plain(model)
     if config.model.conditional:
-        unet = without_labels(unet, _chosen(label, config.data.classes or 0))
+        classes = config.data.classes or 0
+        chosen = classes if label is None else label  # the last stands for no label
+        if not 0 <= chosen <= classes:
+            raise UsageError(f"--label is {chosen}, but the labels of this model go from 0 to {classes - 1}.")
+        unet = without_labels(unet, chosen)
     elif label is not None:
         raise UsageError("--label needs a conditional model, but this one was trained without labels.")
     scheduler = make_scheduler("ddpm", make_schedule(config.diffusion), config.diffusion.prediction)
@@ -52,14 +56,6 @@ def _plain(model: nn.Module) -> Any:
     plain: Any = UNet2DModel.from_config(copied.config)
     plain.load_state_dict(weights)
     return plain
-
-
-def _chosen(label: int | None, classes: int) -> int:
-    if label is None:
-        return classes  # “no label”
-    if not 0 <= label <= classes:
-        raise UsageError(f"--label is {label}, but the labels of this model go from 0 to {classes - 1}.")
-    return label
 
 
 @torch.no_grad()

@@ -28,6 +28,7 @@ def make_scheduler(sampler: Sampler, schedule: NoiseSchedule, prediction: Predic
         # was told is a faint image.
         "timestep_spacing": "trailing",
     }
+    scheduler: Any
     match sampler:
         case "ddim":
             scheduler = DDIMScheduler(**shared, clip_sample=True, set_alpha_to_one=True)
@@ -40,15 +41,11 @@ def make_scheduler(sampler: Sampler, schedule: NoiseSchedule, prediction: Predic
             )
     if schedule.alphas_cumprod[-1] == 0 and sampler == "dpm-solver++":
         scheduler.alphas_cumprod[-1] = 2**-24  # its log-SNR would be minus infinity
-        _rebuild_dpm_tables(scheduler)
+        scheduler.alpha_t = scheduler.alphas_cumprod.sqrt()
+        scheduler.sigma_t = (1 - scheduler.alphas_cumprod).sqrt()
+        scheduler.lambda_t = scheduler.alpha_t.log() - scheduler.sigma_t.log()
+        scheduler.sigmas = ((1 - scheduler.alphas_cumprod) / scheduler.alphas_cumprod) ** 0.5
     return scheduler
-
-
-def _rebuild_dpm_tables(scheduler: Any) -> None:
-    scheduler.alpha_t = scheduler.alphas_cumprod.sqrt()
-    scheduler.sigma_t = (1 - scheduler.alphas_cumprod).sqrt()
-    scheduler.lambda_t = scheduler.alpha_t.log() - scheduler.sigma_t.log()
-    scheduler.sigmas = ((1 - scheduler.alphas_cumprod) / scheduler.alphas_cumprod) ** 0.5
 
 
 @torch.no_grad()

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from safelight.errors import CheckpointError, SafelightError, UsageError
-from safelight.evaluate.networks import fetch, inception, weights
+from safelight.evaluate.networks import inception, weights
 from safelight.evaluate.networks.fetch import get_inception
 from safelight.evaluate.networks.torchfile import read_tensors
 from safelight.evaluate.networks.weights import SOURCES, find_weights, fingerprint, load_network, sha256, weights_folder
