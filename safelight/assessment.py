@@ -20,7 +20,7 @@ from safelight.evaluate.moments import LEAST
 from safelight.evaluate.networks.pixels import quantise
 from safelight.evaluate.piles import pile_features
 from safelight.evaluate.real import choose, real_features
-from safelight.evaluate.thumbnails import draw_closest, shrink, thumbnails_of
+from safelight.evaluate.thumbnails import draw_closest, find_copies, thumbnails_of
 from safelight.generate import Request, counting, generate
 from safelight.opened import LoadedModel
 from safelight.run import RunFolder
@@ -81,9 +81,9 @@ def assess_run(
     features = real_features(images, choose(training, REFERENCES), extractor, side=side, cache=cache)
     small = thumbnails_of(images, training, held, side, most=SEARCHED)
     pixels = samples.numpy()
-    found = examine(extract(extractor, samples), how.real(features, extractor), pixels=shrink(pixels), thumbnails=small)
-    picture = None if found.copies is None else draw_closest(found.copies, pixels, images, small)
-    return Assessment(found, extractor, picture)
+    copies = find_copies(pixels, small)
+    found = examine(extract(extractor, samples), how.real(features, extractor), copies)
+    return Assessment(found, extractor, None if copies is None else draw_closest(copies, pixels, images, small))
 
 
 def assess_piles(generated: str, real: str, how: How, *, most: int | None, say: Say, advance: Advance) -> Assessment:

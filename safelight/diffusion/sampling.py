@@ -14,6 +14,7 @@ from safelight.diffusion.objective import from_x0, per_sample, to_x0
 from safelight.diffusion.schedule import NoiseSchedule
 
 Denoiser = Callable[[Tensor, Tensor], Tensor]  # (x_t, t [batch]) -> the model's answer
+OnStep = Callable[[int, Tensor], None]  # gets (t, x_t), before it is denoised
 
 
 def make_scheduler(sampler: Sampler, schedule: NoiseSchedule, prediction: Prediction) -> Any:

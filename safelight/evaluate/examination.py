@@ -13,13 +13,11 @@ from safelight.evaluate.diversity import diversity
 from safelight.evaluate.figures import Figure
 from safelight.evaluate.frechet import FrechetDistance, frechet
 from safelight.evaluate.kernel import KernelDistance, KernelReference, fit_kernel_reference, kernel_distance
-from safelight.evaluate.memorisation import Memorisation, memorisation
+from safelight.evaluate.memorisation import Memorisation
 from safelight.evaluate.modes import modes
 from safelight.evaluate.neighbours import NEIGHBOURS, precision_recall
 from safelight.evaluate.reference import Reference, fit_reference
-from safelight.evaluate.thumbnails import Thumbnails
 
-LEAST_SEARCHED = 10  # training images, without which "nearer than to the next" means nothing
 LEAST_REAL = 100  # fewer make neither modes nor halves to compare with each other
 
 
@@ -79,15 +77,10 @@ class Examination:
 
 
 def examine(
-    features: np.ndarray,
-    real: Real,
-    *,
-    pixels: np.ndarray | None = None,
-    thumbnails: Thumbnails | None = None,
-    finite_reference: bool = False,
+    features: np.ndarray, real: Real, copies: Memorisation | None = None, *, finite_reference: bool = False
 ) -> Examination:
-    """`features` [n, d] of samples; with their `pixels` and `thumbnails` of real images, also the search for copies.
-    `finite_reference`: the chance in the choice of real images counts too, as it does between two folders."""
+    """`features` [n, d] of samples, and the `copies` that were found among them. `finite_reference`: the chance in the
+    choice of real images counts too, as it does between two folders."""
     distance = frechet(features, real.reference, finite_reference=finite_reference)
     kernel = kernel_distance(features, real.kernel, finite_reference=finite_reference)
     figures: tuple[Figure, ...] = ()
@@ -99,9 +92,6 @@ def examine(
             near.precision, near.recall, near.density, near.coverage, variety.variance, variety.distance,
             variety.vendi, kinds.coverage, kinds.largest, kinds.different,
         )  # fmt: skip
-    copies = None
-    if pixels is not None and thumbnails is not None and len(thumbnails.training) >= LEAST_SEARCHED:
-        copies = memorisation(pixels, thumbnails.training, thumbnails.held_out)
     return Examination(real.label, distance, kernel, figures, copies)
 
 

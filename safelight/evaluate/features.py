@@ -26,6 +26,7 @@ from safelight.evaluate.networks.weights import SOURCES, Say, fingerprint, load_
 PATH = 1  # version of all that happens to pixels before the network: a change here makes old numbers incomparable
 
 Images = Tensor | np.ndarray  # uint8 [n, 1 or 3, height, width]
+Progress = Callable[[int], None]  # gets the number of images done
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +114,9 @@ def extract(
     *,
     batch_size: int = 64,
     most_pixels: float = math.inf,
-    on_batch: Callable[[int], None] | None = None,
+    on_batch: Progress | None = None,
 ) -> np.ndarray:
-    """float32 [n, dimension] of bytes [n, c, h, w] or of an iterator over such; `on_batch` gets the number done.
+    """float32 [n, dimension] of bytes [n, c, h, w] or of an iterator over such.
 
     A batch has at most `batch_size` images, and `most_pixels` unless it is a single one. That changes speed and memory
     only: features agree to 1e-5.

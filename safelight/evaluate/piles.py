@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 
 import numpy as np
@@ -11,19 +11,15 @@ from safelight.config.tree import Data
 from safelight.data.decode import UnreadableImage, decode_whole
 from safelight.data.sources import Arrays, open_source
 from safelight.errors import DataError
-from safelight.evaluate.features import Extractor, extract
+from safelight.evaluate.features import Extractor, Progress, extract
+from safelight.evaluate.networks.weights import Say
 from safelight.words import printable
 
 MOST_PIXELS = 1 << 22  # of a batch; a photograph alone may have more
 
 
 def pile_features(
-    source: str,
-    extractor: Extractor,
-    *,
-    most: int | None = None,
-    say: Callable[[str], None],
-    on_image: Callable[[int], None] | None = None,
+    source: str, extractor: Extractor, *, say: Say, most: int | None = None, on_image: Progress | None = None
 ) -> np.ndarray:
     """float32 [n, dimension] of a folder, a zip or a known set, sorted by name. Unreadable files are reported."""
     pictures = islice(_pictures(source, say), most)
@@ -31,7 +27,7 @@ def pile_features(
     return extract(extractor, chunks, most_pixels=MOST_PIXELS, on_batch=on_image)
 
 
-def _pictures(source: str, say: Callable[[str], None]) -> Iterator[np.ndarray]:
+def _pictures(source: str, say: Say) -> Iterator[np.ndarray]:
     """uint8 [height, width, 1 or 3], one after the other."""
     data = Data(source=source)
     pile = open_source(data)

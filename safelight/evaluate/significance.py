@@ -28,9 +28,10 @@ class Verdict:
 
 
 def compare(
-    features_new: np.ndarray, features_old: np.ndarray, reference: np.ndarray | Reference, *, error_rate: float = 0.05
+    new: np.ndarray, old: np.ndarray, reference: np.ndarray | Reference, *, error_rate: float = 0.05
 ) -> Verdict:
-    """By the Fréchet distance. Row i of both must come from the same seed and label, by a sampler without chance.
+    """By the Fréchet distance, of features [n, d]. Row i of new and old must come from the same seed and label, by a
+    sampler without chance.
 
     `error_rate` is that of one comparison: among equal checkpoints, at most this share of comparisons calls the new one
     better. Ties keep the older, so a run that compares each candidate with its best so far is wrong more often over
@@ -41,7 +42,8 @@ def compare(
     delta method has it, is up to 1.6 times too large at 8 samples per dimension: real gains would go unseen.
     """
     held = reference if isinstance(reference, Reference) else fit_reference(reference)
-    new, old = _paired(held.project(features_new), held.project(features_old))
+    new, old = held.project(new), held.project(old)
+    _check_paired(new, old)
     plain = Reference(held.count, held.mean, held.covariance, held.root)  # projected already
     one, other = jackknife(new, plain), jackknife(old, plain)
     both = one.minus(other)
@@ -51,18 +53,14 @@ def compare(
 
 
 def compare_kernel(
-    features_new: np.ndarray,
-    features_old: np.ndarray,
-    reference: np.ndarray | KernelReference,
-    *,
-    error_rate: float = 0.05,
+    new: np.ndarray, old: np.ndarray, reference: np.ndarray | KernelReference, *, error_rate: float = 0.05
 ) -> Verdict:
     """The same by the kernel distance (Bounliphone et al. 2015), whose error also counts the choice of real images.
     It has no bias at any number of samples, so there is no least one beyond a few dozen."""
     held = reference if isinstance(reference, KernelReference) else fit_kernel_reference(reference)
-    _paired(np.asarray(features_new), np.asarray(features_old))
-    value_new, slopes_new, real_new, *_ = measure_kernel(features_new, held)
-    value_old, slopes_old, real_old, *_ = measure_kernel(features_old, held)
+    _check_paired(new, old)
+    value_new, slopes_new, real_new, *_ = measure_kernel(new, held)
+    value_old, slopes_old, real_old, *_ = measure_kernel(old, held)
     count, real = len(slopes_new), 4 * float((real_new - real_old).var(ddof=1)) / len(real_new)
     parts = (slopes_new - slopes_old, slopes_new, slopes_old)
     paired, first, second = (float(slopes.var(ddof=1)) / count for slopes in parts)
@@ -71,13 +69,12 @@ def compare_kernel(
     return _judge(value_new - value_old, spreads, math.inf, error_rate, count, enough)
 
 
-def _paired(new: np.ndarray, old: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _check_paired(new: np.ndarray, old: np.ndarray) -> None:
     if len(new) != len(old):
         raise UsageError(
             f"Expected as many new samples as old ones, from the same seeds, came {len(new):,} and {len(old):,}. "
             "Sample both checkpoints with one list of seeds."
         )
-    return new, old
 
 
 def _judge(

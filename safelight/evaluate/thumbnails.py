@@ -13,12 +13,13 @@ from PIL import Image
 from torch.nn import functional
 
 from safelight.data.images import Images
-from safelight.evaluate.memorisation import Memorisation
+from safelight.evaluate.memorisation import Memorisation, memorisation
 from safelight.evaluate.moments import LEAST
 from safelight.evaluate.real import choose, real_chunks, real_pixels
 from safelight.pictures.pairs import pairs
 
 SIDE = 16
+LEAST_SEARCHED = 10  # training images, without which "nearer than to the next" means nothing
 MOST_HELD_OUT = 512
 
 
@@ -47,6 +48,13 @@ def thumbnails_of(images: Images, training: np.ndarray, held_out: np.ndarray, si
 
     rows, others = choose(training, most), choose(held_out, MOST_HELD_OUT)
     return Thumbnails(rows, small(rows), small(others) if len(others) >= LEAST else None)
+
+
+def find_copies(pixels: np.ndarray, small: Thumbnails) -> Memorisation | None:
+    """Among samples, uint8 [n, channels, side, side]; None without enough training images to search."""
+    if len(small.training) < LEAST_SEARCHED:
+        return None
+    return memorisation(shrink(pixels), small.training, small.held_out)
 
 
 def draw_closest(copies: Memorisation, pixels: np.ndarray, images: Images, small: Thumbnails) -> Image.Image:

@@ -87,26 +87,18 @@ class LiveBytes(TorchDispatchMode):
 
 def _convolution(live: LiveBytes, args: Sequence[Any], output: Tensor) -> None:
     images, weight = args[:2]
-    if _is_slow(args):
-        with live.scratch(_columns(images, weight, output)):
-            live.follow(output)
-    else:
-        _reorder(live, images, weight, output)
+    columns = _columns(images, weight, output) if _is_slow(args) else None
+    _compute(live, images, weight, output, columns)
 
 
 def _convolution_backward(live: LiveBytes, args: Sequence[Any], outputs: Sequence[Tensor | None]) -> None:
     gradient, images, weight = args[:3]
-    slow = _is_slow((images, weight, None, *args[4:10]))
+    columns = _columns(images, weight, gradient) if _is_slow((images, weight, None, *args[4:10])) else None
     dense = gradient.is_contiguous() or gradient.is_contiguous(memory_format=CHANNELS_LAST)
     with live.scratch(0 if dense else gradient.nbytes):
         for other, output in zip((weight, images), outputs, strict=False):
-            if output is None:
-                continue
-            if slow:
-                with live.scratch(_columns(images, weight, gradient)):
-                    live.follow(output)
-            else:
-                _reorder(live, gradient, other, output)
+            if output is not None:
+                _compute(live, gradient, other, output, columns)
 
 
 def _upsample(live: LiveBytes, args: Sequence[Any], output: Tensor) -> None:
@@ -125,7 +117,11 @@ SCRATCH: dict[Any, Callable[[LiveBytes, Any, Any], None]] = {
 }
 
 
-def _reorder(live: LiveBytes, left: Tensor, right: Tensor, output: Tensor) -> None:
+def _compute(live: LiveBytes, left: Tensor, right: Tensor, output: Tensor, columns: int | None) -> None:
+    if columns is not None:
+        with live.scratch(columns):
+            live.follow(output)
+        return
     # oneDNN copies both inputs into blocks of channels, computes in blocks, and copies those to the output.
     inputs = [live.take(_blocked(tensor)) for tensor in (left, right)]
     blocks = live.take(_blocked(output))

@@ -21,7 +21,7 @@ from safelight.evaluate.features import Extractor, extract, load_extractor
 from safelight.evaluate.networks.pixels import quantise
 from safelight.evaluate.real import choose, real_features
 from safelight.evaluate.significance import Verdict, compare, compare_kernel
-from safelight.evaluate.thumbnails import draw_closest, shrink, thumbnails_of
+from safelight.evaluate.thumbnails import draw_closest, find_copies, thumbnails_of
 from safelight.generate import generate
 from safelight.keys import key
 from safelight.observing.recorder import Recorder
@@ -228,8 +228,9 @@ class Evaluator:
     def judge(self, samples: Tensor) -> Judged:
         """`samples` in [-1, 1], of the same noise and labels every time."""
         features, pixels = self.features(samples), quantise(samples).numpy()
-        found = examine(features, self.real, pixels=shrink(pixels), thumbnails=self.thumbnails)
-        closest = None if found.copies is None else draw_closest(found.copies, pixels, self._images, self.thumbnails)
+        copies = find_copies(pixels, self.thumbnails)
+        found = examine(features, self.real, copies)
+        closest = None if copies is None else draw_closest(copies, pixels, self._images, self.thumbnails)
         verdict = None
         if self._best is not None:
             rate = self._config.evaluate.significance

@@ -20,7 +20,7 @@ from safelight.config.tree import Data
 from safelight.data.sources.shapes import shapes
 from safelight.evaluate.examination import LEAST_REAL, Examination, Real, examine, shown
 from safelight.evaluate.features import Extractor, extract, own_extractor
-from safelight.evaluate.thumbnails import Thumbnails, shrink
+from safelight.evaluate.thumbnails import Thumbnails, find_copies, shrink
 
 COUNT, TRAINED, HELD = 512, 1500, 600
 ALIKE = ("as real images do.", "no crowding.", "the mixture is as in real images.")
@@ -115,7 +115,7 @@ def thumbnails() -> Thumbnails:
 @cache
 def examined(name: str) -> Examination:
     samples = MAKE[name]()
-    return examine(extract(eye(), samples), real(), pixels=shrink(samples), thumbnails=thumbnails())
+    return examine(extract(eye(), samples), real(), find_copies(samples, thumbnails()))
 
 
 def value(found: Examination, name: str) -> float:
@@ -230,7 +230,7 @@ def test_the_worse_the_farther() -> None:
 def test_the_same_samples_get_the_same_numbers() -> None:
     samples = MAKE["5 % copies"]()
     fitted = Real(extract(eye(), trained()), eye().label, components=32)
-    again = examine(extract(eye(), samples), fitted, pixels=shrink(samples), thumbnails=thumbnails())
+    again = examine(extract(eye(), samples), fitted, find_copies(samples, thumbnails()))
     assert again.to_json() == examined("5 % copies").to_json()
     assert again.to_json() != examined("one copy").to_json()
 
@@ -326,5 +326,5 @@ def test_json_where_no_share_of_copies_could_be_seen() -> None:
     """Held-out images that are all in the training set too, as with a folder of doubles."""
     doubles = Thumbnails(np.arange(TRAINED), shrink(trained()), shrink(trained()[:300]))
     samples = with_copies(0.05)
-    found = examine(extract(eye(), samples), real(), pixels=shrink(samples), thumbnails=doubles)
+    found = examine(extract(eye(), samples), real(), find_copies(samples, doubles))
     assert json.dumps(found.to_json(), allow_nan=False)

@@ -6,9 +6,16 @@ import numpy as np
 import pytest
 
 from safelight.data.images import Images
-from safelight.evaluate import memorisation
 from safelight.evaluate import thumbnails as module
-from safelight.evaluate.thumbnails import MOST_HELD_OUT, SIDE, draw_closest, shrink, thumbnails_of
+from safelight.evaluate.thumbnails import (
+    LEAST_SEARCHED,
+    MOST_HELD_OUT,
+    SIDE,
+    draw_closest,
+    find_copies,
+    shrink,
+    thumbnails_of,
+)
 
 TRAINED = 1500
 
@@ -56,7 +63,9 @@ def test_copies_are_drawn_with_their_originals(monkeypatch: pytest.MonkeyPatch) 
     pixels, samples = noise(200), noise(40, seed=1)
     samples[:5] = pixels[100:110:2]
     small = thumbnails_of(images(pixels), np.arange(0, 200, 2), np.arange(1, 200, 2), 16, most=1000)
-    copies = memorisation(shrink(samples), small.training, small.held_out)
+    copies = find_copies(samples, small)
+    assert copies is not None
+    assert copies.alarm
     drawn: list[tuple[np.ndarray, np.ndarray, list[str]]] = []
     pairs = module.pairs
     monkeypatch.setattr(module, "pairs", lambda *given: drawn.append(given) or pairs(*given))
@@ -67,3 +76,9 @@ def test_copies_are_drawn_with_their_originals(monkeypatch: pytest.MonkeyPatch) 
     assert not any(np.array_equal(one, other) for one, other in zip(above[5:], below[5:], strict=True))
     assert captions[:5] == ["0.00"] * 5
     assert all(float(caption) > 0.33 for caption in captions[5:])
+
+
+@pytest.mark.parametrize("count", [LEAST_SEARCHED - 1, LEAST_SEARCHED])
+def test_few_training_images_are_not_searched(count: int) -> None:
+    small = thumbnails_of(images(noise(count)), np.arange(count), np.arange(0), 16, most=1000)
+    assert (find_copies(noise(40, seed=1), small) is not None) == (count == LEAST_SEARCHED)

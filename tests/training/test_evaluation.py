@@ -22,6 +22,7 @@ from safelight.checkpoints.writer import Writer, write
 from safelight.evaluate import features as features_module
 from safelight.evaluate.examination import Real
 from safelight.evaluate.features import Extractor, load_extractor, own_extractor
+from safelight.evaluate.thumbnails import Thumbnails
 from safelight.record.history import open_history
 from safelight.record.reading import read_events, read_signal
 from safelight.training import evaluation
@@ -664,7 +665,7 @@ def test_with_too_few_samples_the_kernel_distance_judges(tmp_path: Path) -> None
     evaluator = object.__new__(Evaluator)
     evaluator._config = tiny(evaluate__samples=128, evaluate__components=0)
     evaluator.real = Real(real, "FD-test")
-    evaluator.thumbnails = None  # type: ignore[assignment]
+    evaluator.thumbnails = Thumbnails(np.arange(0), np.zeros((0, 64), np.uint8), None)
     evaluator._best = bad
     evaluator.features = lambda samples: good  # type: ignore[method-assign]
     assert evaluator.judge(torch.zeros(128, 1, 8, 8)).better
