@@ -25,8 +25,8 @@ def make_scheduler(sampler: Sampler, schedule: NoiseSchedule, prediction: Predic
         "num_train_timesteps": len(schedule),
         "trained_betas": schedule.betas.tolist(),
         "prediction_type": prediction,
-        # "leading", the default elsewhere, never visits the last timesteps: it starts from noise the model
-        # was told is a faint image.
+        # "leading", the default elsewhere, never reaches the last timesteps: it starts from noise, at a timestep that
+        # stands for a faint image.
         "timestep_spacing": "trailing",
     }
     scheduler: Any
@@ -59,7 +59,7 @@ def sample(
     generators: list[torch.Generator] | None = None,
     on_step: Callable[[int, Tensor], None] | None = None,
 ) -> Tensor:
-    """Images in [-1, 1] from noise. `on_step(t, x)` sees the image at each timestep, before it is denoised."""
+    """Images in [-1, 1] from noise. `on_step` gets the image at each timestep."""
     scheduler.set_timesteps(steps, device=noise.device)
     extra = {} if generators is None else {"generator": generators}
     x = noise.float() * scheduler.init_noise_sigma

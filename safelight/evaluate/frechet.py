@@ -58,14 +58,14 @@ def frechet(
     Moments are enough for `value`; for bias and error they make the features Gaussian, which real ones are not:
     such a distance is only trusted with many samples. Two sets that share images come out nearer than they are.
     """
-    held = reference if isinstance(reference, Reference) else fit_reference(reference)
-    found = _one_sided(features, held)
+    fitted = reference if isinstance(reference, Reference) else fit_reference(reference)
+    found = _one_sided(features, fitted)
     if not (finite_reference if finite_reference is not None else not isinstance(reference, Reference)):
         return found
     # The distance is symmetric: the other side is the same with the roles exchanged.
     own = features if isinstance(features, Moments) else Moments.of(features)
     turned = _one_sided(
-        held.moments() if isinstance(reference, Reference) else reference, fit_reference(held.project_moments(own))
+        fitted.moments() if isinstance(reference, Reference) else reference, fit_reference(fitted.project_moments(own))
     )
     return replace(
         found,

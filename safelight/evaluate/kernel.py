@@ -53,16 +53,16 @@ def kernel_distance(
     The error comes from the projections of the statistic on single samples (Hoeffding); the usual deviation over
     random subsets is none, as its size depends on the size of the subsets.
     """
-    held = reference if isinstance(reference, KernelReference) else fit_kernel_reference(reference)
-    value, slopes, across_reference, spread, cross_spread = measure_kernel(features, held)
-    n, m = len(slopes), len(held.features)
+    fitted = reference if isinstance(reference, KernelReference) else fit_kernel_reference(reference)
+    value, slopes, across_reference, spread, cross_spread = measure_kernel(features, fitted)
+    n, m = len(slopes), len(fitted.features)
     # A variance of estimated means counts the noise within pairs twice; without it, two sets of one kind would get an
     # error that is too large by a factor 1.4. Half is kept at least.
     first = float(slopes.var(ddof=1)) / n
     second = 2 * spread / n**2
     if finite_reference if finite_reference is not None else not isinstance(reference, KernelReference):
-        first += 4 * float((held.likeness - across_reference).var(ddof=1)) / m
-        second += 2 * held.spread / m**2 + 4 * cross_spread / (n * m)
+        first += 4 * float((fitted.likeness - across_reference).var(ddof=1)) / m
+        second += 2 * fitted.spread / m**2 + 4 * cross_spread / (n * m)
     return KernelDistance(value, math.sqrt(max(first - second, first / 2)))
 
 

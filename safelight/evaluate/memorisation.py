@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from safelight.evaluate.chances import more_often, normal_tail
+from safelight.evaluate.chances import fisher_greater, normal_cdf
 from safelight.evaluate.figures import Figure, draw_rows
 from safelight.evaluate.moments import check_dimension, check_features
 from safelight.evaluate.nearest import Nearest, find_nearest, find_nearest_others
@@ -61,15 +61,15 @@ def memorisation(features: np.ndarray, training: np.ndarray, held_out: np.ndarra
     samples, trained = check_features(_flat(features)), _flat(training)
     check_features(trained[:1], "training images", least=1)
     check_dimension(samples.shape[1], trained.shape[1], "training images")
-    loose, others = _left_out(trained, held_out, len(samples))
-    twins = find_nearest_others(trained, draw_rows(len(trained), 500)).usual() * COPY
+    baseline, baseline_nearest = _left_out(trained, held_out, len(samples))
+    duplicate = find_nearest_others(trained, draw_rows(len(trained), 500)).usual_distance() * COPY
     own = find_nearest(samples, trained)
-    ratios, other_ratios = own.ratios(trained, twins), others.ratios(trained, twins)
+    ratios, other_ratios = own.ratios(trained, duplicate), baseline_nearest.ratios(trained, duplicate)
     hits, other_hits = int((ratios < COPY).sum()), int((other_ratios < COPY).sum())
     count, other = len(ratios), (other_hits, len(other_ratios))
-    chance = more_often(hits, count, *other)
-    smallest = (some / count for some in range(1, count + 1) if more_often(some, count, *other) <= ERROR_RATE)
-    likeness, closer_chance = _likeness(samples, loose, own, others, trained)
+    chance = fisher_greater(hits, count, *other)
+    smallest = (some / count for some in range(1, count + 1) if fisher_greater(some, count, *other) <= ERROR_RATE)
+    likeness, closer_chance = _likeness(samples, baseline, own, baseline_nearest, trained)
     order = np.argsort(ratios, kind="stable")[:PAIRS]
     figure = _figure(hits, count, *other)
     alarm, closer = chance <= ERROR_RATE, closer_chance <= CLOSER_RATE
@@ -91,33 +91,33 @@ def _left_out(trained: np.ndarray, held_out: np.ndarray | None, count: int) -> t
         check_features(trained[:PER_CELL], "training images", least=10)
         rows = draw_rows(len(trained), max(count, 500))
         return check_features(trained[rows]), find_nearest_others(trained, rows)
-    loose = check_features(_flat(held_out), "held-out images")
-    check_dimension(loose.shape[1], trained.shape[1], "training images")
-    return loose, find_nearest(loose, trained)
+    baseline = check_features(_flat(held_out), "held-out images")
+    check_dimension(baseline.shape[1], trained.shape[1], "training images")
+    return baseline, find_nearest(baseline, trained)
 
 
 def _likeness(
-    samples: np.ndarray, loose: np.ndarray, own: Nearest, others: Nearest, trained: np.ndarray
+    samples: np.ndarray, baseline: np.ndarray, own: Nearest, baseline_nearest: Nearest, trained: np.ndarray
 ) -> tuple[float, float]:
     """C_T, the mean over cells of how many deviations the distances of samples lie below those of real images, and the
     chance of a mean so low. Within cells, because rare kinds of images are far from everything."""
     from scipy.stats import ranksums  # z of Mann and Whitney: below 0 where the first are smaller
     from sklearn.cluster import KMeans
 
-    cells = int(np.clip(min(len(samples), len(loose), len(trained)) // PER_CELL, 1, MOST_CELLS))
+    cells = int(np.clip(min(len(samples), len(baseline), len(trained)) // PER_CELL, 1, MOST_CELLS))
     part = check_features(trained[draw_rows(len(trained), 5000)], least=1)
     means = KMeans(cells, random_state=0).fit(part)
-    homes, other_homes = means.predict(samples), means.predict(loose)
+    cell_of, baseline_cell_of = means.predict(samples), means.predict(baseline)
     scores, weights = [], []
     for cell in range(cells):
-        first, second = own.distances[homes == cell, 0], others.distances[other_homes == cell, 0]
+        first, second = own.distances[cell_of == cell, 0], baseline_nearest.distances[baseline_cell_of == cell, 0]
         if min(len(first), len(second)) >= 5:
             scores.append(ranksums(first, second).statistic)
             weights.append(len(second))
     if not scores:
         return 0.0, 1.0
     z, w = np.array(scores), np.array(weights, np.float64)
-    return float(z @ w / w.sum()), normal_tail(float(z @ w / math.sqrt(w @ w)))
+    return float(z @ w / w.sum()), normal_cdf(float(z @ w / math.sqrt(w @ w)))
 
 
 def _figure(hits: int, count: int, other_hits: int, other_count: int) -> Figure:

@@ -1,4 +1,4 @@
-"""Kinds of real images, found by k-means among real ones, and how often the samples visit each."""
+"""Kinds of real images, found by k-means among real ones, and how many samples fall into each."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from safelight.errors import UsageError
-from safelight.evaluate.chances import holm, normal_tail
+from safelight.evaluate.chances import holm, normal_cdf
 from safelight.evaluate.figures import Figure, against_real, range_text, split
 from safelight.evaluate.moments import check_pair
 
@@ -19,15 +19,15 @@ ERROR_RATE = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Modes:
-    coverage: Figure  # share of modes visited
-    largest: Figure  # share of the most visited mode
-    different: Figure  # number of modes visited clearly too often or too seldom
+    coverage: Figure  # share of modes that samples fall into
+    largest: Figure  # share of the most frequent mode
+    different: Figure  # number of modes that are clearly too frequent or too rare
     shares: np.ndarray  # [modes, 2], of samples and of real images
 
 
 def modes(features: np.ndarray, reference: np.ndarray, *, count: int | None = None) -> Modes:
     """One half of the real images makes the modes, the other half is compared with the samples: neither of these two
-    was used to fit them. Modes fitted on samples would all be visited by them, whatever is missing.
+    was used to fit them. Modes fitted on samples would all have some, whatever is missing.
     """
     from sklearn.cluster import KMeans
 
@@ -42,11 +42,11 @@ def modes(features: np.ndarray, reference: np.ndarray, *, count: int | None = No
     first, second = split(len(real), half, 0)
     means = KMeans(number, random_state=0).fit(real[first])
 
-    def visits(points: np.ndarray) -> np.ndarray:
+    def counts_of(points: np.ndarray) -> np.ndarray:
         return np.bincount(means.predict(points), minlength=number)
 
-    counts, usual = visits(samples), visits(real[second])
-    one, other = (visits(real[part]) for part in np.array_split(second, 2))
+    counts, usual = counts_of(samples), counts_of(real[second])
+    one, other = (counts_of(real[part]) for part in np.array_split(second, 2))
     clear, null = count_different(counts, usual), count_different(one, other)
     return Modes(
         _coverage(counts, usual),
@@ -56,18 +56,18 @@ def modes(features: np.ndarray, reference: np.ndarray, *, count: int | None = No
     )
 
 
-def count_different(visits: np.ndarray, others: np.ndarray) -> int:
+def count_different(counts: np.ndarray, others: np.ndarray) -> int:
     """Modes whose share differs between two sets, with at most `ERROR_RATE` chance of any false one (Holm)."""
-    n, m = int(visits.sum()), int(others.sum())
-    pooled = (visits + others) / (n + m)
+    n, m = int(counts.sum()), int(others.sum())
+    pooled = (counts + others) / (n + m)
     error = np.sqrt(np.maximum(pooled * (1 - pooled), 1e-300) * (1 / n + 1 / m))
-    # Yates: without it, modes with a handful of visits would be found too often.
-    gap = np.maximum(np.abs(visits / n - others / m) - 0.5 * (1 / n + 1 / m), 0)
-    return int(holm(np.array([2 * normal_tail(-z) for z in gap / error]), ERROR_RATE).sum())
+    # Yates: without it, modes with a handful of samples would be found too often.
+    gap = np.maximum(np.abs(counts / n - others / m) - 0.5 * (1 / n + 1 / m), 0)
+    return int(holm(np.array([2 * normal_cdf(-z) for z in gap / error]), ERROR_RATE).sum())
 
 
 def _coverage(counts: np.ndarray, usual: np.ndarray) -> Figure:
-    """Thinned by chance to as many samples as there are real ones, in expectation: more would visit more."""
+    """Thinned by chance to as many samples as there are real ones, in expectation: more would reach more modes."""
     size, number = min(int(counts.sum()), int(usual.sum())), len(counts)
     value, base = (float(_expected(each, size).mean()) for each in (counts, usual))
     half = 1.96 * math.sqrt(max(value * (1 - value), 0) / number)
@@ -78,7 +78,7 @@ def _coverage(counts: np.ndarray, usual: np.ndarray) -> Figure:
 
 
 def _expected(counts: np.ndarray, size: int) -> np.ndarray:
-    """Chance of each mode to be visited by `size` of these, drawn without repeats."""
+    """Probability that a mode has any of `size` of these, drawn without repeats."""
     total = int(counts.sum())
     logs = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, total + 1)))])
     missed = np.zeros(len(counts))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from safelight.errors import UsageError
-from safelight.evaluate.chances import student_tail
+from safelight.evaluate.chances import student_cdf
 from safelight.evaluate.frechet import ENOUGH
 from safelight.evaluate.jackknife import jackknife
 from safelight.evaluate.kernel import KernelReference, fit_kernel_reference, measure_kernel
@@ -41,13 +41,13 @@ def compare(
     The error comes from the jackknife with the same seeds left out of both. The deviation of the influences, as the
     delta method has it, is up to 1.6 times too large at 8 samples per dimension: real gains would go unseen.
     """
-    held = reference if isinstance(reference, Reference) else fit_reference(reference)
-    new, old = held.project(new), held.project(old)
+    fitted = reference if isinstance(reference, Reference) else fit_reference(reference)
+    new, old = fitted.project(new), fitted.project(old)
     _check_paired(new, old)
-    plain = Reference(held.count, held.mean, held.covariance, held.root)  # projected already
+    plain = Reference(fitted.count, fitted.mean, fitted.covariance, fitted.root)  # projected already
     one, other = jackknife(new, plain), jackknife(old, plain)
     both = one.minus(other)
-    enough = len(new) >= ENOUGH * held.dimension
+    enough = len(new) >= ENOUGH * fitted.dimension
     spreads = both.variance(1), one.variance(1), other.variance(1)
     return _judge(both.corrected, spreads, both.degrees, error_rate, len(new), enough)
 
@@ -57,10 +57,10 @@ def compare_kernel(
 ) -> Verdict:
     """The same by the kernel distance (Bounliphone et al. 2015), whose error also counts the choice of real images.
     It has no bias at any number of samples, so there is no least one beyond a few dozen."""
-    held = reference if isinstance(reference, KernelReference) else fit_kernel_reference(reference)
+    fitted = reference if isinstance(reference, KernelReference) else fit_kernel_reference(reference)
     _check_paired(new, old)
-    value_new, slopes_new, real_new, *_ = measure_kernel(new, held)
-    value_old, slopes_old, real_old, *_ = measure_kernel(old, held)
+    value_new, slopes_new, real_new, *_ = measure_kernel(new, fitted)
+    value_old, slopes_old, real_old, *_ = measure_kernel(old, fitted)
     count, real = len(slopes_new), 4 * float((real_new - real_old).var(ddof=1)) / len(real_new)
     parts = (slopes_new - slopes_old, slopes_new, slopes_old)
     paired, first, second = (float(slopes.var(ddof=1)) / count for slopes in parts)
@@ -85,7 +85,7 @@ def _judge(
     if error <= 1e-9 * apart:  # equal up to rounding
         return Verdict(0.0, 0.0, 0.0, 1.0, False, math.inf, enough, "Both checkpoints make the same samples: a tie.")
     z = difference / error
-    chance = student_tail(z, degrees)
+    chance = student_cdf(z, degrees)
     better = enough and chance <= error_rate
     words = f"The distance changed by {difference:+.4g} ± {error:.2g} (z = {z:.1f}): "
     if not enough:

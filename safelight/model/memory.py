@@ -125,7 +125,7 @@ def find_accumulation(attempt: Callable[[int], None], batch_size: int) -> int:
     """The smallest number of equal micro-batches for which `attempt(size)` does not run out of memory.
 
     Trap: on a CPU, Linux promises more memory than it has and kills the process that uses it. Only a single
-    allocation larger than all of the machine's memory is refused, so ask `largest_batch` before.
+    allocation larger than all of the machine's memory is refused, so call `largest_batch` before.
     """
     for count in (n for n in range(1, batch_size + 1) if batch_size % n == 0):
         try:

@@ -59,28 +59,28 @@ class LiveBytes(TorchDispatchMode):
         storage = tensor.untyped_storage()
         address = storage._cdata
         if address not in self._numbers:
-            self._numbers[address] = self.take(storage.nbytes())
+            self._numbers[address] = self.allocate(storage.nbytes())
             # A storage's Python object lives as long as the C++ one: autograd's saved tensors count.
-            weakref.finalize(storage, lambda: self.give_back(self._numbers.pop(address)))
+            weakref.finalize(storage, lambda: self.free(self._numbers.pop(address)))
 
     @contextmanager
     def scratch(self, *sizes: int) -> Iterator[None]:
-        """Memory that a kernel takes for itself and gives back before it returns."""
-        numbers = [self.take(size) for size in sizes if size]
+        """Memory that a kernel allocates for itself and frees before it returns."""
+        numbers = [self.allocate(size) for size in sizes if size]
         yield
         for number in reversed(numbers):
-            self.give_back(number)
+            self.free(number)
 
-    def take(self, size: int) -> int:
+    def allocate(self, size: int) -> int:
         """The number of a new block."""
         self._last += 1
         self._sizes[self._last] = size
-        self._events.append((self._last, max(1, size)))  # 0 would mean: given back
+        self._events.append((self._last, max(1, size)))  # 0 would mean: freed
         self.now += size
         self._highest = max(self._highest, self.now)
         return self._last
 
-    def give_back(self, number: int) -> None:
+    def free(self, number: int) -> None:
         self.now -= self._sizes.pop(number)
         self._events.append((number, 0))
 
@@ -123,12 +123,12 @@ def _compute(live: LiveBytes, left: Tensor, right: Tensor, output: Tensor, colum
             live.follow(output)
         return
     # oneDNN copies both inputs into blocks of channels, computes in blocks, and copies those to the output.
-    inputs = [live.take(_blocked(tensor)) for tensor in (left, right)]
-    blocks = live.take(_blocked(output))
+    inputs = [live.allocate(_blocked(tensor)) for tensor in (left, right)]
+    blocks = live.allocate(_blocked(output))
     for number in reversed(inputs):
-        live.give_back(number)
+        live.free(number)
     live.follow(output)
-    live.give_back(blocks)
+    live.free(blocks)
 
 
 def _blocked(tensor: Tensor) -> int:

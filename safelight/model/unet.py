@@ -58,7 +58,7 @@ def build_unet(model: Model, *, image_size: int, channels: int, classes: int, se
 
 
 def predict(model: nn.Module, x: Tensor, t: Tensor, labels: Tensor | None) -> Tensor:
-    """What the model says about `x` at `t`: a UNet2DModel or any nn.Module of (x, t[, label])."""
+    """The output for `x` at `t` of a UNet2DModel or any nn.Module of (x, t[, label])."""
     # By position: the third argument of UNet2DModel is class_labels, and a wrapper
     # (DDP, torch.compile) hides the signature that has the name.
     output = model(x, t) if labels is None else model(x, t, labels)

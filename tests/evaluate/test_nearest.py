@@ -28,8 +28,8 @@ def test_nearest_against_a_loop(chunk: int, monkeypatch: pytest.MonkeyPatch) -> 
 def test_the_usual_distance_leaves_duplicates_out() -> None:
     line = np.array([[0.0], [0.0], [3.0], [6.0], [9.0]])
     everyone = np.arange(len(line))
-    assert nearest.find_nearest_others(line, everyone).usual() == 3
-    assert nearest.find_nearest_others(np.zeros((5, 1)), everyone).usual() == 0
+    assert nearest.find_nearest_others(line, everyone).usual_distance() == 3
+    assert nearest.find_nearest_others(np.zeros((5, 1)), everyone).usual_distance() == 0
 
 
 @pytest.mark.parametrize(("twins", "ratio"), [(0.5, 0.2), (0.05, 1.0)], ids=["a twin is skipped", "no twin"])

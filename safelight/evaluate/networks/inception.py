@@ -31,7 +31,7 @@ class BasicConv2d(nn.Module):
         return relu(self.bn(self.conv(x)), inplace=True)
 
 
-def average(x: Tensor) -> Tensor:
+def average_pool(x: Tensor) -> Tensor:
     """TensorFlow's pooling does not count the border; torchvision's Inception does, and so is another network."""
     return avg_pool2d(x, 3, stride=1, padding=1, count_include_pad=False)
 
@@ -53,7 +53,7 @@ class Mixed(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         found = []
         for names in self.chains:
-            branch = average(x) if names == ["branch_pool"] else x
+            branch = average_pool(x) if names == ["branch_pool"] else x
             for name in names:
                 branch = self.get_submodule(name)(branch)
             found.append(branch)
@@ -102,7 +102,7 @@ class Grid8(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         single = self.branch3x3_1(x)
         double = self.branch3x3dbl_2(self.branch3x3dbl_1(x))
-        pooled = max_pool2d(x, 3, stride=1, padding=1) if self.last else average(x)
+        pooled = max_pool2d(x, 3, stride=1, padding=1) if self.last else average_pool(x)
         singles = self.branch3x3_2a(single), self.branch3x3_2b(single)
         doubles = self.branch3x3dbl_3a(double), self.branch3x3dbl_3b(double)
         return torch.cat([self.branch1x1(x), *singles, *doubles, self.branch_pool(pooled)], 1)

@@ -9,7 +9,7 @@ from torch.nn.functional import pad, relu6
 
 DIMENSION = 1280
 STRIDE = 32  # sides must be a multiple, so that every strided layer meets an even number of pixels
-# As the weights were trained: with ImageNet's usual numbers the first layer sees 5.8 times the variance it knows.
+# As the weights were trained: with ImageNet's usual numbers the first layer would get 5.8 times the variance.
 MEAN, DEVIATION = (127 / 255,) * 3, (128 / 255,) * 3
 
 # (blocks, kernel, stride of the first, expansion, outputs): table 1 of arXiv 1905.11946, without squeeze-excitation.
@@ -83,7 +83,7 @@ class Lite0(nn.Module):
 
 
 def side_for(image_size: int | None) -> int:
-    """The side at which images of a size are looked at: a little enlarged, since five layers halve them."""
+    """The side that images of a size are resized to: a little enlarged, since five layers halve them."""
     sides = {16: 32, 32: 64, 64: 128}
     return next((side for size, side in sides.items() if image_size is not None and image_size <= size), 224)
 

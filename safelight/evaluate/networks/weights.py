@@ -34,10 +34,10 @@ CONVERTED_FILE = "inception-2015-12-05.safetensors"
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One network: the files that carry its weights, and how to come by one."""
+    """One network: the files that carry its weights, and how to get one."""
 
     distances: tuple[str, ...]  # what is measured with it
-    files: tuple[str, ...]  # names that are looked for in a folder, best first
+    files: tuple[str, ...]  # names to search for in a folder, best first
     hashes: tuple[str, ...]  # sha256 of files, or its beginning
     tensors: str  # `fingerprint` of the weights themselves, in whatever file
     module: str  # the package that carries a file

@@ -44,7 +44,7 @@ def test_the_taps_of_inception() -> None:
 
 
 def test_average_does_not_count_the_border() -> None:
-    assert torch.equal(inception.average(torch.ones(1, 1, 3, 3)), torch.ones(1, 1, 3, 3))
+    assert torch.equal(inception.average_pool(torch.ones(1, 1, 3, 3)), torch.ones(1, 1, 3, 3))
 
 
 def test_the_last_block_takes_the_maximum() -> None:
