@@ -5,18 +5,24 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from safelight.config.tree import Data
+from safelight.data.images import Images, hold_out
 from safelight.evaluate.diversity import diversity
+from safelight.evaluate.features import Extractor
 from safelight.evaluate.figures import Figure
 from safelight.evaluate.frechet import FrechetDistance, frechet
 from safelight.evaluate.kernel import KernelDistance, KernelReference, fit_kernel_reference, kernel_distance
 from safelight.evaluate.memorisation import Memorisation
 from safelight.evaluate.modes import modes
 from safelight.evaluate.neighbours import NEIGHBOURS, precision_recall
+from safelight.evaluate.real import choose, real_features
 from safelight.evaluate.reference import Reference, fit_reference
+from safelight.evaluate.thumbnails import Thumbnails, thumbnails_of
 
 LEAST_REAL = 100  # fewer make neither modes nor halves to compare with each other
 
@@ -74,6 +80,18 @@ class Examination:
             "figures": {figure.name: figure.to_json() for figure in self.figures},
             "copies": None if copies is None else copies.to_json(),
         }
+
+
+def prepare_real(
+    images: Images, data: Data, extractor: Extractor, *, cache: Path, references: int, searched: int, components: int
+) -> tuple[Real, Thumbnails]:
+    """The training images of a run as its samples are compared with them: features of at most `references`, and
+    thumbnails of at most `searched`, and of held-out ones."""
+    training, held_out = hold_out(images, data.held_out)
+    training = np.arange(len(images)) if training is None else training
+    features = real_features(images, choose(training, references), extractor, side=data.image_size, cache=cache)
+    small = thumbnails_of(images, training, held_out, data.image_size, most=searched)
+    return Real(features, extractor.label, components=components), small
 
 
 def examine(

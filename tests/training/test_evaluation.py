@@ -19,6 +19,7 @@ from safelight.checkpoints.folder import steps
 from safelight.checkpoints.reader import load
 from safelight.checkpoints.snapshot import Snapshot
 from safelight.checkpoints.writer import Writer, write
+from safelight.evaluate import examination
 from safelight.evaluate import features as features_module
 from safelight.evaluate.examination import Real
 from safelight.evaluate.features import Extractor, load_extractor, own_extractor
@@ -642,7 +643,7 @@ def test_features_that_are_not_finite_do_not_end_the_run(tmp_path: Path, monkeyp
         return run(extractor, batch) * torch.inf
 
     monkeypatch.setattr(features_module, "_run", overflow)
-    monkeypatch.setattr(evaluation, "real_features", lambda *_, **__: np.random.default_rng(0).normal(size=(128, 24)))
+    monkeypatch.setattr(examination, "real_features", lambda *_, **__: np.random.default_rng(0).normal(size=(128, 24)))
     terminal = train(tmp_path / "run")
     assert sum("are not finite" in text for text in terminal.said) == 3
     assert status(tmp_path / "run")["status"] == "finished"
