@@ -40,9 +40,7 @@ def real_chunks(images: Images, ids: np.ndarray, side: int) -> Iterator[np.ndarr
         yield real_pixels(images, ids[start : start + CHUNK], side)
 
 
-def real_features(
-    images: Images, ids: np.ndarray, extractor: Extractor, *, side: int, cache: Path | None
-) -> np.ndarray:
+def real_features(images: Images, ids: np.ndarray, extractor: Extractor, *, side: int, cache: Path) -> np.ndarray:
     """float32 [n, dimension] of these rows. A cache that is damaged or cannot be written costs time, nothing else."""
     identity = {
         "data": images.fingerprint,
@@ -52,16 +50,14 @@ def real_features(
         **extractor.identity(),
     }
     key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
-    path = None if cache is None else cache / "features" / f"{key[:32]}.safetensors"
-    kept = None if path is None else _read(path, (len(ids), extractor.dimension))
-    if kept is not None:
+    path = cache / "features" / f"{key[:32]}.safetensors"
+    if (kept := _read(path, (len(ids), extractor.dimension))) is not None:
         return kept
     found = extract(extractor, real_chunks(images, ids, side))
-    if path is not None:
-        with contextlib.suppress(OSError):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            words = {name: str(value) for name, value in identity.items()}
-            write_atomically(path, save({FEATURES: found}, words | {"check": _check(found)}))
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        words = {name: str(value) for name, value in identity.items()}
+        write_atomically(path, save({FEATURES: found}, words | {"check": _check(found)}))
     return found
 
 
