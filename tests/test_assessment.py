@@ -11,6 +11,8 @@ from PIL import Image
 from safelight.assessment import FeatureChoice, assess_sets
 from safelight.config.tree import Data
 from safelight.data.sources.shapes import shapes
+from safelight.evaluate.examination import Real, examine
+from safelight.evaluate.piles import pile_features
 
 
 @pytest.fixture(scope="module")
@@ -29,5 +31,9 @@ def test_the_choice_of_either_pile_counts(piles: tuple[Path, Path]) -> None:
     found = assess_sets(
         *map(str, piles), FeatureChoice(components=2), most=None, say=pytest.fail, advance=lambda *_: None
     )
-    assert found.examination.distance.finite_reference
-    assert found.examination.kernel.finite_reference
+    samples, real = (pile_features(str(pile), found.extractor, say=pytest.fail) for pile in piles)
+    alone = examine(samples, Real(real, found.extractor.label, components=2))
+    assert found.examination.distance.value == alone.distance.value
+    assert found.examination.distance.error > alone.distance.error
+    assert found.examination.kernel.value == alone.kernel.value
+    assert found.examination.kernel.error > alone.kernel.error

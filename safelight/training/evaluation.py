@@ -14,15 +14,12 @@ from torch import Tensor
 from safelight.checkpoints.loading import load_ema
 from safelight.config import Config
 from safelight.data.cache import cache_root
-from safelight.data.images import hold_out
 from safelight.errors import CheckpointError
-from safelight.evaluate.closest import draw_closest
-from safelight.evaluate.examination import Examination, Real, examine
+from safelight.evaluate.examination import Examination, examine, prepare_real
 from safelight.evaluate.features import Extractor, extract, load_extractor
 from safelight.evaluate.networks.pixels import quantise
-from safelight.evaluate.real import choose, real_features
 from safelight.evaluate.significance import Verdict, compare, compare_kernel
-from safelight.evaluate.thumbnails import shrink, thumbnails_of
+from safelight.evaluate.thumbnails import draw_closest, find_copies
 from safelight.generate import generate
 from safelight.keys import key
 from safelight.observing.recorder import Recorder
@@ -209,16 +206,18 @@ class Evaluator:
         if self._opened:
             return 0.0
         begun, config = time.perf_counter(), self._config
-        training, held = hold_out(self._images, config.data.held_out)
-        training = np.arange(len(self._images)) if training is None else training
-        side, cache = config.data.image_size, cache_root(config.data, lambda _: None)
         self.extractor: Extractor = load_extractor(
-            config.evaluate.features, image_size=side, device=str(self._device), say=self._say
+            config.evaluate.features, image_size=config.data.image_size, device=str(self._device), say=self._say
         )
-        chosen = choose(training, config.evaluate.references)
-        features = real_features(self._images, chosen, self.extractor, side=side, cache=cache)
-        self.real = Real(features, self.extractor.label, components=config.evaluate.components)
-        self.thumbnails = thumbnails_of(self._images, training, held, side, most=MOST_SEARCHED)
+        self.real, self.thumbnails = prepare_real(
+            self._images,
+            config.data,
+            self.extractor,
+            cache=cache_root(config.data, lambda _: None),
+            references=config.evaluate.references,
+            searched=MOST_SEARCHED,
+            components=config.evaluate.components,
+        )
         importlib.import_module("sklearn.cluster")  # takes a second the first time, which is no cost of an evaluation
         self._opened = True
         return time.perf_counter() - begun
@@ -229,8 +228,9 @@ class Evaluator:
     def judge(self, samples: Tensor) -> Judged:
         """`samples` in [-1, 1], of the same noise and labels every time."""
         features, pixels = self.features(samples), quantise(samples).numpy()
-        found = examine(features, self.real, pixels=shrink(pixels), thumbnails=self.thumbnails)
-        closest = None if found.copies is None else draw_closest(found.copies, pixels, self._images, self.thumbnails)
+        copies = find_copies(pixels, self.thumbnails)
+        found = examine(features, self.real, copies)
+        closest = None if copies is None else draw_closest(copies, pixels, self._images, self.thumbnails)
         verdict = None
         if self._best is not None:
             rate = self._config.evaluate.significance

@@ -19,9 +19,11 @@ from safelight.checkpoints.folder import steps
 from safelight.checkpoints.reader import load
 from safelight.checkpoints.snapshot import Snapshot
 from safelight.checkpoints.writer import Writer, write
+from safelight.evaluate import examination
 from safelight.evaluate import features as features_module
 from safelight.evaluate.examination import Real
 from safelight.evaluate.features import Extractor, load_extractor, own_extractor
+from safelight.evaluate.thumbnails import Thumbnails
 from safelight.record.history import open_history
 from safelight.record.reading import read_events, read_signal
 from safelight.training import evaluation
@@ -606,7 +608,8 @@ def test_a_last_score_that_fails_is_told_and_the_run_is_finished(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     examine = evaluation.examine
-    monkeypatch.setattr(evaluation, "examine", lambda *given, **named: examine(*given, **named) if named else 1 / 0)
+    # Only the final evaluation is given no copies.
+    monkeypatch.setattr(evaluation, "examine", lambda *given: examine(*given) if len(given) == 3 else 1 / 0)
     terminal = train(tmp_path / "run")
     assert sum("The final evaluation could not be made (ZeroDivisionError" in text for text in terminal.said) == 1
     assert status(tmp_path / "run")["status"] == "finished"
@@ -635,13 +638,13 @@ def test_samples_that_are_not_finite_do_not_end_the_run(tmp_path: Path, channels
 
 
 def test_features_that_are_not_finite_do_not_end_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    look = features_module._look
+    run = features_module._run
 
     def overflow(extractor: Extractor, batch: torch.Tensor) -> torch.Tensor:
-        return look(extractor, batch) * torch.inf
+        return run(extractor, batch) * torch.inf
 
-    monkeypatch.setattr(features_module, "_look", overflow)
-    monkeypatch.setattr(evaluation, "real_features", lambda *_, **__: np.random.default_rng(0).normal(size=(128, 24)))
+    monkeypatch.setattr(features_module, "_run", overflow)
+    monkeypatch.setattr(examination, "real_features", lambda *_, **__: np.random.default_rng(0).normal(size=(128, 24)))
     terminal = train(tmp_path / "run")
     assert sum("are not finite" in text for text in terminal.said) == 3
     assert status(tmp_path / "run")["status"] == "finished"
@@ -664,7 +667,7 @@ def test_with_too_few_samples_the_kernel_distance_judges(tmp_path: Path) -> None
     evaluator = object.__new__(Evaluator)
     evaluator._config = tiny(evaluate__samples=128, evaluate__components=0)
     evaluator.real = Real(real, "FD-test")
-    evaluator.thumbnails = None  # type: ignore[assignment]
+    evaluator.thumbnails = Thumbnails(np.arange(0), np.zeros((0, 64), np.uint8), None)
     evaluator._best = bad
     evaluator.features = lambda samples: good  # type: ignore[method-assign]
     assert evaluator.judge(torch.zeros(128, 1, 8, 8)).better
