@@ -16,7 +16,7 @@ BINS = 64
 @torch.no_grad()
 def weight_histograms(parts: ParameterBlocks, parameters: Sequence[Tensor]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """(counts [BINS], edges [BINS + 1]) for each part, over its whole range. Reads every weight and waits for the
-    device: for steps with pictures, not for all of them. Weights that are not finite are left out; signals count them."""
+    device: only for steps with pictures. Weights that are not finite are left out: signals count them."""
     found = {}
     for index, name in enumerate(parts.names):
         chosen = [parameter for place, parameter in zip(parts.index, parameters, strict=True) if place == index]

@@ -7,10 +7,10 @@ import math
 import numpy as np
 import pytest
 import torch
+from monitored import finished, monitored_network, random_gradients
 
 from safelight.monitors.gradients import GradientMonitor
 from safelight.monitors.modules import find_parts, trained
-from tests.support.monitored import finished, monitored_network, random_gradients
 
 
 def whole(norms: np.ndarray) -> float:

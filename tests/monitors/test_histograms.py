@@ -7,10 +7,10 @@ import math
 import numpy as np
 import pytest
 import torch
+from monitored import monitored_network
 
 from safelight.monitors.histograms import weight_histograms
 from safelight.monitors.modules import find_parts, trained
-from tests.support.monitored import monitored_network
 
 
 def test_histograms_count_every_finite_weight_of_a_part() -> None:

@@ -7,10 +7,10 @@ import math
 import numpy as np
 import pytest
 import torch
+from monitored import Kept
 from torch import Tensor
 
 from safelight.monitors.reading_buffer import PendingReading, ReadingBuffer
-from tests.support.monitored import Kept
 
 
 def test_every_step_is_finished_in_order_with_its_own_numbers() -> None:

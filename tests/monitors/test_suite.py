@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from monitored import finished, monitored_network, random_gradients
 
 from safelight.monitors.suite import DEEP_EVERY, Monitors, PartialGradient
-from tests.support.monitored import finished, monitored_network, random_gradients
 
 LOG_SNR = np.linspace(8, -8, 1000)
 EVERY_STEP = {"gradient/norm", "gradient/limit", "gradient/clipped", "precision/scale", "update/refused", "loss/mean"}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+from monitored import finished, monitored_network
 
 from safelight.monitors.modules import find_parts, trained
 from safelight.monitors.updates import UpdateMonitor
-from tests.support.monitored import finished, monitored_network
 
 
 def test_the_ratio_of_an_update_to_its_weights() -> None:
