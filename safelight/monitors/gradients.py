@@ -50,10 +50,10 @@ class GradientMonitor:
 
         return PendingReading((zeros, sizes), finish)
 
-    def measure_noise_scale(self, small: float, big: float, small_batch: int, big_batch: int) -> dict[str, float]:
-        """The batch size at which noise and signal of the gradient are equal, from the norm over a part of the batch
+    def measure_noise_scale(self, small_batch: int, big_batch: int, norms: np.ndarray) -> dict[str, float]:
+        """The batch size at which noise and signal of the gradient are equal, from the norms over a part of the batch
         and over all of it (McCandlish et al. 2018, appendix A). Both parts are averaged before they are divided."""
-        small, big = small * small, big * big
+        small, big = (norm * norm for norm in norms.tolist())
         signal = (big_batch * big - small_batch * small) / (big_batch - small_batch)
         noise = (small - big) / (1 / small_batch - 1 / big_batch)
         if math.isfinite(signal) and math.isfinite(noise):

@@ -76,9 +76,8 @@ class Monitors:
         scalars = torch.stack([each.reshape(()).float() for each in (norm, limit, scale, refused)])
         pieces = [PendingReading((norms, scalars), self._read_gradients)]
         if small is not None:
-            measure = self._gradients.measure_noise_scale
-            pair = torch.stack([small.norm, norm]).float()
-            pieces.append(PendingReading((pair,), lambda pair: measure(*pair.tolist(), small.batch, small.whole)))
+            noise_scale = functools.partial(self._gradients.measure_noise_scale, small.batch, small.whole)
+            pieces.append(PendingReading((torch.stack([small.norm, norm]).float(),), noise_scale))
         if self._loss is not None and t is not None:
             pieces.append(PendingReading((loss, t), functools.partial(self._loss.measure, step)))
         else:

@@ -228,7 +228,10 @@ class Inspection:
     @torch.no_grad()
     def _before_update(self) -> None:
         """Copies what the update must be compared with."""
-        self._check_optimizer_state()
+        if self.subject.optimizer is not None and self._had_state:  # it must still have one
+            is_forgotten = not any(self.subject.optimizer.state.values())
+            if is_forgotten or self._schedule.updates < STATE_CHECKED:
+                self._readings[checks.OPTIMIZER_FORGOTTEN] = float(is_forgotten)
         if self._sample.was_changed():
             self._readings[checks.SENTINEL_CHANGED] = 1.0
         self._sample_ema = {}
@@ -258,13 +261,6 @@ class Inspection:
         if ema is not None and old is not None and len(old) == len(ema) == len(weights):
             self._readings |= self._measure("average", measure_ema, old, ema, weights)
         self._old_ema = [each.clone() for each in ema] if is_due and ema is not None else None
-
-    def _check_optimizer_state(self) -> None:
-        """It must still be there at the next step."""
-        if self.subject.optimizer is not None and self._had_state:
-            is_forgotten = not any(self.subject.optimizer.state.values())
-            if is_forgotten or self._schedule.updates < STATE_CHECKED:
-                self._readings[checks.OPTIMIZER_FORGOTTEN] = float(is_forgotten)
 
     def _read_ema(self) -> list[Tensor] | None:
         return None if self.subject.ema is None else self.subject.ema()

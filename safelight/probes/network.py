@@ -32,9 +32,9 @@ def measure_network(
     if call is None or call.x is None or call.output is None:
         return {}
     call = call.of_first(SAMPLES)
-    with torch.random.fork_rng(), _without_hooks(model):
+    with torch.random.fork_rng():
         torch.manual_seed(0)
-        network = copy.deepcopy(model)
+        network = _copy_without_hooks(model)
         with torch.no_grad():
             for name, parameter in network.named_parameters():
                 if name in old:
@@ -60,17 +60,10 @@ def _hooked(network: nn.Module, kind: Any, hook: Callable[..., None]) -> Iterato
             each.remove()
 
 
-@contextmanager
-def _without_hooks(model: nn.Module) -> Iterator[None]:
-    """Hooks of a watch must not be copied: they would observe the copy."""
-    kept = [(module, module._forward_hooks, module._forward_pre_hooks) for module in model.modules()]
-    for module, _, _ in kept:
-        module._forward_hooks, module._forward_pre_hooks = type(kept[0][1])(), type(kept[0][2])()
-    try:
-        yield
-    finally:
-        for module, after, before in kept:
-            module._forward_hooks, module._forward_pre_hooks = after, before
+def _copy_without_hooks(model: nn.Module) -> nn.Module:
+    """Hooks of a watch would observe the copy."""
+    hooks = [each for module in model.modules() for each in (module._forward_hooks, module._forward_pre_hooks)]
+    return copy.deepcopy(model, {id(each): type(each)() for each in hooks})
 
 
 def _as_built(network: nn.Module, call: Call) -> dict[str, float]:

@@ -66,9 +66,7 @@ def replay_gradient(
         checks.REPLAY_OWN_NORM: math.sqrt(own),
         checks.REPLAY_COSINE: inner / max(math.sqrt(own * whole), TINY),
         checks.REPLAY_RATIO: math.sqrt(max(whole, 0) / max(own, TINY)),
-        checks.REPLAY_VANISHED: _vanished(ours, theirs),
-        checks.REPLAY_WORST: _worst(ours, theirs, own),
-        checks.REPLAY_SIGNS: _signs(ours, theirs),
+        **_compare_values(ours, theirs, own),
     }
     if earlier:
         last = {name: gradient - earlier[name] for name, gradient in ours.items() if name in earlier}
@@ -202,30 +200,22 @@ def _inner(ours: Gradients, theirs: Gradients) -> float:
     return total
 
 
-def _signs(ours: Gradients, theirs: Gradients) -> float:
-    """The share of values that have the same sign in both: clipping by value does not change it."""
-    same = both = 0.0
-    for mine, other in _pairs(ours, theirs):
-        product = torch.sign(mine.float()) * torch.sign(other.float())
-        same, both = same + float((product > 0).sum()), both + float((product != 0).sum())
-    return same / both if both else 1.0
-
-
-def _worst(ours: Gradients, theirs: Gradients, whole: float) -> float:
-    """The least cosine of a single tensor, among those that matter."""
+def _compare_values(ours: Gradients, theirs: Gradients, own: float) -> dict[str, float]:
+    """The share of values that should be in the gradient and are exactly 0 there; the least cosine of a single tensor,
+    among those that matter; the share of values with the same sign in both, which clipping by value does not change."""
+    gone = there = same = both = 0.0
     cosines = [1.0]
     for mine, other in _pairs(ours, theirs):
-        if (size := square(mine)) > COUNTS * whole and (length := square(other)) > 0:
-            cosines.append(float((mine.float() * other.float()).sum()) / math.sqrt(size * length))
-    return min(cosines)
-
-
-def _vanished(ours: Gradients, theirs: Gradients) -> float:
-    """The share of values that should be in the gradient and are exactly 0 there."""
-    gone = there = 0.0
-    for mine, other in _pairs(ours, theirs):
         gone, there = gone + float(((mine != 0) & (other == 0)).sum()), there + float((mine != 0).sum())
-    return gone / max(there, 1.0)
+        if (size := square(mine)) > COUNTS * own and (length := square(other)) > 0:
+            cosines.append(float((mine.float() * other.float()).sum()) / math.sqrt(size * length))
+        product = torch.sign(mine.float()) * torch.sign(other.float())
+        same, both = same + float((product > 0).sum()), both + float((product != 0).sum())
+    return {
+        checks.REPLAY_VANISHED: gone / max(there, 1.0),
+        checks.REPLAY_WORST: min(cosines),
+        checks.REPLAY_SIGNS: same / both if both else 1.0,
+    }
 
 
 def _relative(a: Tensor, b: Tensor) -> float:
