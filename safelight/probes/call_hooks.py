@@ -137,7 +137,5 @@ def _weakly(method: Callable[[Tensor], None]) -> Callable[[Tensor], None]:
 
 def _largest_small_matrix(parameters: Sequence[nn.Parameter]) -> int | None:
     """Its place; without a small matrix, that of the largest parameter of at most a million numbers."""
-    fit = [i for i, p in enumerate(parameters) if p.dim() > 1 and p.numel() <= 20_000] or [
-        i for i, p in enumerate(parameters) if p.numel() <= 10**6
-    ]
-    return max(fit, key=lambda i: parameters[i].numel(), default=None)
+    fit = [(p.dim() > 1 and p.numel() <= 20_000, p.numel(), -i) for i, p in enumerate(parameters) if p.numel() <= 10**6]
+    return -max(fit)[-1] if fit else None

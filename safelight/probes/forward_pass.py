@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from safelight.config.tree import Prediction
 
@@ -90,13 +91,18 @@ class Call:
         named = {name: change(value) for name, value in self.named.items()}
         return replace(self, inputs=tuple(map(change, self.inputs)), named=named, output=change(self.output))
 
-    def again(self, model: nn.Module) -> Tensor:
-        """The output of this call, with the autocast and the random state of then."""
+    def again(self, model: nn.Module, weights: Mapping[str, Tensor] | None = None) -> Tensor:
+        """The output of this call, with the autocast and the random state of then. With other `weights`, the buffers
+        that a pass may move are copies as well."""
         kind = "cpu" if self.x is None else self.x.device.type
         with torch.random.fork_rng(), torch.autocast(kind, dtype=self.half, enabled=self.half is not None):
             if self.random is not None:
                 torch.set_rng_state(self.random)
-            answer = answer_of(model(*self.inputs, **self.named))
+            if weights is None:
+                answer = answer_of(model(*self.inputs, **self.named))
+            else:
+                state = {name: value.clone() for name, value in model.named_buffers()} | dict(weights)
+                answer = answer_of(functional_call(model, state, self.inputs, dict(self.named)))
         assert answer is not None, "the network returned a tensor before"
         return answer
 

@@ -126,17 +126,14 @@ def _rehearse(network: nn.Module, call: Call, aim: Tensor) -> dict[str, float]:
             optimizer.step()
     # Convolutions only: the inputs of a linear layer may be one-hot labels.
     kernels = [m.weight for m in network.modules() if isinstance(m, nn.modules.conv._ConvNd)]
-    matrices = [p for p in trained if p.dim() > 1]
+    reached = [p for p in trained if p.grad is not None and bool(p.grad.any())]
+    matrices, matrices_reached = (sum(p.dim() > 1 for p in group) for group in (trained, reached))
     return {
-        checks.NETWORK_REACHED: sum(map(_is_reached, trained)) / len(trained),
-        checks.NETWORK_MATRICES_REACHED: sum(map(_is_reached, matrices)) / max(1, len(matrices)),
+        checks.NETWORK_REACHED: len(reached) / len(trained),
+        checks.NETWORK_MATRICES_REACHED: matrices_reached / max(1, matrices),
         checks.NETWORK_UNUSED: max(map(_unused_inputs, kernels), default=0.0),
         checks.NETWORK_REHEARSED: losses[-1] / max(losses[0], TINY),
     }
-
-
-def _is_reached(parameter: Tensor) -> bool:
-    return parameter.grad is not None and bool(parameter.grad.any())
 
 
 def _unused_inputs(weight: Tensor) -> float:

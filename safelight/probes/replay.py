@@ -5,11 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from safelight import checks
 from safelight.probes.forward_pass import ForwardPass
@@ -42,7 +40,7 @@ def replay_gradient(
             if call.half == torch.float16:  # its gradients are what is checked: exact ones are needed
                 call = replace(call, half=None)
             earlier = {n: v.grad.clone() for n, v in weights.items() if v.grad is not None} if output_errors else {}
-            answer = call.again(_WithWeights(model, weights))
+            answer = call.again(model, weights)
             loss = (answer.float() - target.float()).square().mean() / len(micro_batches_seen)
             loss.backward()
             error += float(loss.detach())
@@ -97,7 +95,7 @@ def search_line(model: nn.Module, before: StateBefore, micro_batch: ForwardPass)
     def error(length: float) -> float:
         weights = {name: torch.lerp(old.float(), now[name].float(), length).to(old.dtype)
                    for name, old in before.weights.items()}  # fmt: skip
-        return float((call.again(_WithWeights(model, weights)).float() - target).square().mean())
+        return float((call.again(model, weights).float() - target).square().mean())
 
     start = error(0.0)
     if not math.isfinite(start) or start <= 0:
@@ -121,9 +119,8 @@ def measure_labels(model: nn.Module, before: StateBefore, micro_batch: ForwardPa
     if labels is None or labels.is_floating_point() or len(labels) < 8 or len(labels.unique()) < 2:
         return {}
     others = labels.roll(max(1, len(labels) // 2))
-    network = _WithWeights(model, before.weights)
     right, wrong = (
-        (changed.again(network).float() - target.float()).square().flatten(1).mean(1)
+        (changed.again(model, before.weights).float() - target.float()).square().flatten(1).mean(1)
         for changed in (call, call.with_changes(labels=others))
     )
     gain = (wrong - right)[labels != others]
@@ -161,30 +158,18 @@ def measure_responses(model: nn.Module, before: StateBefore, micro_batch: Forwar
     call = micro_batch.call
     if call is None or call.x is None or call.output is None:
         return {}
-    call, network, readings = call.of_first(SAMPLES), _WithWeights(model, before.weights), dict[str, float]()
+    call, readings = call.of_first(SAMPLES), dict[str, float]()
     plain: Tensor | None = None
     for name, values in (("t", call.t), ("labels", call.labels)):
         if values is None or len(values) < 2:
             continue
         others = values.roll(max(1, len(values) // 2))
         if bool((differ := values != others).any()):
-            plain = call.again(network) if plain is None else plain
-            changed = call.with_changes(**{name: others}).again(network)
+            plain = call.again(model, before.weights) if plain is None else plain
+            changed = call.with_changes(**{name: others}).again(model, before.weights)
             if bool(plain.isfinite().all()) and bool(plain.any()):
                 readings[checks.RESPONSE[name]] = _relative(changed[differ], plain[differ])
     return readings
-
-
-class _WithWeights(nn.Module):
-    """The model with other weights, called as it was called."""
-
-    def __init__(self, model: nn.Module, weights: Mapping[str, Tensor]) -> None:
-        super().__init__()
-        self._model, self._weights = [model], dict(weights)  # in a list: not a part of this module
-
-    def forward(self, *inputs: Any, **named: Any) -> Any:
-        buffers = {name: value.clone() for name, value in self._model[0].named_buffers()}  # which a pass may move
-        return functional_call(self._model[0], {**buffers, **self._weights}, inputs, named)
 
 
 def _pairs(ours: Gradients, theirs: Gradients) -> Iterator[tuple[Tensor, Tensor]]:
