@@ -13,6 +13,7 @@ from safelight.vocabulary import Signal
 
 NAMED = 16  # parameters that an event about gradients which are not finite names; it counts all
 MOST = 32  # parts of a network; more are put together
+BINS = 64  # of a histogram of weights
 
 Total = Callable[[Tensor], Tensor]
 """Adds numbers over all processes, where each holds but some rows of every parameter."""
@@ -59,6 +60,24 @@ def find_parts(named: Sequence[tuple[str, object]]) -> ParameterBlocks:
         names = list(dict.fromkeys(labels))
     places = {name: place for place, name in enumerate(names)}
     return ParameterBlocks(tuple(names), parameters, np.array([places[label] for label in labels], np.int64))
+
+
+@torch.no_grad()
+def weight_histograms(parts: ParameterBlocks, parameters: Sequence[Tensor]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """(counts [BINS], edges [BINS + 1]) for each part, over its whole range. Reads every weight and waits for the
+    device: only for steps with pictures. Weights that are not finite are left out: signals count them."""
+    found = {}
+    for index, name in enumerate(parts.names):
+        chosen = [parameter for place, parameter in zip(parts.index, parameters, strict=True) if place == index]
+        flat = torch.cat([parameter.detach().reshape(-1).float() for parameter in chosen])
+        flat = flat[flat.isfinite()]
+        if not len(flat):
+            continue
+        low, high = (float(edge) for edge in flat.aminmax())
+        high = high if high > low else low + 1e-6
+        counts = torch.histc(flat, BINS, low, high).cpu().numpy()
+        found[name] = counts, np.linspace(low, high, BINS + 1)
+    return found
 
 
 def trained(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
