@@ -150,7 +150,7 @@ def enter(stack: contextlib.ExitStack, folder: Path, settings: dict[str, Any]) -
 def trainer(stack: contextlib.ExitStack, folder: Path, unwatched: Setup, parts: Setup) -> Iterator[Contender]:
     """Each on a network of its own: hooks of the one must not be in the other."""
     inputs = [unwatched.feed.load(step) for step in range(8)]
-    inspection = inspect(parts, print, looked_before=True)
+    inspection = inspect(parts, print, after_preflight=True)
     inspection.attach()
 
     def step(number: int) -> None:

@@ -105,9 +105,7 @@ FORWARD_AT_LIMIT = Check("forward/at_limit", "Share of the values of x_t that eq
 FORWARD_INPUT_ERROR = Check("forward/input_error", "How far the network's input is from x_t, any scale allowed.")
 TIMESTEPS_PASSED_ON = Check("timesteps/passed_on", "Rank correlation of the network's timesteps with those of x_t.")
 TARGET_DECLARED = Check("target/declared", "The declared prediction type: its place in PREDICTIONS.")
-TARGET = {
-    kind: Check(f"target/{kind}", f"Distance of the target from {kind}, over its length.") for kind in PREDICTIONS
-}
+TARGET = {kind: Check(f"target/{kind}", f"Relative distance of the target from {kind}.") for kind in PREDICTIONS}
 TARGET_COSINE = {kind: Check(f"target/{kind}_cosine", f"Cosine of the target with {kind}.") for kind in PREDICTIONS}
 TARGET_SQUARE = Check("target/square", "Mean square of the target.")
 

@@ -59,13 +59,13 @@ class Inspection:
         declared: Declared,
         say: Callable[[str], None],
         *,
-        looked_before: bool = False,
+        after_preflight: bool = False,
         alone: bool = True,
     ) -> None:
-        """`looked_before`: a preflight has checked the network and the sampler. `alone`: no other process contributes
+        """`after_preflight`: a preflight has checked the network and the sampler. `alone`: no other process contributes
         to the gradient, so that it can be computed again."""
         self.subject, self.declared, self._say, self._alone = subject, declared, say, alone
-        self._looked_before = looked_before
+        self._after_preflight = after_preflight
         self._named = trained(subject.model)
         self._size = sum(p.numel() * p.element_size() for _, p in self._named)
         self._schedule = ProbeSchedule()
@@ -275,7 +275,7 @@ class Inspection:
         self._before, self._previous = None, None if before is None else before.gradients
         self._hooks.paused = True
         try:
-            if self._schedule.updates == 0 and not self._looked_before:
+            if self._schedule.updates == 0 and not self._after_preflight:
                 readings |= self._measure_first_batch(passes[-1], {} if before is None else before.weights)
             if before is not None:
                 readings |= self._measure_on_copies(passes, before, previous)

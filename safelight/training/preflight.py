@@ -71,7 +71,7 @@ class Gathered:
         return found
 
 
-def inspect(parts: Setup, say: Callable[[str], None], *, looked_before: bool = False) -> Inspection:
+def inspect(parts: Setup, say: Callable[[str], None], *, after_preflight: bool = False) -> Inspection:
     """The probes on safelight's own step; the same that `safelight.watch` puts on anyone's."""
     config, state = parts.config, parts.state
     steps = max(TRIED_STEPS, config.sample.steps)  # what is tested is the formula, which few steps blur
@@ -85,12 +85,12 @@ def inspect(parts: Setup, say: Callable[[str], None], *, looked_before: bool = F
         state.optimizer if state.weights.shard is None else None,  # else it holds other tensors than the model
         lambda: state.ema.shadows[MAIN],
         sampler,
-        None if looked_before else _images(parts),
+        None if after_preflight else _images(parts),
         scaled=state.loss_scale.active,
     )
     declared = Declared(make_schedule(config.diffusion).alphas_cumprod, config.diffusion.prediction)
     alone = parts.stepper.group.size == 1
-    return Inspection(subject, declared, say, looked_before=looked_before, alone=alone)
+    return Inspection(subject, declared, say, after_preflight=after_preflight, alone=alone)
 
 
 def _images(parts: Setup) -> Tensor:

@@ -265,7 +265,7 @@ def test_when_the_probes_are_asked() -> None:
 
 
 def test_what_a_preflight_has_looked_at_is_not_looked_at_again() -> None:
-    loop = Loop(looked_before=True).run(2)
+    loop = Loop(after_preflight=True).run(2)
     assert when(loop, "network/finite") == []
 
 
