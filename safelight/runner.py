@@ -89,7 +89,7 @@ def run_training(parts: Setup, folder: RunFolder, terminal: Terminal, on_start: 
 
 
 def _inspect(parts: Setup, terminal: Terminal) -> Inspection:
-    inspection = inspect(parts, terminal.say, looked_before=True)
+    inspection = inspect(parts, terminal.say, after_preflight=True)
     if not parts.config.model.compile:  # a hook would be compiled with it, and might change its arithmetic
         inspection.attach()
     return inspection

@@ -7,8 +7,7 @@ from typing import Any
 
 from safelight.contact import contact_sheet
 from safelight.data.summary import summary
-from safelight.monitors.histograms import weight_histograms
-from safelight.monitors.modules import trained
+from safelight.monitors.modules import trained, weight_histograms
 from safelight.observing.recorder import Recorder
 from safelight.observing.speed import Speedometer
 from safelight.pictures.grid import save_png

@@ -21,12 +21,11 @@ from safelight.diagnosis.run_history import InMemoryReadings, RunHistory
 from safelight.diffusion.sampling import Denoiser
 from safelight.diffusion.schedule import make_schedule
 from safelight.generate import Request, draw_from, make_denoiser
-from safelight.monitors.modules import NAMED
 from safelight.observing.observer import Observer
 from safelight.observing.row_check import RowCheck
 from safelight.probes.forward_pass import Declared
 from safelight.probes.inspection import InspectedLoop, Inspection, checked
-from safelight.probes.sampler import look_at_guidance
+from safelight.probes.sampler import measure_guidance
 from safelight.training.build import Setup
 from safelight.training.ema import MAIN
 from safelight.training.step import Stepper
@@ -72,7 +71,7 @@ class Gathered:
         return found
 
 
-def inspect(parts: Setup, say: Callable[[str], None], *, looked_before: bool = False) -> Inspection:
+def inspect(parts: Setup, say: Callable[[str], None], *, after_preflight: bool = False) -> Inspection:
     """The probes on safelight's own step; the same that `safelight.watch` puts on anyone's."""
     config, state = parts.config, parts.state
     steps = max(TRIED_STEPS, config.sample.steps)  # what is tested is the formula, which few steps blur
@@ -86,12 +85,12 @@ def inspect(parts: Setup, say: Callable[[str], None], *, looked_before: bool = F
         state.optimizer if state.weights.shard is None else None,  # else it holds other tensors than the model
         lambda: state.ema.shadows[MAIN],
         sampler,
-        None if looked_before else _images(parts),
+        None if after_preflight else _images(parts),
         scaled=state.loss_scale.active,
     )
     declared = Declared(make_schedule(config.diffusion).alphas_cumprod, config.diffusion.prediction)
     alone = parts.stepper.group.size == 1
-    return Inspection(subject, declared, say, looked_before=looked_before, alone=alone)
+    return Inspection(subject, declared, say, after_preflight=after_preflight, alone=alone)
 
 
 def _images(parts: Setup) -> Tensor:
@@ -115,7 +114,7 @@ def preflight(parts: Setup, say: Callable[[str], None]) -> Preflight:
         inspection.close()
         if kept is not None:
             kept.put_back()
-    names = {kind: list(found)[:NAMED] for kind, found in inspection.names().items() if found} if rehearsed else {}
+    names = inspection.names() if rehearsed else {}
     case = RunHistory(
         InMemoryReadings(gathered.series(), [(step, "parameters", names)] if rehearsed else []), parts.config
     )
@@ -196,7 +195,7 @@ def ask_guidance(config: Config) -> dict[str, float]:
     def denoiser(model: nn.Module, scale: float) -> Denoiser:
         return make_denoiser(model, None, config, replace(request, guidance=scale), torch.arange(2))
 
-    return checked(look_at_guidance(denoiser, shape))
+    return checked(measure_guidance(denoiser, shape))
 
 
 def _overlap(parts: Setup) -> dict[str, float]:

@@ -317,7 +317,7 @@ class Watch:
     def _inspect_start(self) -> None:
         """The part of the preflight that needs no batch; the rest comes with the first one."""
         self._record.add(self._updates, self._inspection.at_start())
-        if names := {kind: list(found)[:NAMED] for kind, found in self._inspection.names().items() if found}:
+        if names := self._inspection.names():
             self._record.event(self._updates, "parameters", **names)
 
     def _before_update(self, gradients: Callable[[], list[Tensor]]) -> None:

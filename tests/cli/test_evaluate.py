@@ -19,14 +19,8 @@ from safelight.checkpoints.reader import load
 from safelight.cli.choices import best_step
 from safelight.config.tree import Data
 from safelight.data.sources.shapes import shapes
-<<<<<<< HEAD:tests/cli/test_evaluate.py
-=======
-from safelight.errors import UsageError
-from safelight.evaluate.examination import Real, examine
->>>>>>> h-evaluate:tests/cli/test_evaluate_command.py
 from safelight.evaluate.features import Extractor, load_extractor
 from safelight.evaluate.networks.weights import SOURCES
-from safelight.evaluate.piles import pile_features
 
 FIGURES = ["precision", "recall", "density", "coverage", "variance", "distance", "vendi", "modes", "largest mode",
            "different modes"]  # fmt: skip
@@ -170,19 +164,6 @@ def test_two_folders(piles: tuple[Path, Path], capsys: pytest.CaptureFixture[str
     assert found["figures"] == {}, "too few for them"
 
 
-<<<<<<< HEAD:tests/cli/test_evaluate.py
-=======
-def test_the_choice_of_either_pile_counts(piles: tuple[Path, Path]) -> None:
-    found = assess_piles(*map(str, piles), How(components=2), most=None, say=pytest.fail, advance=lambda *_: None)
-    samples, real = (pile_features(str(pile), found.extractor, say=pytest.fail) for pile in piles)
-    alone = examine(samples, Real(real, found.extractor.label, components=2))
-    assert found.examination.distance.value == alone.distance.value
-    assert found.examination.distance.error > alone.distance.error
-    assert found.examination.kernel.value == alone.kernel.value
-    assert found.examination.kernel.error > alone.kernel.error
-
-
->>>>>>> h-evaluate:tests/cli/test_evaluate_command.py
 def test_the_count_is_of_each_pile(piles: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = ask(capsys, "evaluate", str(piles[0]), "digits", "--components=2", "--json", "-n=5")
     assert code == 0, err

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from safelight.probes.average import look_at_average
+from safelight.probes.ema import measure_ema
 
 SIZES = ((8, 4), (8,), (4, 8))
 
@@ -25,19 +25,19 @@ def mixed(decay: float, old: list[Tensor] = OLD, live: list[Tensor] = LIVE) -> l
 
 @pytest.mark.parametrize("decay", [0.0, 0.5, 0.9, 0.99, 0.999, 0.9999, -0.5, 1.5])
 def test_the_decay_is_recovered(decay: float) -> None:
-    told = look_at_average(OLD, mixed(decay), LIVE)
-    assert told["average/decay"] == pytest.approx(decay, abs=2e-7 / max(1 - decay, 1e-4) * 1e-3 + 2e-6)
-    assert told["average/left"] < 0.01
-    assert told["average/moved"] == pytest.approx(abs(1 - decay), rel=1e-3, abs=1e-6)
+    readings = measure_ema(OLD, mixed(decay), LIVE)
+    assert readings["average/decay"] == pytest.approx(decay, abs=2e-7 / max(1 - decay, 1e-4) * 1e-3 + 2e-6)
+    assert readings["average/left"] < 0.01
+    assert readings["average/moved"] == pytest.approx(abs(1 - decay), rel=1e-3, abs=1e-6)
 
 
 def test_an_average_that_stands_still() -> None:
-    told = look_at_average(OLD, [each.clone() for each in OLD], LIVE)
-    assert (told["average/moved"], told["average/decay"], told["average/left"]) == (0, 1, 0)
+    readings = measure_ema(OLD, [each.clone() for each in OLD], LIVE)
+    assert (readings["average/moved"], readings["average/decay"], readings["average/left"]) == (0, 1, 0)
 
 
 def test_nothing_to_follow() -> None:
-    assert look_at_average(OLD, OLD, [each.clone() for each in OLD]) == {}
+    assert measure_ema(OLD, OLD, [each.clone() for each in OLD]) == {}
 
 
 @pytest.mark.parametrize(
@@ -51,29 +51,29 @@ def test_nothing_to_follow() -> None:
     ],
 )
 def test_what_is_not_an_average(name: str, after: list[Tensor]) -> None:
-    assert look_at_average(OLD, after, LIVE)["average/left"] > 0.1
+    assert measure_ema(OLD, after, LIVE)["average/left"] > 0.1
 
 
 def test_half_precision_is_seen_and_not_taken_for_another_disease() -> None:
     old = [each.bfloat16() for each in OLD]
-    told = look_at_average(old, [each.bfloat16() for each in mixed(0.9)], LIVE)
-    assert told["average/coarse"] == 1
-    assert told["average/left"] < 0.1
-    assert told["average/decay"] == pytest.approx(0.9, abs=0.01)
-    still = look_at_average(old, [each.bfloat16() for each in mixed(0.99999, [o.float() for o in old])], LIVE)
+    readings = measure_ema(old, [each.bfloat16() for each in mixed(0.9)], LIVE)
+    assert readings["average/coarse"] == 1
+    assert readings["average/left"] < 0.1
+    assert readings["average/decay"] == pytest.approx(0.9, abs=0.01)
+    still = measure_ema(old, [each.bfloat16() for each in mixed(0.99999, [o.float() for o in old])], LIVE)
     assert still["average/coarse"] == 1
     assert still["average/moved"] < 1e-5
     assert still["average/rounding"] > 1
-    assert look_at_average(OLD, mixed(0.9), LIVE)["average/coarse"] == 0
+    assert measure_ema(OLD, mixed(0.9), LIVE)["average/coarse"] == 0
 
 
 def test_the_small_steps_of_a_long_average_are_no_rounding_error() -> None:
     close = [a + 1e-3 * b for a, b in zip(OLD, LIVE, strict=True)]
-    told = look_at_average(OLD, mixed(0.9999, OLD, close), close)
-    assert told["average/left"] < 0.1
+    readings = measure_ema(OLD, mixed(0.9999, OLD, close), close)
+    assert readings["average/left"] < 0.1
 
 
 def test_nothing_is_changed() -> None:
     before = [each.clone() for group in (OLD, LIVE) for each in group]
-    look_at_average(OLD, mixed(0.9), LIVE)
+    measure_ema(OLD, mixed(0.9), LIVE)
     assert all(map(torch.equal, before, [*OLD, *LIVE]))

@@ -1,4 +1,4 @@
-"""Does the EMA follow the weights, by how much, and in which precision?"""
+"""Does the EMA follow the weights, by how much, and in which precision? Does it move when it should?"""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TINY = 1e-20
 
 
 @torch.no_grad()
-def look_at_average(before: Sequence[Tensor], after: Sequence[Tensor], weights: Sequence[Tensor]) -> dict[str, float]:
+def measure_ema(before: Sequence[Tensor], after: Sequence[Tensor], weights: Sequence[Tensor]) -> dict[str, float]:
     """Solves after = α·before + (1 − α)·weights. `average/decay` is α; `average/left` what neither α nor rounding
     explains, as a share of the way that the EMA moved; `average/moved` that way over the distance to the weights.
     Rounding is the squared length that the dtype may take or add."""
@@ -29,14 +29,13 @@ def look_at_average(before: Sequence[Tensor], after: Sequence[Tensor], weights: 
         return {}
     share = float(inners.sum()) / max(towards, TINY)
     left = max(0.0, float(_square(torch._foreach_sub(steps, torch._foreach_mul(aims, share)))) - rounding)
-    coarse = all(torch.equal(new.float(), new.bfloat16().float()) for new in after)
     return {
         checks.AVERAGE_DECAY: 1 - share,
         checks.AVERAGE_MOVED: (way / max(towards, TINY)) ** 0.5,
         checks.AVERAGE_LEFT: (left / max(way, TINY)) ** 0.5 if way else 0.0,
         checks.AVERAGE_DISTANCE: apart**0.5,
         checks.AVERAGE_ROUNDING: (rounding / max(way, share * share * towards, TINY)) ** 0.5,
-        checks.AVERAGE_COARSE: float(coarse),
+        checks.AVERAGE_COARSE: float(all(torch.equal(new.float(), new.bfloat16().float()) for new in after)),
     }
 
 
