@@ -41,10 +41,13 @@ class Terminal:
         self._live = False
         self._printed = time.monotonic()
 
-    def say(self, text: str | Text, *, soft_wrap: bool | None = None) -> None:
+    def say(self, text: str) -> None:
+        self._print(Text(text))
+
+    def _print(self, text: Text, *, soft_wrap: bool | None = None) -> None:
         """A log on a disk that is full costs its lines, never the run."""
         with suppress(OSError):
-            self.console.print(Text(text) if isinstance(text, str) else text, soft_wrap=soft_wrap)
+            self.console.print(text, soft_wrap=soft_wrap)
 
     def show(self, progress: Progress) -> None:
         self._latest = progress
@@ -59,7 +62,7 @@ class Terminal:
                 f"gradient {progress.norm:.3f}  {progress.images_per_second:,.0f} images/s  "
                 f"left {duration(progress.seconds_left)}{_refused(progress)}"
             )
-            self.say(line, soft_wrap=True)
+            self._print(Text(line), soft_wrap=True)
 
     def _smooth_loss(self) -> float:
         return self._loss / self._weight if self._weight else math.nan
@@ -142,9 +145,9 @@ class Terminal:
         )
 
     def _table(self, title: str, *rows: tuple[str, str]) -> None:
-        self.say(Text(title, style=f"bold {ACCENT}"))
+        self._print(Text(title, style=f"bold {ACCENT}"))
         for name, value in rows:
-            self.say(Text.assemble((f"  {name:<11}", "dim"), value), soft_wrap=True)
+            self._print(Text.assemble((f"  {name:<11}", "dim"), value), soft_wrap=True)
 
 
 def _findings_in_words(findings: Sequence[Finding], folder: RunFolder, refused: int) -> list[tuple[str, str]]:

@@ -145,9 +145,13 @@ def stream_file(folder: Path, entry: Entry, disk: Disk = DISK) -> Iterator[bytes
         for chunk in read_chunks(descriptor, size, disk):
             digest.update(chunk)
             yield chunk
-    if (found := digest.hexdigest()) != entry.sha256:
+    _check_digest(folder, entry, digest.hexdigest())
+
+
+def _check_digest(folder: Path, entry: Entry, digest: str) -> None:
+    if digest != entry.sha256:
         raise CheckpointError(
-            f"{folder / entry.name} is damaged: its sha256 is {found[:9]}…, {entry.sha256[:9]}… was written."
+            f"{folder / entry.name} is damaged: its sha256 is {digest[:9]}…, {entry.sha256[:9]}… was written."
         )
 
 
