@@ -122,7 +122,7 @@ def total(tensors: Iterable[Tensor]) -> int:
 
 def time_step(config: Config, micro_batches: int) -> float:
     parts = parts_for(replace(config, train=replace(config.train, accumulate=micro_batches)))
-    return seconds_per_step(parts.stepper, parts.feed.prepare(0))
+    return seconds_per_step(parts.stepper, parts.loader.prepare(0))
 
 
 def parts_for(config: Config) -> Setup:

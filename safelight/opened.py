@@ -115,8 +115,8 @@ def check_environment(loaded: Loaded, config: Config, say: Callable[[str], None]
         say(f"Another environment than at the checkpoint ({'; '.join(other)}): the bytes may differ.")
 
 
-def write_config(folder: RunFolder, parts: Setup) -> None:
-    config, images = parts.config, parts.images
+def write_config(folder: RunFolder, setup: Setup) -> None:
+    config, images = setup.config, setup.images
     facts = {
         "versions": environment(),
         "data": {
@@ -125,12 +125,12 @@ def write_config(folder: RunFolder, parts: Setup) -> None:
             "class_names": list(images.class_names),
             "rejected": len(images.rejected),
         },
-        "exact": not config.model.compile and parts.runtime.device.type == "cpu",
+        "exact": not config.model.compile and setup.runtime.device.type == "cpu",
         "created": folder.status().get("created", time.time()),
     }
     folder.report(**facts)
     try:
-        architecture = describe_unet(parts.state.model)
+        architecture = describe_unet(setup.state.model)
         if architecture is not None:
             write_atomically(folder.architecture_file, json.dumps(architecture, indent=1).encode())
         write_atomically(folder.data, json.dumps(summary(images, config.data), indent=1).encode())

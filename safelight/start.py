@@ -65,13 +65,13 @@ def train(
         images = group.local_main_first(lambda: _open_images(config, terminal))
         fitted = fit_to_data(config, images)
         path = Path(group.broadcast(lambda: str(_new_path(run, config))))
-        parts = build(fitted, images, terminal.say, model, group)
+        setup = build(fitted, images, terminal.say, model, group)
         with _hold(path, group, create_run) as folder:
             if group.is_main:
-                write_config(folder, parts)
+                write_config(folder, setup)
                 folder.report(asked_channels=config.data.channels)
                 point_latest(folder)
-            return run_training(parts, folder, terminal, on_start)
+            return run_training(setup, folder, terminal, on_start)
 
 
 def _screen(group: ProcessGroup, terminal: Terminal | None) -> Terminal:
@@ -149,20 +149,20 @@ def _resume_here(
             loaded is not None or (sharded and group.broadcast(lambda: bool(steps(folder.checkpoints))))
         ):
             model = build_model(config, group.broadcast(folder.architecture))
-        parts = build(config, images, terminal.say, model, group)
+        setup = build(config, images, terminal.say, model, group)
         if sharded:
-            loaded = load_latest(group, folder.checkpoints, parts.state.weights.shard, terminal.say)
+            loaded = load_latest(group, folder.checkpoints, setup.state.weights.shard, terminal.say)
         if loaded is None:
             terminal.say(f"{path} has no checkpoint yet: it starts again from step 0, which gives the same run.")
         else:
-            parts.state.restore(loaded)
+            setup.state.restore(loaded)
             check_environment(loaded, config, terminal.say)
             terminal.say(f"Resumed from {loaded.path} at step {loaded.step} of {config.train.steps}.")
         if undo is not None:
-            terminal.say(undo_act(parts, folder, undo).describe())
-        if group.is_main and difference(old, parts.config):
-            write_config(folder, parts)
-        return run_training(parts, folder, terminal, on_start)
+            terminal.say(undo_act(setup, folder, undo).describe())
+        if group.is_main and difference(old, setup.config):
+            write_config(folder, setup)
+        return run_training(setup, folder, terminal, on_start)
 
 
 def check_before_training(config: Config, terminal: Terminal) -> list[Finding]:
@@ -171,11 +171,11 @@ def check_before_training(config: Config, terminal: Terminal) -> list[Finding]:
         terminal.say(f"Warning: {warning}")
     choose_device(config.train.device)
     images = _open_images(config, terminal)
-    parts = build(fit_to_data(config, images), images, terminal.say)
+    setup = build(fit_to_data(config, images), images, terminal.say)
     try:
-        return preflight(parts, terminal.say).findings
+        return preflight(setup, terminal.say).findings
     finally:
-        parts.feed.close()
+        setup.loader.close()
 
 
 def _open_images(config: Config, terminal: Terminal) -> Images:

@@ -146,17 +146,17 @@ class Evaluator:
 
     def __init__(
         self,
-        parts: Setup,
+        setup: Setup,
         record: Recorder,
         folder: RunFolder,
         seconds: Callable[[], tuple[float, float]],
         say: Callable[[str], None],
     ) -> None:
         """`seconds`: trained so far, and of the whole training."""
-        self._config, self._state, self._record, self._say = parts.config, parts.state, record, say
-        self._images, self._device, self._folder, self._seconds = parts.images, parts.runtime.device, folder, seconds
-        self._group, self._sharded = parts.runtime.group, parts.state.weights.shard is not None
-        self._budget = Budget(parts.config, parts.state.counters.evaluation_seconds)
+        self._config, self._state, self._record, self._say = setup.config, setup.state, record, say
+        self._images, self._device, self._folder, self._seconds = setup.images, setup.runtime.device, folder, seconds
+        self._group, self._sharded = setup.runtime.group, setup.state.weights.shard is not None
+        self._budget = Budget(setup.config, setup.state.counters.evaluation_seconds)
         self._skip_reported = self._opened = False
         self._best: np.ndarray | None = None  # features
         self._recalled: Tensor | None = None  # samples

@@ -29,30 +29,30 @@ from safelight.training.step_reader import Screen, StepReader
 class Trainer:
     """Trains from the step of the state to the last one."""
 
-    def __init__(self, parts: Setup, folder: RunFolder, screen: Screen, inspection: Inspection | None = None) -> None:
-        self.parts, self.folder, self.screen = parts, folder, screen
-        self.config, self.state = parts.config, parts.state
+    def __init__(self, setup: Setup, folder: RunFolder, screen: Screen, inspection: Inspection | None = None) -> None:
+        self.setup, self.folder, self.screen = setup, folder, screen
+        self.config, self.state = setup.config, setup.state
         speed = self._speed = Speedometer(self.state.counters.seconds)
         record = self.record = Recorder(*self._open_record())
-        self._recovery = Recovery(parts, record, folder, screen.say)
+        self._recovery = Recovery(setup, record, folder, screen.say)
         self._healer = healer = self._recovery.healer
         diagnosis = LiveDiagnosis(folder, record, screen.say)
-        by_clock = parts.runtime.group.size == 1
+        by_clock = setup.runtime.group.size == 1
         self._observer = Observer(record, self.state.monitors, inspection, diagnosis, by_clock=by_clock)
-        self._reader = StepReader(parts, self._observer, record, folder, screen, speed, healer)
-        self._saving = Saving(parts, record, folder, speed, self._reader, self._recovery, screen.say)
-        self._pictures = Pictures(parts, record, folder, speed, self._reader, self._saving, screen.say)
+        self._reader = StepReader(setup, self._observer, record, folder, screen, speed, healer)
+        self._saving = Saving(setup, record, folder, speed, self._reader, self._recovery, screen.say)
+        self._pictures = Pictures(setup, record, folder, speed, self._reader, self._saving, screen.say)
         self._on_gradients = healer.check_gradients if healer.enabled else None
 
     def _open_record(self) -> tuple[RecordWriter, LoggerThreads | None]:
         """From the present step on; what was recorded of it and later ones is removed."""
-        step, is_main = self.state.counters.step, self.parts.runtime.group.is_main
+        step, is_main = self.state.counters.step, self.setup.runtime.group.is_main
         loggers, config = self.config.log.to, to_dict(self.config)
         return open_record(self.folder, step, self.screen.say, loggers=loggers, config=config, silent=not is_main)
 
     def run(self) -> None:
         """Trains to the last step, to a signal or to a diagnosis. Whatever happens, the state is saved."""
-        parts, state, group, steps = self.parts, self.state, self.parts.runtime.group, self.config.train.steps
+        setup, state, group, steps = self.setup, self.state, self.setup.runtime.group, self.config.train.steps
         with self._closing(), Interrupts() as interrupts, self._saving_last():
             self.folder.report(status="training", step=state.counters.step, steps=steps)
             self._saving.begin()
@@ -64,12 +64,12 @@ class Trainer:
                         break
                     step_settings = self._healer.prepare(step)
                     with group.watched(), self._speed.waiting():
-                        inputs = parts.feed.load(step, step_settings)
-                        inputs = [micro.moved(parts.runtime.to_device) for micro in inputs]
+                        inputs = setup.loader.load(step, step_settings)
+                        inputs = [micro.moved(setup.runtime.to_device) for micro in inputs]
                     view = None
                     with group.watched(), self._speed.working():
                         try:
-                            view = parts.stepper.step(
+                            view = setup.stepper.step(
                                 inputs, step, step_settings, self._observer, self._on_gradients, interrupts.number
                             )
                         except (RuntimeError, MemoryError) as error:
@@ -151,6 +151,6 @@ class Trainer:
             self.folder.report(status="out of memory", step=self.state.counters.step)
             raise out_of_memory(self.config) from error
         finally:
-            self.parts.feed.close()
+            self.setup.loader.close()
             self._saving.close()
             self.record.close(interrupted=interrupted)

@@ -36,7 +36,7 @@ class Pictures:
 
     def __init__(
         self,
-        parts: Setup,
+        setup: Setup,
         record: Recorder,
         folder: RunFolder,
         speed: Speedometer,
@@ -44,21 +44,21 @@ class Pictures:
         saving: Saving,
         say: Callable[[str], None],
     ) -> None:
-        self._parts, self._config, self._state = parts, parts.config, parts.state
+        self._setup, self._config, self._state = setup, setup.config, setup.state
         self._record, self._folder, self._speed, self._say = record, folder, speed, say
         self._reader, self._saving = reader, saving
-        self._group, self._is_main = parts.runtime.group, parts.runtime.group.is_main
-        self._sharded = parts.state.weights.shard is not None
+        self._group, self._is_main = setup.runtime.group, setup.runtime.group.is_main
+        self._sharded = setup.state.weights.shard is not None
         self._stages, self._evaluations = stage_steps(self._config), evaluation_steps(self._config)
         self.restart()
         if self._step == 0 and self._is_main:
-            found = summary(parts.images, self._config.data)
+            found = summary(setup.images, self._config.data)
             record.event(0, "data", **found | {"rejected": found["rejected"][:MOST_REJECTED]})
             attempt("The contact sheet", lambda: self._draw_contact_sheet(found), say)
 
     def restart(self) -> None:
         """Forgets a best that is gone."""
-        self._evaluator = Evaluator(self._parts, self._record, self._folder, self._seconds, self._say)
+        self._evaluator = Evaluator(self._setup, self._record, self._folder, self._seconds, self._say)
 
     @property
     def _step(self) -> int:
@@ -71,7 +71,7 @@ class Pictures:
 
     def _draw_contact_sheet(self, found: dict[str, Any]) -> None:
         path = self._folder.samples / "contact_sheet.png"
-        save_png(contact_sheet(self._parts.images, found), path)
+        save_png(contact_sheet(self._setup.images, found), path)
         self._record.picture(0, "contact_sheet", path)
 
     def begin(self) -> None:

@@ -72,9 +72,9 @@ class Gathered:
         return found
 
 
-def inspect(parts: Setup, say: Callable[[str], None], *, looked_before: bool = False) -> Inspection:
+def inspect(setup: Setup, say: Callable[[str], None], *, looked_before: bool = False) -> Inspection:
     """The probes on safelight's own step; the same that `safelight.watch` puts on anyone's."""
-    config, state = parts.config, parts.state
+    config, state = setup.config, setup.state
     steps = max(TRIED_STEPS, config.sample.steps)  # what is tested is the formula, which few steps blur
     request = Request(0, 0, config.sample.sampler, steps, config.sample.guidance)
 
@@ -86,30 +86,30 @@ def inspect(parts: Setup, say: Callable[[str], None], *, looked_before: bool = F
         state.optimizer if state.weights.shard is None else None,  # else it holds other tensors than the model
         lambda: state.ema.shadows[MAIN],
         sampler,
-        None if looked_before else _images(parts),
+        None if looked_before else _images(setup),
         scaled=state.loss_scale.active,
     )
     declared = Declared(make_schedule(config.diffusion).alphas_cumprod, config.diffusion.prediction)
-    alone = parts.stepper.group.size == 1
+    alone = setup.stepper.group.size == 1
     return Inspection(subject, declared, say, looked_before=looked_before, alone=alone)
 
 
-def _images(parts: Setup) -> Tensor:
+def _images(setup: Setup) -> Tensor:
     """As the network is given them, each at most once."""
-    return parts.batches.rows(0, 0, min(parts.batches.count, parts.config.train.batch_size)).images
+    return setup.batches.rows(0, 0, min(setup.batches.count, setup.config.train.batch_size)).images
 
 
-def preflight(parts: Setup, say: Callable[[str], None]) -> Preflight:
+def preflight(setup: Setup, say: Callable[[str], None]) -> Preflight:
     """State, gradients and randomness are the same as before afterwards, to the last bit. Among several processes one
     alone rehearses, on its share of the batch; of divided weights none does: every pass would take all of them."""
-    step, gathered, rehearsed = parts.state.counters.step, Gathered(), parts.state.weights.shard is None
-    kept = _Kept(parts) if rehearsed else None
-    inspection = inspect(parts, say)
+    step, gathered, rehearsed = setup.state.counters.step, Gathered(), setup.state.weights.shard is None
+    kept = _Kept(setup) if rehearsed else None
+    inspection = inspect(setup, say)
     try:
-        static = fixed = _static(parts, inspection)
+        static = fixed = _static(setup, inspection)
         gathered.add(step, static)
         if kept is not None:
-            _rehearse(parts, inspection, gathered, step, kept)
+            _rehearse(setup, inspection, gathered, step, kept)
             fixed = static | {name: n for name, n in gathered.steps[step].items() if name.startswith(STATIC)}
     finally:
         inspection.close()
@@ -117,15 +117,15 @@ def preflight(parts: Setup, say: Callable[[str], None]) -> Preflight:
             kept.put_back()
     names = {kind: list(found)[:NAMED] for kind, found in inspection.names().items() if found} if rehearsed else {}
     case = RunHistory(
-        InMemoryReadings(gathered.series(), [(step, "parameters", names)] if rehearsed else []), parts.config
+        InMemoryReadings(gathered.series(), [(step, "parameters", names)] if rehearsed else []), setup.config
     )
     return Preflight([each for each in examine(case) if each.over is None], fixed, gathered.steps, names)
 
 
-def _static(parts: Setup, inspection: Inspection) -> dict[str, float]:
+def _static(setup: Setup, inspection: Inspection) -> dict[str, float]:
     """What is known without a step."""
-    static = inspection.at_start() | ask_guidance(parts.config) | checked(_overlap(parts))
-    if parts.config.data.balance:  # the same image may be drawn twice, and rightly
+    static = inspection.at_start() | ask_guidance(setup.config) | checked(_overlap(setup))
+    if setup.config.data.balance:  # the same image may be drawn twice, and rightly
         static = {name: value for name, value in static.items() if "duplicates" not in name}
     return static
 
@@ -133,26 +133,26 @@ def _static(parts: Setup, inspection: Inspection) -> dict[str, float]:
 STATIC = tuple(f"{CHECK.name}/{name}/" for name in ("network", "sampler", "checkpoint", "batch/dim", "batch/integer"))
 
 
-def _rehearse(parts: Setup, inspection: Inspection, gathered: Gathered, step: int, kept: _Kept) -> None:
+def _rehearse(setup: Setup, inspection: Inspection, gathered: Gathered, step: int, kept: _Kept) -> None:
     """A few real steps, and the same with a save and a load among them."""
-    stepper, observer = parts.stepper.single_process(), Observer(gathered, parts.state.monitors, inspection)
-    row_check = RowCheck(parts.config, parts.images, parts.runtime.to_device)
+    stepper, observer = setup.stepper.single_process(), Observer(gathered, setup.state.monitors, inspection)
+    row_check = RowCheck(setup.config, setup.images, setup.runtime.to_device)
     inspection.attach()
     for number in range(step, step + STEPS):
-        view = stepper.step(parts.inputs(number), number, observer=observer)
+        view = stepper.step(setup.inputs(number), number, observer=observer)
         observer.add(number, [*view.readings, *row_check.look(view)], {LEARNING_RATE.name: view.lr})
     observer.read()
-    trained = _copies(parts.state.model.state_dict().values())
+    trained = _copies(setup.state.model.state_dict().values())
     kept.put_back()
-    gathered.add(step, checked(_round_trip(parts, stepper, trained, step)))
+    gathered.add(step, checked(_round_trip(setup, stepper, trained, step)))
 
 
-def _round_trip(parts: Setup, stepper: Stepper, trained: list[Tensor], step: int) -> dict[str, float]:
+def _round_trip(setup: Setup, stepper: Stepper, trained: list[Tensor], step: int) -> dict[str, float]:
     """Saved after one step, loaded, and trained on: the weights must be those of the steps without that."""
-    state = parts.state
-    stepper.step(parts.inputs(step), step, observer=(observer := Observer(Gathered(), state.monitors)))
+    state = setup.state
+    stepper.step(setup.inputs(step), step, observer=(observer := Observer(Gathered(), state.monitors)))
     snapshot = state.snapshot()
-    live = _everything(parts)
+    live = _everything(setup)
     loaded = Loaded(snapshot.step, Path("memory"), snapshot.tensors, dict(snapshot.state), {})
     state.optimizer.state.clear()
     with torch.no_grad():
@@ -160,9 +160,9 @@ def _round_trip(parts: Setup, stepper: Stepper, trained: list[Tensor], step: int
             for tensor in tensors:
                 tensor.add_(1)  # what a snapshot does not hold must not be right by having been there before
     state.restore(loaded)
-    found = {str(checks.CHECKPOINT[name]): _apart(own, live[name]) for name, own in _everything(parts).items()}
+    found = {str(checks.CHECKPOINT[name]): _apart(own, live[name]) for name, own in _everything(setup).items()}
     for number in range(step + 1, step + STEPS):
-        stepper.step(parts.inputs(number), number, observer=observer)
+        stepper.step(setup.inputs(number), number, observer=observer)
     return found | {str(checks.CHECKPOINT_STEP): _apart(list(state.model.state_dict().values()), trained)}
 
 
@@ -170,8 +170,8 @@ def _copies(tensors: Iterable[Tensor]) -> list[Tensor]:
     return [tensor.detach().clone() for tensor in tensors]
 
 
-def _everything(parts: Setup) -> dict[str, list[Tensor]]:
-    state = parts.state
+def _everything(setup: Setup) -> dict[str, list[Tensor]]:
+    state = setup.state
     moments = [v for p in state.model.parameters() for v in state.optimizer.state.get(p, {}).values()]
     return {
         "model": _copies(state.model.state_dict().values()),
@@ -199,19 +199,19 @@ def ask_guidance(config: Config) -> dict[str, float]:
     return checked(look_at_guidance(denoiser, shape))
 
 
-def _overlap(parts: Setup) -> dict[str, float]:
+def _overlap(setup: Setup) -> dict[str, float]:
     """Whether images that are held out are trained on."""
-    _, held = hold_out(parts.images, parts.config.data.held_out)
+    _, held = hold_out(setup.images, setup.config.data.held_out)
     if not len(held):
         return {}
-    return {checks.DATA_HELD_OUT_OVERLAP: float(np.isin(held, parts.feed.batches.drawn_from()).mean())}
+    return {checks.DATA_HELD_OUT_OVERLAP: float(np.isin(held, setup.loader.batches.drawn_from()).mean())}
 
 
 class _Kept:
     """A copy of everything that a step changes, and the way back. Not a snapshot: that is what is being tested."""
 
-    def __init__(self, parts: Setup) -> None:
-        self._state = state = parts.state
+    def __init__(self, setup: Setup) -> None:
+        self._state = state = setup.state
         shadows = (value for track in state.ema.shadows.values() for value in track)
         self._tensors = [(v, v.detach().clone()) for v in (*state.model.parameters(), *state.model.buffers(), *shadows)]
         self._groups = [{k: v for k, v in group.items() if k != "params"} for group in state.optimizer.param_groups]

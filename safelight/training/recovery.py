@@ -25,14 +25,14 @@ from safelight.training.scaling import LossScale
 class Recovery:
     """See `healing.healer.Training`. The journal itself is in the checkpoints."""
 
-    def __init__(self, parts: Setup, record: Recorder, folder: RunFolder, say: Callable[[str], None]) -> None:
-        self._parts, self._state, self._record, self._folder, self._say = parts, parts.state, record, folder, say
-        self.device, self.group = parts.runtime.device, parts.runtime.group
-        self.zero_level, self.inputs = parts.fixed_set.zero_level, parts.inputs
-        self.is_finite, self.discard_pass = parts.stepper.is_finite, parts.stepper.discard_pass
+    def __init__(self, setup: Setup, record: Recorder, folder: RunFolder, say: Callable[[str], None]) -> None:
+        self._setup, self._state, self._record, self._folder, self._say = setup, setup.state, record, folder, say
+        self.device, self.group = setup.runtime.device, setup.runtime.group
+        self.zero_level, self.inputs = setup.fixed_set.zero_level, setup.inputs
+        self.is_finite, self.discard_pass = setup.stepper.is_finite, setup.stepper.discard_pass
         self.is_trying = False  # whether the state is that of a trial, and not of a whole number of steps
-        self.healer = Healer(parts.config, parts.state, self, self._report)
-        self.restart(parts.state.counters.step)
+        self.healer = Healer(setup.config, setup.state, self, self._report)
+        self.restart(setup.state.counters.step)
 
     def go_back(self, order: Rollback, loaded: Loaded) -> Act:
         self.is_trying = True
@@ -61,10 +61,10 @@ class Recovery:
     # --- what the healer may do -----------------------------------------------------------------------------------
 
     def warmup_steps(self, settings: Optimizer) -> int:
-        return warmup_steps(settings, self._parts.config.train.steps)
+        return warmup_steps(settings, self._setup.config.train.steps)
 
     def probe_loss(self) -> float:
-        return self.group.broadcast(lambda: self._parts.fixed_set.losses(self._state)[0])
+        return self.group.broadcast(lambda: self._setup.fixed_set.losses(self._state)[0])
 
     def is_overflow(self, loss: Tensor) -> bool:
         return self._state.loss_scale.is_overflow(loss)
@@ -81,21 +81,21 @@ class Recovery:
         return loss
 
     def _train_briefly(self, first: int, step_settings: StepSettings, updates: int) -> float:
-        for step in range(first, min(first + updates, self._parts.config.train.steps)):
-            view = self._parts.stepper.step(self.inputs(step, step_settings), step, step_settings)
+        for step in range(first, min(first + updates, self._setup.config.train.steps)):
+            view = self._setup.stepper.step(self.inputs(step, step_settings), step, step_settings)
             if bool(view.refused) and not self._state.loss_scale.active:
                 return math.inf
         return self.probe_loss()
 
 
-def undo(parts: Setup, folder: RunFolder, number: int) -> Act:
+def undo(setup: Setup, folder: RunFolder, number: int) -> Act:
     """Drops the effect of an act from the next step on, at once on disk: a kill must not bring it back."""
-    state = parts.state
+    state = setup.state
     if state.weights.shard is not None:
         raise UsageError("--undo rewrites a checkpoint, which no process has whole. Add --set train.weights=whole.")
     act = state.journal.undo(number, state.counters.step)
     if act.kind == "change-precision":  # the search for a scale begins anew
-        state.loss_scale = LossScale(parts.config.train.precision, parts.runtime.device)
-    if parts.runtime.group.is_main:
+        state.loss_scale = LossScale(setup.config.train.precision, setup.runtime.device)
+    if setup.runtime.group.is_main:
         write(folder.checkpoints, state.snapshot())
     return act

@@ -39,7 +39,7 @@ class Saving:
 
     def __init__(
         self,
-        parts: Setup,
+        setup: Setup,
         record: Recorder,
         folder: RunFolder,
         speed: Speedometer,
@@ -47,11 +47,11 @@ class Saving:
         recovery: Recovery,
         say: Callable[[str], None],
     ) -> None:
-        self._parts, self._config, self._state = parts, parts.config, parts.state
+        self._setup, self._config, self._state = setup, setup.config, setup.state
         self._record, self._folder, self._speed, self._say = record, folder, speed, say
         self._reader, self._recovery = reader, recovery
-        self._group, self._is_main = parts.runtime.group, parts.runtime.group.is_main
-        self._sharded = parts.state.weights.shard is not None
+        self._group, self._is_main = setup.runtime.group, setup.runtime.group.is_main
+        self._sharded = setup.state.weights.shard is not None
         keep = self._config.checkpoint
         self._writer = self._open_writer(folder.checkpoints, last=keep.keep_last, every=keep.keep_every)
         self._profile_writer = self._open_writer(folder.snapshots, last=KEEP_ALL, every=0)
@@ -145,14 +145,14 @@ class Saving:
 
     def _weigh(self) -> dict[str, Any]:
         """How good the weights are: measured by the first process, and broadcast to all as counters."""
-        parts, counters = self._parts, self._state.counters
-        raw, ema = parts.fixed_set.samples(self._state)
+        setup, counters = self._setup, self._state.counters
+        raw, ema = setup.fixed_set.samples(self._state)
         self._mark_good(float(raw.mean()))
         numbers = {PROBE_RAW: float(raw.mean()), PROBE_EMA: float(ema.mean())}
-        if parts.held_out_set is not None:
-            held, ema = parts.held_out_set.samples(self._state)
+        if setup.held_out_set is not None:
+            held, ema = setup.held_out_set.samples(self._state)
             numbers |= {HELD_RAW: float(held.mean()), HELD_EMA: float(ema.mean())}
-            if (apart := gap(raw, held, parts.held_out_set.ids)) is not None:
+            if (apart := gap(raw, held, setup.held_out_set.ids)) is not None:
                 numbers[HELD_GAP] = apart
         self._record.add(counters.step - 1, {signal.name: number for signal, number in numbers.items()})
         if (loss := float(ema.mean())) < counters.best_loss:  # of held-out images, where there are some
@@ -186,7 +186,7 @@ class Saving:
         """Another process is gone. This one has the state after the last whole step, which all agreed on; of divided
         weights the part of the lost process is missing, and the last checkpoint has to be enough."""
         refused = self._reader.discard()
-        self._parts.stepper.discard_pass()
+        self._setup.stepper.discard_pass()
         if self._is_main:
             unsaved = self._step not in steps(self._folder.checkpoints)
             if unsaved and not self._recovery.is_trying and not refused and not self._sharded:

@@ -60,7 +60,7 @@ class StepReader:
 
     def __init__(
         self,
-        parts: Setup,
+        setup: Setup,
         observer: Observer,
         record: Recorder,
         folder: RunFolder,
@@ -68,12 +68,12 @@ class StepReader:
         speed: Speedometer,
         healer: Healer,
     ) -> None:
-        self._parts, self._config, self._state = parts, parts.config, parts.state
+        self._setup, self._config, self._state = setup, setup.config, setup.state
         self._record, self._folder, self._screen, self._speed, self._healer = record, folder, screen, speed, healer
         self._observer = observer
-        group, weights = parts.runtime.group, parts.state.weights
-        self._process_check = ProcessCheck(parts.config, group, parts.state.model, weights, parts.batches, speed)
-        self._row_check = RowCheck(parts.config, parts.images, parts.runtime.to_device)
+        group, weights = setup.runtime.group, setup.state.weights
+        self._process_check = ProcessCheck(setup.config, group, setup.state.model, weights, setup.batches, speed)
+        self._row_check = RowCheck(setup.config, setup.images, setup.runtime.to_device)
         self.signal = 0  # number of a signal that one of the processes received
         self._reported = 0.0
         self._window: list[StepView] = []
@@ -110,11 +110,11 @@ class StepReader:
             if view.step % SYSTEM_EVERY == 0:
                 self._record_system(view.step)
         self._show(views[-1], readings[-1])
-        if self._parts.runtime.group.is_main:
+        if self._setup.runtime.group.is_main:
             self._observer.diagnose(self._state.counters.step)
 
     def _read(self, view: StepView, reading: Mapping[str, float]) -> None:
-        stepper, counters, refused = self._parts.stepper, self._state.counters, bool(reading[REFUSED.name])
+        stepper, counters, refused = self._setup.stepper, self._state.counters, bool(reading[REFUSED.name])
         overflow, where = False, None
         if refused:
             overflow = self._state.loss_scale.is_overflow(view.loss, view.scale)
@@ -141,7 +141,7 @@ class StepReader:
     def _record_system(self, step: int) -> None:
         images_per_second, seconds_left = self._pace()
         numbers = {SPEED: images_per_second, DATA_WAIT: self._speed.share_waiting, TIME_LEFT: seconds_left}
-        numbers[MEMORY] = self._parts.runtime.memory()
+        numbers[MEMORY] = self._setup.runtime.memory()
         self._record.add(step, {signal.name: number for signal, number in numbers.items()})
 
     def _show(self, view: StepView, readings: Mapping[str, float]) -> None:
@@ -164,5 +164,5 @@ class StepReader:
             self._folder.report(step=counters.step)
 
     def finish(self) -> None:
-        if self._parts.runtime.group.is_main:
+        if self._setup.runtime.group.is_main:
             self._observer.diagnose(self._state.counters.step, at_last=True)
