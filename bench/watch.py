@@ -172,7 +172,7 @@ def recording(stack: contextlib.ExitStack, folder: Path, parts: Setup, inspectio
 
     def step(number: int) -> bool:
         view = parts.stepper.step(inputs[number % 8], number, observer=observer)
-        compared = () if row_check is None else row_check.look(view)
+        compared = () if row_check is None else row_check.check(view)
         observer.add(number, [*view.readings, *compared], {"optimizer/lr": view.lr})
         if due := observer.is_due:
             observer.read()

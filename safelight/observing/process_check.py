@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from safelight.config import Config
 from safelight.data.batches import Batches
+from safelight.observing.observer import StepView
 from safelight.observing.speed import Speedometer
-from safelight.observing.step_view import StepView
 from safelight.processes.group import ProcessGroup
 from safelight.processes.local_weights import LocalWeights
 from safelight.vocabulary import DRIFT, OVERLAP, PROCESS_SECONDS, SAME_NOISE, SLOWEST, WAITING
@@ -37,7 +37,7 @@ class ProcessCheck:
         self._is_sharded = weights.shard is not None  # then no two have the same weights to compare
         self._before = (0, 0.0, 0.0)  # step, seconds of all steps, seconds of waiting
 
-    def look(self, view: StepView, *, replaced: bool) -> dict[str, float]:
+    def check(self, view: StepView, *, replaced: bool) -> dict[str, float]:
         """Readings of all processes; none where there is only one, or it is not time yet. `replaced`: whether some
         samples are in quarantine."""
         if self._group.size == 1 or view.step % EVERY:

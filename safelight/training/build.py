@@ -45,6 +45,15 @@ class Setup:
     batches: Batches
     images: Images
 
+    @property
+    def group(self) -> ProcessGroup:
+        return self.runtime.group
+
+    @property
+    def is_sharded(self) -> bool:
+        """Whether each process holds a part of the weights."""
+        return self.state.weights.shard is not None
+
     def inputs(self, step: int, step_settings: StepSettings | None = None) -> list[MicroBatch]:
         """Of any step, on the device, whatever is prepared ahead."""
         return [micro.moved(self.runtime.to_device) for micro in self.loader.prepare(step, step_settings)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 from torch import Tensor
 
@@ -11,23 +10,23 @@ from safelight.checkpoints.snapshot import Loaded
 from safelight.checkpoints.writer import write
 from safelight.config.tree import Optimizer
 from safelight.errors import UsageError
-from safelight.healing.healer import Healer
+from safelight.healing.healer import Healer, Rollback
 from safelight.healing.journal import Act
-from safelight.healing.orders import Rollback
 from safelight.healing.step_settings import StepSettings
-from safelight.observing.recorder import Recorder
 from safelight.run import RunFolder
 from safelight.training.build import Setup
 from safelight.training.optimizer import warmup_steps
 from safelight.training.scaling import LossScale
+from safelight.training.step_reader import Session
 
 
 class Recovery:
     """See `healing.healer.Training`. The journal itself is in the checkpoints."""
 
-    def __init__(self, setup: Setup, record: Recorder, folder: RunFolder, say: Callable[[str], None]) -> None:
-        self._setup, self._state, self._record, self._folder, self._say = setup, setup.state, record, folder, say
-        self.device, self.group = setup.runtime.device, setup.runtime.group
+    def __init__(self, session: Session) -> None:
+        setup = session.setup
+        self._session, self._setup, self._state, self._folder = session, setup, setup.state, session.folder
+        self.device, self.group = setup.runtime.device, setup.group
         self.zero_level, self.inputs = setup.fixed_set.zero_level, setup.inputs
         self.is_finite, self.discard_pass = setup.stepper.is_finite, setup.stepper.discard_pass
         self.is_trying = False  # whether the state is that of a trial, and not of a whole number of steps
@@ -51,12 +50,12 @@ class Recovery:
 
     def _report(self, act: Act) -> None:
         self._record_act(act)
-        self._say(act.describe())
+        self._session.screen.say(act.describe())
         self._folder.report(journal=self._state.journal.to_json())
 
     def _record_act(self, act: Act) -> None:
         facts = {"number": act.number, "act": act.kind, "since": act.since, "undone": act.undone}
-        self._record.event(act.step, "healed", **facts, reason=act.reason, **act.facts)
+        self._session.record.event(act.step, "healed", **facts, reason=act.reason, **act.facts)
 
     # --- what the healer may do -----------------------------------------------------------------------------------
 
@@ -91,11 +90,11 @@ class Recovery:
 def undo(setup: Setup, folder: RunFolder, number: int) -> Act:
     """Drops the effect of an act from the next step on, at once on disk: a kill must not bring it back."""
     state = setup.state
-    if state.weights.shard is not None:
+    if setup.is_sharded:
         raise UsageError("--undo rewrites a checkpoint, which no process has whole. Add --set train.weights=whole.")
     act = state.journal.undo(number, state.counters.step)
     if act.kind == "change-precision":  # the search for a scale begins anew
         state.loss_scale = LossScale(setup.config.train.precision, setup.runtime.device)
-    if setup.runtime.group.is_main:
+    if setup.group.is_main:
         write(folder.checkpoints, state.snapshot())
     return act

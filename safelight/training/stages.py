@@ -13,7 +13,6 @@ from torch import Tensor
 
 from safelight import checks
 from safelight.config import Config
-from safelight.errors import ProcessLost
 from safelight.generate import Request, columns_for, generate
 from safelight.pictures.grid import grid, save_png, side_by_side, to_uint8
 from safelight.pictures.strip import strip
@@ -26,7 +25,6 @@ from safelight.training.ema import MAIN
 from safelight.training.state import State
 
 STAGES = 20  # pictures of a run that does not say how many
-BESIDE = ("denoising", "raw_and_averaged")  # pictures of a stage besides its samples
 COMPARED, STRIP_IMAGES, STRIP_COLUMNS = 16, 6, 9
 
 
@@ -176,15 +174,3 @@ def draw_timelapse(folder: RunFolder) -> Path | None:
     if len(stages) > 1:
         timelapse(stages, path)
     return path if path.is_file() else None
-
-
-def attempt(what: str, draw: Callable[[], object], say: Callable[[str], None]) -> None:
-    """A picture or an evaluation that fails costs itself, never the training."""
-    try:
-        draw()
-    except ProcessLost:
-        raise
-    except Exception as error:  # whatever it is, and of whichever library
-        say(f"{what} could not be made ({type(error).__name__}: {error}); training continues.")
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()

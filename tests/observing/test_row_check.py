@@ -27,7 +27,7 @@ def told(parts: Setup, spoil: Any = lambda micro: micro, steps: int = 3) -> Read
     pool = ReadingBuffer(readings)
     for step in range(steps):
         view = parts.stepper.step([spoil(micro) for micro in parts.loader.load(step)], step)
-        pool.add(step, ledger.look(view), {})
+        pool.add(step, ledger.check(view), {})
     pool.flush()
     return readings
 

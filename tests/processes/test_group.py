@@ -224,7 +224,7 @@ def test_roll_call_tells_processes_that_are_no_longer_one_run(tmp_path: Path) ->
                     parts.state.model.conv_in.weight.data.view(-1)[7].mul_(1 + 1e-6)
                 feed = BatchLoader(parts.config, parts.batches, rank=place, processes=3)
                 view = parts.stepper.step(feed.load(0), 0)
-                told[name] = roll.look(view, replaced=False)
+                told[name] = roll.check(view, replaced=False)
             keep(tmp_path, rank, **told)
 
     launch(3, tmp_path, act)

@@ -26,7 +26,7 @@ from safelight.start import resume, train
 from safelight.training import preflight as module
 from safelight.training.build import Setup
 from safelight.training.ema import EmaWeights
-from safelight.training.preflight import ask_guidance, preflight
+from safelight.training.preflight import check_guidance, preflight
 from safelight.training.state import State
 
 ENOUGH: dict[str, Any] = {"sample.steps": 12, "train.batch_size": 16, "train.preflight": "stop"}
@@ -136,17 +136,17 @@ FORGETFUL: dict[str, Callable[[Any], None]] = {
 @pytest.mark.parametrize("forgotten", FORGETFUL)
 def test_a_copy_that_forgets_something_would_be_noticed(forgotten: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The control of the tests above."""
-    true = module._Kept.__init__
+    true = module._StateCopy.__init__
 
-    def forget(kept: Any, parts: Setup) -> None:
-        true(kept, parts)
+    def forget(kept: Any, state: State) -> None:
+        true(kept, state)
         FORGETFUL[forgotten](kept)
 
     parts = enough()
     take(parts, range(5))
     parts.state.optimizer.zero_grad(set_to_none=True)
     before = everything(parts)
-    monkeypatch.setattr(module._Kept, "__init__", forget)
+    monkeypatch.setattr(module._StateCopy, "__init__", forget)
     try:
         preflight(parts, lambda _: None)
     except (KeyError, ValueError, RuntimeError):
@@ -366,7 +366,7 @@ def test_parts_are_named_where_the_optimizer_lacks_them() -> None:
 def test_guidance(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the very denoiser that the run's pictures are drawn with."""
     config = tiny(**{"model.conditional": True, "data.classes": 3, "data.channels": 1})
-    assert ask_guidance(config)["check/sampler/guidance"] < GUIDED / 10
+    assert check_guidance(config)["check/sampler/guidance"] < GUIDED / 10
 
     def turned(predict: Any, labels: Tensor, null: int, scale: float) -> Any:
         def answer(x: Tensor, t: Tensor) -> Tensor:
@@ -376,5 +376,5 @@ def test_guidance(monkeypatch: pytest.MonkeyPatch) -> None:
         return answer
 
     monkeypatch.setattr("safelight.generate.guided", turned)
-    assert ask_guidance(config)["check/sampler/guidance"] > 0.1
-    assert ask_guidance(tiny()) == {}, "nobody is guided without labels"
+    assert check_guidance(config)["check/sampler/guidance"] > 0.1
+    assert check_guidance(tiny()) == {}, "nobody is guided without labels"
