@@ -86,7 +86,7 @@ class Tracker(GeneralTracker):
     @on_main_process
     def log_images(self, values: Mapping[str, Any], step: int | None = None, **_: Any) -> None:
         """Each value: images as [n, height, width, channels] or [n, channels, height, width]; uint8 or in [0, 1].
-        Pictures that cannot be made of them are told, and cost the training nothing."""
+        Pictures that cannot be made of them are reported, and cost the training nothing."""
         try:
             self._draw(values, self._step if step is None else step)
         except Exception as error:
