@@ -18,7 +18,6 @@ from safelight.errors import PreflightError, SafelightError, Stopped
 from safelight.model.memory import is_out_of_memory
 from safelight.opened import Run
 from safelight.pages.report.html import write_report
-from safelight.probes.inspection import Inspection
 from safelight.processes.restarts import note_failure
 from safelight.record.store import RecordWriter
 from safelight.run import RunFolder
@@ -44,27 +43,28 @@ def run_training(setup: Setup, folder: RunFolder, terminal: Terminal, on_start: 
         terminal.say("The run has reached its last step: nothing is left to train. For more: --steps N --force")
         Trainer(setup, folder, terminal).run()  # no step, but a snapshot or timelapse that a kill prevented
         return Run(folder.path, setup.config, setup.state.counters.step)
-    started, config, group = time.time(), setup.config, setup.runtime.group
+    started, config, group = time.time(), setup.config, setup.group
     load = os.getloadavg()[0]  # before our own threads add to it
     terminal.first_screen(setup, folder, _seconds_per_step(setup))
     if on_start is not None and group.is_main:
         on_start(folder.path, terminal.say)
-    if setup.runtime.device.type == "cpu" and (
-        hint := busy_machine(load, os.cpu_count() or 1, torch.get_num_threads())
-    ):
+    hint = busy_machine(load, os.cpu_count() or 1, torch.get_num_threads())
+    if setup.runtime.device.type == "cpu" and hint is not None:
         terminal.say(hint)
     if setup.batches.count < config.train.batch_size:
         terminal.say(
             f"Only {setup.batches.count} images for batches of {config.train.batch_size}: each image comes more than "
             "once in every batch."
         )
-    sharded = setup.state.weights.shard is not None
+    sharded = setup.is_sharded
     if sharded:
         refuse_scattered(group, folder.path)
         terminal.say(LEFT_OUT)
     found = _preflight(setup, folder, terminal) if group.is_main else None
     group.broadcast(lambda: None)  # the others begin once it has passed
-    inspection = _inspect(setup, terminal) if group.is_main and not sharded else None
+    inspection = inspect(setup, terminal.say, looked_before=True) if group.is_main and not sharded else None
+    if inspection is not None and not config.model.compile:  # a hook would be compiled with it, and might change it
+        inspection.attach()
     trainer = Trainer(setup, folder, terminal, inspection)
     if found is not None:
         trainer.record.add(setup.state.counters.step, found.static)
@@ -75,7 +75,7 @@ def run_training(setup: Setup, folder: RunFolder, terminal: Terminal, on_start: 
             trainer.run()
     except SafelightError as error:
         if isinstance(error, Stopped) and group.is_main:
-            _write_report(folder, terminal)  # the one that is asked about most
+            _write_report(folder, terminal)  # the one that is needed most
         raise
     except BaseException as error:
         text = f"{type(error).__name__}: {error}"
@@ -86,13 +86,6 @@ def run_training(setup: Setup, folder: RunFolder, terminal: Terminal, on_start: 
         _write_report(folder, terminal)
         terminal.last_screen(setup, folder, time.time() - started, _findings(folder))
     return Run(folder.path, config, setup.state.counters.step)
-
-
-def _inspect(setup: Setup, terminal: Terminal) -> Inspection:
-    inspection = inspect(setup, terminal.say, looked_before=True)
-    if not setup.config.model.compile:  # a hook would be compiled with it, and might change its arithmetic
-        inspection.attach()
-    return inspection
 
 
 def _findings(folder: RunFolder) -> list[Finding]:
@@ -130,7 +123,7 @@ def _preflight(setup: Setup, folder: RunFolder, terminal: Terminal) -> Preflight
             terminal.say(f"{finding.severity.capitalize()} {finding.code} {finding.cause}: {finding.summary}")
             terminal.say(f"  To do: {finding.fix.text}")
     if not found.findings:
-        tried = "" if setup.state.weights.shard is None else " without a step"
+        tried = " without a step" if setup.is_sharded else ""
         seconds = time.monotonic() - started
         terminal.say(f"Preflight: nothing is wrong, as far as {len(RULES)} rules see{tried} ({seconds:.1f} s).")
     if not found.errors or wanted == "tell":

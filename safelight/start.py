@@ -61,7 +61,7 @@ def train(
         check_shares(config, group.size)
         if group.broadcast(lambda: is_restart(run)):
             assert run is not None
-            return _resume_here(run, group, terminal, model=model, on_start=on_start)
+            return _resume_here(run, group, terminal, model, on_start)
         images = group.local_main_first(lambda: _open_images(config, terminal))
         fitted = fit_to_data(config, images)
         path = Path(group.broadcast(lambda: str(_new_path(run, config))))
@@ -109,23 +109,13 @@ def resume(
     number of an act in its journal that is to hold no longer."""
     config = resolve(base=read_config(open_run(path)), settings=settings)
     with join_group(config.train) as group:
-        terminal = _screen(group, terminal)
-        return _resume_here(
-            path, group, terminal, settings=settings, force=force, undo=undo, model=model, on_start=on_start
-        )
+        return _resume_here(path, group, _screen(group, terminal), model, on_start, settings, force, undo)
 
 
 def _resume_here(
-    path: Path,
-    group: ProcessGroup,
-    terminal: Terminal,
-    *,
-    settings: Mapping[str, Any] | None = None,
-    force: bool = False,
-    undo: int | None = None,
-    model: nn.Module | None = None,
-    on_start: OnStart | None = None,
-) -> Run:
+    path: Path, group: ProcessGroup, terminal: Terminal, model: nn.Module | None, on_start: OnStart | None,
+    settings: Mapping[str, Any] | None = None, force: bool = False, undo: int | None = None,
+) -> Run:  # fmt: skip
     with _hold(path, group, open_run) as folder:
         old = read_config_once(folder, group)
         config = resolve(base=old, settings=settings)
@@ -145,9 +135,8 @@ def _resume_here(
         sharded, loaded = is_sharded(config, group.size), None
         if not sharded:
             loaded = load_latest(group, folder.checkpoints, None, terminal.say)
-        if model is None and (
-            loaded is not None or (sharded and group.broadcast(lambda: bool(steps(folder.checkpoints))))
-        ):
+        has_saved = group.broadcast(lambda: bool(steps(folder.checkpoints))) if sharded else loaded is not None
+        if model is None and has_saved:
             model = build_model(config, group.broadcast(folder.architecture))
         setup = build(config, images, terminal.say, model, group)
         if sharded:

@@ -63,7 +63,7 @@ class Recovery:
         return warmup_steps(settings, self._setup.config.train.steps)
 
     def probe_loss(self) -> float:
-        return self.group.broadcast(lambda: self._setup.fixed_set.losses(self._state)[0])
+        return self.group.broadcast(lambda: float(self._setup.fixed_set.losses(self._state)[0].mean()))
 
     def is_overflow(self, loss: Tensor) -> bool:
         return self._state.loss_scale.is_overflow(loss)

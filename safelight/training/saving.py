@@ -128,11 +128,11 @@ class Saving:
     def _weigh(self) -> dict[str, Any]:
         """How good the weights are: measured by the first process, and broadcast to all as counters."""
         setup, counters = self._setup, self._state.counters
-        raw, ema = setup.fixed_set.samples(self._state)
+        raw, ema = setup.fixed_set.losses(self._state)
         self._mark_good(float(raw.mean()))
         numbers = {PROBE_RAW: float(raw.mean()), PROBE_EMA: float(ema.mean())}
         if setup.held_out_set is not None:
-            held, ema = setup.held_out_set.samples(self._state)
+            held, ema = setup.held_out_set.losses(self._state)
             numbers |= {HELD_RAW: float(held.mean()), HELD_EMA: float(ema.mean())}
             if (apart := gap(raw, held, setup.held_out_set.ids)) is not None:
                 numbers[HELD_GAP] = apart

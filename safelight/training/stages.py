@@ -67,8 +67,8 @@ def draw_stage(state: State, config: Config, group: ProcessGroup, *, samples: in
     with state.weights.lend(state.ema.tensors()) as ema:
 
         def draw(start: int, stop: int) -> Tensor:
-            see = columns.see if group.is_main else None
-            return generate(state.model, config, request, weights=ema, on_step=see, rows=(start, stop))
+            on_step = columns.add if group.is_main else None
+            return generate(state.model, config, request, weights=ema, on_step=on_step, rows=(start, stop))
 
         drawn = draw_together(group, request.count, draw, in_step=together)
     seconds = (time.perf_counter() - begun) * (1 - count / len(drawn))
@@ -146,18 +146,16 @@ class Columns:
         steps = config.sample.steps
         self._images = min(STRIP_IMAGES, config.sample.count)
         self._wanted = {round(i * steps / (STRIP_COLUMNS - 1)) for i in range(STRIP_COLUMNS - 1)}
-        self._seen, self._steps = 0, steps
+        self._count = 0
         self._frames: list[np.ndarray] = []
         self._captions: list[str] = []
 
-    def see(self, t: int, x: Tensor) -> None:
-        if not self._seen:
-            self._images = min(self._images, len(x))  # of many processes each draws but a few
-        if self._seen in self._wanted:  # later batches count on past the last wanted step
+    def add(self, t: int, x: Tensor) -> None:
+        if self._count in self._wanted:  # later batches count on past the last wanted step
             self._images = min(self._images, len(x))  # of several processes the first draws only its share
             self._frames.append(self._coloured(x.clamp(-1, 1)))
             self._captions.append(f"t = {t}")
-        self._seen += 1
+        self._count += 1
 
     def finish(self, images: Tensor) -> tuple[np.ndarray, list[str]]:
         return np.stack([*self._frames, self._coloured(images)]), [*self._captions, "image"]

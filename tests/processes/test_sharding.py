@@ -121,7 +121,7 @@ def look(group: ProcessGroup, settings: dict[str, Any]) -> dict[str, Any]:
         if name.startswith(("update", "weight", "gradient", "average"))
     }
     before = digests(gathered(parts))
-    told["probe"] = parts.fixed_set.losses(parts.state)
+    told["probe"] = [float(each.mean()) for each in parts.fixed_set.losses(parts.state)]
     request = preview_request(parts.config, 5)
     with parts.state.weights.lend(parts.state.ema.tensors()) as weights:
 
