@@ -75,16 +75,15 @@ class Recovery:
         self._state.journal, self._state.counters.evaluation_seconds = journal, spent
 
     def loss_after(self, loaded: Loaded, step_settings: StepSettings, updates: int) -> float:
-        loss = self._train_briefly(loaded.step, step_settings, updates)
-        self.restore(loaded)
-        return loss
-
-    def _train_briefly(self, first: int, step_settings: StepSettings, updates: int) -> float:
-        for step in range(first, min(first + updates, self._setup.config.train.steps)):
+        loss = math.inf
+        for step in range(loaded.step, min(loaded.step + updates, self._setup.config.train.steps)):
             view = self._setup.stepper.step(self.inputs(step, step_settings), step, step_settings)
             if bool(view.refused) and not self._state.loss_scale.active:
-                return math.inf
-        return self.probe_loss()
+                break
+        else:
+            loss = self.probe_loss()
+        self.restore(loaded)
+        return loss
 
 
 def undo(setup: Setup, folder: RunFolder, number: int) -> Act:

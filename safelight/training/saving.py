@@ -104,7 +104,7 @@ class Saving:
         elif self._group.broadcast(lambda: self._writer.busy):
             self._record.event(self._step, "checkpoint_skipped", reason="the one before is still being written")
             return
-        for name, value in self._group.broadcast(self._weigh, all_act=self._setup.is_sharded).items():
+        for name, value in self._group.broadcast(self._measure_weights, all_act=self._setup.is_sharded).items():
             setattr(self._state.counters, name, value)
         if self._writes:
             self._submit()
@@ -125,7 +125,7 @@ class Saving:
         self._writer.wait()  # done already; of divided weights by the first process, and the others follow at once
         self._writer.submit(self._state.snapshot(again=True), best, safe)
 
-    def _weigh(self) -> dict[str, Any]:
+    def _measure_weights(self) -> dict[str, Any]:
         """How good the weights are: measured by the first process, and broadcast to all as counters."""
         setup, counters = self._setup, self._state.counters
         raw, ema = setup.fixed_set.losses(self._state)
@@ -173,7 +173,7 @@ class Saving:
             unsaved = self._step not in steps(self._folder.checkpoints)
             if unsaved and not self._recovery.is_trying and not refused and not self._setup.is_sharded:
                 self._writer.wait()
-                self._weigh()
+                self._measure_weights()
                 self._submit()
                 self._writer.wait()
             self._folder.report(status="interrupted", step=self._step, error=str(lost))

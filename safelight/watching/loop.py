@@ -22,7 +22,7 @@ from safelight.errors import UsageError
 from safelight.monitors.modules import NAMED, trained
 from safelight.monitors.reading_buffer import PendingReading
 from safelight.monitors.suite import Monitors
-from safelight.observing.live_diagnosis import LiveDiagnosis
+from safelight.observing.live_diagnosis import LiveDiagnosis, OnFinding
 from safelight.observing.observer import Observer, Update
 from safelight.probes.forward_pass import Declared, ForwardPass
 from safelight.probes.inspection import InspectedLoop, Inspection
@@ -62,7 +62,7 @@ def watch(
     steps: int | None = None,
     loggers: Sequence[str] = (),
     say: Callable[[str], None] | None = None,
-    on_finding: Callable[[Finding], object] | None = None,
+    on_finding: OnFinding | None = None,
 ) -> Watch | SilentWatch:
     """Puts a training loop under watch; nothing but the model is needed, and nothing that is given is touched.
 
@@ -92,7 +92,7 @@ def open_watch(
     open_run: Callable[[], WatchedRun],
     step: int,
     say: Callable[[str], None],
-    on_finding: Callable[[Finding], object] | None = None,
+    on_finding: OnFinding | None = None,
 ) -> Watch | SilentWatch:
     """On every process; only the first one opens the run."""
     return Watch(arguments, open_run(), step, say, on_finding) if is_first_process() else SilentWatch()
@@ -153,7 +153,7 @@ class Watch:
         run: WatchedRun,
         step: int,
         say: Callable[[str], None],
-        on_finding: Callable[[Finding], object] | None = None,
+        on_finding: OnFinding | None = None,
     ) -> None:
         self._run, self._ema, self._say, self._on_finding = run, arguments.ema, say, on_finding
         self.folder, self._record = run.folder, run.record
