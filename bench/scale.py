@@ -52,7 +52,7 @@ class Contender:
         group = self.parts.stepper.group
         begun, waited = time.perf_counter(), group.seconds_waited
         for _ in range(steps):
-            self.parts.stepper.step(self.parts.feed.load(self.step), self.step)
+            self.parts.stepper.step(self.parts.loader.load(self.step), self.step)
             self.step += 1
         self.own.append(time.perf_counter() - begun - group.seconds_waited + waited)
 

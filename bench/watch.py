@@ -130,7 +130,7 @@ def enter(stack: contextlib.ExitStack, folder: Path, settings: dict[str, Any]) -
     step = recording(stack, folder / "recorded", recorded)
     yield Contender("trainer, recorded", alone.name, step, is_ours=True)
     yield seen
-    batch = build(config, images, lambda _: None).feed.load(0)[0]
+    batch = build(config, images, lambda _: None).loader.load(0)[0]
     alphas = make_schedule(config.diffusion).alphas_cumprod
 
     def network() -> nn.Module:
@@ -148,7 +148,7 @@ def enter(stack: contextlib.ExitStack, folder: Path, settings: dict[str, Any]) -
 
 def trainer(stack: contextlib.ExitStack, folder: Path, unwatched: Setup, parts: Setup) -> Iterator[Contender]:
     """Each on a network of its own: hooks of the one must not be in the other."""
-    inputs = [unwatched.feed.load(step) for step in range(8)]
+    inputs = [unwatched.loader.load(step) for step in range(8)]
     inspection = inspect(parts, print, after_preflight=True)
     inspection.attach()
 
@@ -166,12 +166,13 @@ def recording(stack: contextlib.ExitStack, folder: Path, parts: Setup, inspectio
     folder.mkdir(parents=True)
     record = RecordWriter(folder / "record.sqlite", from_step=0, say=print)
     stack.callback(record.close)
-    observer, inputs = Observer(record, parts.state.monitors, inspection), [parts.feed.load(step) for step in range(8)]
+    observer = Observer(record, parts.state.monitors, inspection)
+    inputs = [parts.loader.load(step) for step in range(8)]
     row_check = None if inspection is None else RowCheck(parts.config, parts.images, parts.runtime.to_device)
 
     def step(number: int) -> bool:
         view = parts.stepper.step(inputs[number % 8], number, observer=observer)
-        compared = () if row_check is None else row_check.look(view)
+        compared = () if row_check is None else row_check.check(view)
         observer.add(number, [*view.readings, *compared], {"optimizer/lr": view.lr})
         if due := observer.is_due:
             observer.read()

@@ -73,7 +73,7 @@ def estimate(config: Config, *, timed: bool = True) -> Estimate:
     seconds = None
     if timed and memory.peak < available:
         parts = parts_for(replace(config, train=replace(config.train, accumulate=micro_batches)))
-        seconds = seconds_per_step(parts.stepper, parts.feed.prepare(0))
+        seconds = seconds_per_step(parts.stepper, parts.loader.prepare(0))
     checkpoint = memory.parameters * (1 + 2) + memory.ema  # weights, two moments, EMA
     profiles = config.ema.snapshots * len(config.ema.profiles) * memory.parameters
     return Estimate(

@@ -181,7 +181,7 @@ def _model_in_words(parts: Setup) -> str:
 
 
 def _batch_in_words(parts: Setup) -> str:
-    size, micro = parts.config.train.batch_size, len(parts.feed.spans())
+    size, micro = parts.config.train.batch_size, len(parts.loader.spans())
     each = " for each process" * (parts.runtime.group.size > 1)
     part = size // micro // parts.runtime.group.size
     return f"{size}" if micro == 1 else f"{size} as {micro} micro-batches of {part}{each}"

@@ -69,9 +69,9 @@ def test_snapshot_into_used_memory_is_the_moment_itself() -> None:
     parts = parts_of()
     first = parts.state.snapshot()
     weights = {name: value.clone() for name, value in first.tensors["model"].items()}
-    parts.stepper.step(parts.feed.load(0), 0)
+    parts.stepper.step(parts.loader.load(0), 0)
     second = parts.state.snapshot(again=True)  # moments have come since, and memory of the weights fits no more
-    parts.stepper.step(parts.feed.load(1), 1)
+    parts.stepper.step(parts.loader.load(1), 1)
     third = parts.state.snapshot(again=True)
     fresh = parts.state.snapshot()
     assert third.tensors["optimizer"]["conv_in.weight/exp_avg"] is second.tensors["optimizer"]["conv_in.weight/exp_avg"]

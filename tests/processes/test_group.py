@@ -121,7 +121,7 @@ def test_restarted_ddp_adds_otherwise_and_we_do_not(tmp_path: Path) -> None:
 
     def gradients(parts: Setup, network: torch.nn.Module) -> str:
         parts.state.optimizer.zero_grad(set_to_none=True)
-        micro = parts.feed.prepare(0)[0]
+        micro = parts.loader.prepare(0)[0]
         noised = parts.stepper.objective.add_noise(micro.x0, micro.noise, micro.t)
         answer = network(noised.x_t, noised.t, return_dict=False)[0]
         parts.stepper.objective.loss(answer, noised)[1].sum().backward()
@@ -135,7 +135,7 @@ def test_restarted_ddp_adds_otherwise_and_we_do_not(tmp_path: Path) -> None:
             found.append(digest([p.grad for p in parts.state.model.parameters() if p.grad is not None]))
 
         weights = [(p, p.detach().clone()) for p in parts.state.model.parameters()]
-        parts.stepper.step(parts.feed.prepare(0), 0, on_gradients=judge)
+        parts.stepper.step(parts.loader.prepare(0), 0, on_gradients=judge)
         with torch.no_grad():
             for parameter, before in weights:
                 parameter.copy_(before)
@@ -185,14 +185,14 @@ def test_non_finite_value_of_one_process_is_refused_on_all(tmp_path: Path) -> No
                 before = digest(taken(parts))
                 if rank == 1:
                     parts.state.model.conv_in.weight.register_hook(lambda g: g * torch.nan)
-                view = parts.stepper.step(parts.feed.load(2), 2)
+                view = parts.stepper.step(parts.loader.load(2), 2)
                 after = [value.detach() for value in parts.state.model.state_dict().values()]
                 told[name] = [float(view.refused), digest(after) == before]
             parts = build_with(group)  # the negative control: nobody asks the others
             taken(parts)
             if rank == 1:
                 parts.state.model.conv_in.weight.register_hook(lambda g: g * torch.nan)
-            told["alone"] = float(parts.stepper.single_process().step(parts.feed.load(2), 2).refused)
+            told["alone"] = float(parts.stepper.single_process().step(parts.loader.load(2), 2).refused)
             keep(tmp_path, rank, **told)
 
     launch(3, tmp_path, act)
@@ -222,7 +222,7 @@ def test_roll_call_tells_processes_that_are_no_longer_one_run(tmp_path: Path) ->
                     parts.state.model.conv_in.weight.data.view(-1)[7].mul_(1 + 1e-6)
                 feed = BatchLoader(parts.config, parts.batches, rank=place, processes=3)
                 view = parts.stepper.step(feed.load(0), 0)
-                told[name] = roll.look(view, replaced=False)
+                told[name] = roll.check(view, replaced=False)
             keep(tmp_path, rank, **told)
 
     launch(3, tmp_path, act)

@@ -110,7 +110,7 @@ def held_bytes(parts: Setup) -> int:
 def look(group: ProcessGroup, settings: dict[str, Any]) -> dict[str, Any]:
     """What a few updates did, told by sums over whole tensors."""
     parts = build_with(group, **DIVIDED | settings)
-    views = [parts.stepper.step(parts.feed.load(step), step) for step in range(2)]
+    views = [parts.stepper.step(parts.loader.load(step), step) for step in range(2)]
     whole = gathered(parts)
     told: dict[str, Any] = {stem: [float(v.double().norm()) for v in whole[stem].values()] for stem in ("model", "ema")}
     told["norm"] = [float(view.norm) for view in views]
@@ -121,7 +121,7 @@ def look(group: ProcessGroup, settings: dict[str, Any]) -> dict[str, Any]:
         if name.startswith(("update", "weight", "gradient", "average"))
     }
     before = digests(gathered(parts))
-    told["probe"] = parts.fixed_set.losses(parts.state)
+    told["probe"] = [float(each.mean()) for each in parts.fixed_set.losses(parts.state)]
     request = preview_request(parts.config, 5)
     with parts.state.weights.lend(parts.state.ema.tensors()) as weights:
 
@@ -140,7 +140,7 @@ def averaging(group: ProcessGroup) -> list[float]:
     for module in parts.state.model.modules():
         if hasattr(module, "set_gradient_divide_factor"):
             module.set_gradient_divide_factor(float(group.size))
-    return [float(parts.stepper.step(parts.feed.load(step), step).norm) for step in range(2)]
+    return [float(parts.stepper.step(parts.loader.load(step), step).norm) for step in range(2)]
 
 
 @pytest.fixture(scope="module")
@@ -210,7 +210,7 @@ def refusing(group: ProcessGroup) -> list[Any]:
     before = trained_digests(parts)
     if group.rank == 1:  # the loss of a row of its own
         parts.stepper.objective.signal = parts.stepper.objective.signal * torch.nan
-    view = parts.stepper.step(parts.feed.load(2), 2)
+    view = parts.stepper.step(parts.loader.load(2), 2)
     return [float(view.refused), trained_digests(parts) == before, int((~view.norms.isfinite()).sum())]
 
 
