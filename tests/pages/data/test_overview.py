@@ -188,12 +188,11 @@ def test_a_strangers_folder_is_opened_without_harm(tmp_path: Path, deed: str) ->
 def test_a_record_that_never_ends_is_given_up(tmp_path: Path) -> None:
     """Even where it is built from plain tables: a limit of time holds for every question."""
     run = make_run(tmp_path / "run")
-    with open_run_history(RunFolder(run)) as history:
-        history.limit(-1.0)
 
-        def ask_for_long() -> None:
+    def read_for_long() -> None:
+        with open_run_history(RunFolder(run), seconds=-1.0) as history:
             for _ in range(20_000):
                 history.signals()
 
-        with pytest.raises(RecordError, match="interrupted"):
-            ask_for_long()
+    with pytest.raises(RecordError, match="interrupted"):
+        read_for_long()
