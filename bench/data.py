@@ -167,7 +167,7 @@ def _from_cache(images: Images, threads: int, count: int) -> Loader:
 
 
 def prefetched(batches: Batches, steps: Sequence[int], threads: int) -> Iterator[Rows]:
-    """As many batches ahead as there are threads, like `train.feed.Feed`."""
+    """As many batches ahead as there are threads, like `training.batch_loader`."""
     if not threads:
         yield from (batches.rows(step, 0, BATCH) for step in steps)
         return

@@ -45,7 +45,7 @@ def make(how: str, group: ProcessGroup) -> Setup:
 
 def train(parts: Setup, first: int, count: int) -> None:
     for step in range(first, first + count):
-        parts.stepper.step(parts.feed.load(step), step)
+        parts.stepper.step(parts.loader.load(step), step)
 
 
 def size(tensors: Sequence[torch.Tensor]) -> int:

@@ -166,7 +166,7 @@ def worker() -> None:
     with join_group(config.train) as group:
         images = group.local_main_first(lambda: open_images(config.data))
         parts = build(fit_to_data(config, images), images, lambda _: None, group=group)
-        inputs = parts.feed.load(0)
+        inputs = parts.loader.load(0)
         flat = torch.zeros(sum(parameter.numel() for parameter in parts.state.model.parameters()))
         for step in range(3):
             parts.stepper.step(inputs, step)

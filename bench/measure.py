@@ -51,7 +51,7 @@ class Alternation(Terminal):
     def __init__(self, guests: Mapping[str, Block], *, block: int, rounds: int) -> None:
         super().__init__(quiet=True)
         self.seconds: dict[str, list[float]] = {name: [] for name in (HOST, *guests)}
-        self._guests, self._block = guests, block
+        self._guests, self._turn = guests, block
         self._order = turns((HOST, *guests), rounds)
         self._due, self._began, self._step = block, None, 0
 
@@ -61,8 +61,8 @@ class Alternation(Terminal):
     def show(self, progress: Progress) -> None:
         if progress.step < self._due:
             return
-        share, self._step = self._block / (progress.step - self._step), progress.step
-        self._due = progress.step + self._block
+        share, self._step = self._turn / (progress.step - self._step), progress.step
+        self._due = progress.step + self._turn
         self._pause(share)
 
     def _pause(self, share: float) -> None:

@@ -109,7 +109,7 @@ def measure(preset: str, checkpointing: bool) -> None:
 
 def step_real(parts: Setup, steps: int) -> None:
     for step in range(steps):
-        parts.stepper.step(parts.feed.load(step), step)
+        parts.stepper.step(parts.loader.load(step), step)
 
 
 def resident(name: str) -> int:

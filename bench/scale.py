@@ -22,7 +22,7 @@ from safelight.config import Config
 from safelight.config.resolve import resolve
 from safelight.data.prepare import open_images
 from safelight.processes.group import ProcessGroup, join_group
-from safelight.processes.reduction import NoReduction
+from safelight.processes.reduction import Reduction
 from safelight.training.build import Setup, build, fit_to_data
 
 PROCESSES = 2
@@ -52,7 +52,7 @@ class Contender:
         group = self.parts.stepper.group
         begun, waited = time.perf_counter(), group.seconds_waited
         for _ in range(steps):
-            self.parts.stepper.step(self.parts.feed.load(self.step), self.step)
+            self.parts.stepper.step(self.parts.loader.load(self.step), self.step)
             self.step += 1
         self.own.append(time.perf_counter() - begun - group.seconds_waited + waited)
 
@@ -67,9 +67,9 @@ def make(case: str, name: str, group: ProcessGroup) -> Contender:
     parts = build(fit_to_data(config, images), images, print, group=ProcessGroup() if name in ALONE else group)
     if name == DDP:
         # It takes the mean where a sum is wanted, which costs the same.
-        parts.stepper.network, parts.stepper.reduction = DistributedDataParallel(parts.state.model), NoReduction()
+        parts.stepper.network, parts.stepper.reduction = DistributedDataParallel(parts.state.model), Reduction()
     if name == APART:
-        parts.stepper.reduction, parts.stepper.group = NoReduction(), ProcessGroup()
+        parts.stepper.reduction, parts.stepper.group = Reduction(), ProcessGroup()
     return Contender(parts)
 
 

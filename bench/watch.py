@@ -105,8 +105,8 @@ def main() -> None:
             "batch.",
             "Step by step: single steps of the two in turns, so that what else the machine does hits both alike. "
             "Medians of the ratios of neighbours: for ordinary steps, for those that bring a window to the host, that "
-            "are glanced at, looked at closely or more, and that read every weight, in their proportions; what the "
-            "record's thread computes is added as if the training waited for all of it. "
+            "measure magnitudes, are checked closely or more, and that read every weight, in their proportions; what "
+            "the record's thread computes is added as if the training waited for all of it. "
             "The blocks are too coarse for a percent.",
             "Recorded: all monitors of every step, the pool, the record on disk. Diagnosed: with all probes of the "
             "live diagnosis; safelight.watch is given everything that it can be given at a step.",
@@ -130,7 +130,7 @@ def enter(stack: contextlib.ExitStack, folder: Path, settings: dict[str, Any]) -
     step = recording(stack, folder / "recorded", recorded)
     yield Contender("trainer, recorded", alone.name, step, is_ours=True)
     yield seen
-    batch = build(config, images, lambda _: None).feed.load(0)[0]
+    batch = build(config, images, lambda _: None).loader.load(0)[0]
     alphas = make_schedule(config.diffusion).alphas_cumprod
 
     def network() -> nn.Module:
@@ -148,8 +148,8 @@ def enter(stack: contextlib.ExitStack, folder: Path, settings: dict[str, Any]) -
 
 def trainer(stack: contextlib.ExitStack, folder: Path, unwatched: Setup, parts: Setup) -> Iterator[Contender]:
     """Each on a network of its own: hooks of the one must not be in the other."""
-    inputs = [unwatched.feed.load(step) for step in range(8)]
-    inspection = inspect(parts, print, looked_before=True)
+    inputs = [unwatched.loader.load(step) for step in range(8)]
+    inspection = inspect(parts, print, after_preflight=True)
     inspection.attach()
 
     def step(number: int) -> None:
@@ -166,12 +166,13 @@ def recording(stack: contextlib.ExitStack, folder: Path, parts: Setup, inspectio
     folder.mkdir(parents=True)
     record = RecordWriter(folder / "record.sqlite", from_step=0, say=print)
     stack.callback(record.close)
-    observer, inputs = Observer(record, parts.state.monitors, inspection), [parts.feed.load(step) for step in range(8)]
+    observer = Observer(record, parts.state.monitors, inspection)
+    inputs = [parts.loader.load(step) for step in range(8)]
     row_check = None if inspection is None else RowCheck(parts.config, parts.images, parts.runtime.to_device)
 
     def step(number: int) -> bool:
         view = parts.stepper.step(inputs[number % 8], number, observer=observer)
-        compared = () if row_check is None else row_check.look(view)
+        compared = () if row_check is None else row_check.check(view)
         observer.add(number, [*view.readings, *compared], {"optimizer/lr": view.lr})
         if due := observer.is_due:
             observer.read()
@@ -278,7 +279,7 @@ def measure_closely(alone: Contender, seen: Contender, pairs: int) -> Closely:
     agenda, usual, kinds = ProbeSchedule(), list[float](), dict[str, list[float]]()
     for step in range(CLOSE + 8):
         seen.step(step)
-        agenda.turn()
+        agenda.advance()
     alone.step(0)
     started, before = time.perf_counter(), thread_seconds(RECORD_THREAD)
     for number in range(CLOSE + 8, CLOSE + 8 + pairs):
@@ -288,7 +289,7 @@ def measure_closely(alone: Contender, seen: Contender, pairs: int) -> Closely:
         looked = seen.step(number)
         usual.append(between - begun)
         kinds.setdefault(kind_of(number, agenda, bool(looked)), []).append((time.perf_counter() - between) / usual[-1])
-        agenda.turn()
+        agenda.advance()
     # The record stores by the clock, not by the step: what counts is its share of the time.
     share = (thread_seconds(RECORD_THREAD) - before) / (time.perf_counter() - started)
     deep = statistics.median(kinds.pop(ASKED, [1.0]))
@@ -307,15 +308,16 @@ def in_proportion(kinds: Sequence[np.ndarray]) -> float:
 def asked_in(steps: int) -> int:
     agenda, found = ProbeSchedule(), 0
     for _ in range(steps):
-        found += agenda.is_replayed or agenda.is_searched
-        agenda.turn()
+        found += agenda.due.replay or agenda.due.search
+        agenda.advance()
     return found
 
 
 def kind_of(number: int, agenda: ProbeSchedule, looked: bool) -> str:
-    if agenda.is_replayed or agenda.is_searched:
+    due = agenda.due
+    if due.replay or due.search:
         return ASKED
-    look = ("thorough" if agenda.is_about_average else "close") if agenda.is_close else f"glance {agenda.is_glanced}"
+    look = ("thorough" if due.ema else "close") if due.close else f"magnitudes {due.magnitudes}"
     return f"every weight {number % DEEP_EVERY == 0}, {look}, brought to the host {looked}"
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from gauntlet.baselines import RULES
 from gauntlet.scenario import Detection, Verdict
+from safelight.diagnosis.finding import subsystem_of
 
 ALARMS = ("error", "warning")
 
@@ -80,7 +81,7 @@ def judge(verdict: Verdict, twin: Verdict | None) -> Judged:
         detected=bool(said),
         top1=_names_all(said[: len(verdict.causes)], verdict.causes),
         top3=_names_all(said[: len(verdict.causes) + 2], verdict.causes),
-        subsystem=bool(said) and said[0].partition(".")[0] in _subsystems(verdict.causes),
+        subsystem=bool(said) and subsystem_of(said[0]) in _subsystems(verdict.causes),
         latency=None if seen is None else max(0, seen - verdict.begin),
         before_update=verdict.preflight or (seen is not None and seen <= 1 and not verdict.begin),
         named=said[0] if said else None,
@@ -96,7 +97,7 @@ def _names_all(said: Sequence[str], causes: Iterable[Sequence[str]]) -> bool:
 
 
 def _subsystems(causes: Iterable[Sequence[str]]) -> set[str]:
-    return {cause.partition(".")[0] for each in causes for cause in each}
+    return {subsystem_of(cause) for each in causes for cause in each}
 
 
 @dataclass(frozen=True)

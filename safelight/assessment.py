@@ -6,22 +6,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
 from PIL import Image
 
 from safelight.config.tree import Features
 from safelight.data.cache import cache_root
-from safelight.data.images import hold_out
 from safelight.data.prepare import open_images
 from safelight.errors import UsageError
-from safelight.evaluate.closest import draw_closest
-from safelight.evaluate.examination import Examination, Real, examine
+from safelight.evaluate.examination import Examination, Real, examine, prepare_real
 from safelight.evaluate.features import Extractor, extract, load_extractor
 from safelight.evaluate.moments import LEAST
 from safelight.evaluate.networks.pixels import quantise
 from safelight.evaluate.piles import pile_features
-from safelight.evaluate.real import choose, real_features
-from safelight.evaluate.thumbnails import shrink, thumbnails_of
+from safelight.evaluate.thumbnails import draw_closest, find_copies
 from safelight.generate import Request, counting, generate
 from safelight.opened import LoadedModel
 from safelight.run import RunFolder
@@ -36,8 +32,8 @@ Advance = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class How:
-    """What is compared, and in which way."""
+class FeatureChoice:
+    """Which features are compared, and in how many dimensions."""
 
     features: Features = "lite0"
     weights: Path | None = None
@@ -50,9 +46,9 @@ class How:
             self.features, path=self.weights, resize=self.resize, image_size=image_size, device=self.device, say=say
         )
 
-    def real(self, features: np.ndarray, extractor: Extractor) -> Real:
-        usual = COMPONENTS[self.features]
-        return Real(features, extractor.label, components=usual if self.components is None else self.components)
+    def axes(self) -> int:
+        """Main axes of the real images that the distance is taken in, 0 for all."""
+        return COMPONENTS[self.features] if self.components is None else self.components
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,39 +60,37 @@ class Assessment:
 
 
 def assess_run(
-    folder: RunFolder, loaded: LoadedModel, request: Request, how: How, *, say: Say, advance: Advance
+    folder: RunFolder, loaded: LoadedModel, request: Request, choice: FeatureChoice, *, say: Say, advance: Advance
 ) -> Assessment:
     """Samples of a run against the images it was trained on."""
     config = loaded.config
-    extractor = how.extractor(config.data.image_size, say)  # before the samples: they take longest
+    extractor = choice.extractor(config.data.image_size, say)  # before the samples: they take longest
     _check_count(request.count, "-n")
     # As it was set then: a value that the data decided would name another cache.
     channels = folder.status().get("asked_channels", config.data.channels)
     images = open_images(replace(config.data, channels=channels), say=say)
     check_data(folder, images, force=False)
-    training, held = hold_out(images, config.data.held_out)
-    training = np.arange(len(images)) if training is None else training
-    side = config.data.image_size
     samples = quantise(generate(loaded.model, config, request, on_step=counting(request, advance)))
-    cache = cache_root(config.data, say)
-    features = real_features(images, choose(training, REFERENCES), extractor, side=side, cache=cache)
-    small = thumbnails_of(images, training, held, side, most=SEARCHED)
+    limits = {"references": REFERENCES, "searched": SEARCHED, "components": choice.axes()}
+    real, small = prepare_real(images, config.data, extractor, cache=cache_root(config.data, say), **limits)
     pixels = samples.numpy()
-    found = examine(extract(extractor, samples), how.real(features, extractor), pixels=shrink(pixels), thumbnails=small)
-    picture = None if found.copies is None else draw_closest(found.copies, pixels, images, small)
-    return Assessment(found, extractor, picture)
+    copies = find_copies(pixels, small)
+    found = examine(extract(extractor, samples), real, copies)
+    return Assessment(found, extractor, None if copies is None else draw_closest(copies, pixels, images, small))
 
 
-def assess_piles(generated: str, real: str, how: How, *, most: int | None, say: Say, advance: Advance) -> Assessment:
-    """Any two piles of images: folders, zips or known sets. The second one is the reference."""
-    extractor = how.extractor(None, say)
-    sets = [
-        pile_features(source, extractor, most=most, say=say, on_image=lambda done: advance(done, 0))
+def assess_sets(
+    generated: str, real: str, choice: FeatureChoice, *, most: int | None, say: Say, advance: Advance
+) -> Assessment:
+    """Any two sets of images: folders, zips or known sets. The second one is the reference."""
+    extractor = choice.extractor(None, say)
+    sets = {
+        source: pile_features(source, extractor, most=most, say=say, on_image=lambda done: advance(done, 0))
         for source in (generated, real)
-    ]
-    for source, features in zip((generated, real), sets, strict=True):
+    }
+    for source, features in sets.items():
         _check_count(len(features), source)
-    found = examine(sets[0], how.real(sets[1], extractor), finite_reference=True)
+    found = examine(sets[generated], Real(sets[real], extractor.label, components=choice.axes()), finite_reference=True)
     return Assessment(found, extractor, None)
 
 

@@ -10,7 +10,7 @@ class Check(str):
 
     meaning: str
     implied_by: Check | None
-    """Where only hits are recorded: the reading that shows that the probe did look."""
+    """Where only hits are recorded: the reading that shows that the probe ran."""
 
     def __new__(cls, name: str, meaning: str, implied_by: Check | None = None) -> Check:
         check = super().__new__(cls, name)
@@ -58,7 +58,7 @@ OPTIMIZER_ADAPTIVE = Check("optimizer/adaptive", "1 if it has second moments.")
 OPTIMIZER_FORGOTTEN = Check("optimizer/forgotten", "1 if its state was empty again before an update.")
 
 # The dataset, by a few hundred images.
-DATA_IMAGES = Check("data/images", "Number of images that were looked at.")
+DATA_IMAGES = Check("data/images", "Number of images that were checked.")
 DATA_NONFINITE = Check("data/nonfinite", "Share of the images with NaN or infinity.")
 DATA_LOWEST = Check("data/lowest", "Lowest value.")
 DATA_HIGHEST = Check("data/highest", "Highest value.")
@@ -105,12 +105,8 @@ FORWARD_AT_LIMIT = Check("forward/at_limit", "Share of the values of x_t that eq
 FORWARD_INPUT_ERROR = Check("forward/input_error", "How far the network's input is from x_t, any scale allowed.")
 TIMESTEPS_PASSED_ON = Check("timesteps/passed_on", "Rank correlation of the network's timesteps with those of x_t.")
 TARGET_DECLARED = Check("target/declared", "The declared prediction type: its place in PREDICTIONS.")
-TARGET: dict[str, Check] = {
-    kind: Check(f"target/{kind}", f"Distance of the target from {kind}, over its length.") for kind in PREDICTIONS
-}
-TARGET_COSINE: dict[str, Check] = {
-    kind: Check(f"target/{kind}_cosine", f"Cosine between the target and {kind}.") for kind in PREDICTIONS
-}
+TARGET = {kind: Check(f"target/{kind}", f"Relative distance of the target from {kind}.") for kind in PREDICTIONS}
+TARGET_COSINE = {kind: Check(f"target/{kind}_cosine", f"Cosine of the target with {kind}.") for kind in PREDICTIONS}
 TARGET_SQUARE = Check("target/square", "Mean square of the target.")
 
 # The loss, and what is not finite.
@@ -135,26 +131,22 @@ STREAM_TIMES_KINDS = Check("stream/times_kinds", "Number of different timesteps 
 STREAM_TIMES_HIGHEST = Check("stream/times_highest", "Highest timestep so far.")
 STREAM_TIMES_LOWEST = Check("stream/times_lowest", "Lowest timestep so far.")
 STREAM_TIMES_OUTSIDE = Check("stream/times_outside", "Share of timesteps outside the schedule.", STREAM_TIMES_DRAWN)
-STREAM_TIMES_AGAIN = Check(
-    "stream/times_again", "1 if all timesteps of an earlier step came again.", STREAM_TIMES_DRAWN
-)
+STREAM_TIMES_AGAIN = Check("stream/times_again", "1 if the timesteps repeat an earlier step's.", STREAM_TIMES_DRAWN)
 STREAM_TIMES_ALIKE = Check("stream/times_alike", "1 if a batch has one timestep only.", STREAM_TIMES_DRAWN)
 STREAM_AGAIN: dict[str, Check] = {
-    "noise": Check("stream/noise_again", "1 if the noise of an earlier step came again.", NOISE_COUNT),
-    "images": Check("stream/images_again", "1 if the batch of an earlier step came again.", STREAM_DRAWN),
+    "noise": Check("stream/noise_again", "1 if the noise repeats an earlier step's.", NOISE_COUNT),
+    "images": Check("stream/images_again", "1 if the batch repeats an earlier step's.", STREAM_DRAWN),
 }
 STREAM_ALIKE: dict[str, Check] = {
-    "noise": Check("stream/noise_alike", "1 if the noise equals that of the last look.", NOISE_COUNT),
-    "images": Check("stream/images_alike", "1 if the batch equals that of the last look.", STREAM_DRAWN),
+    "noise": Check("stream/noise_alike", "1 if the noise equals that of the last checked step.", NOISE_COUNT),
+    "images": Check("stream/images_alike", "1 if the batch equals that of the last checked step.", STREAM_DRAWN),
 }
 STREAM_LABELS_KINDS = Check("stream/labels_kinds", "Number of different labels so far.")
 STREAM_LABELS_DRAWN = Check("stream/labels_drawn", "Number of labels drawn so far.")
 STREAM_LABELS_NEIGHBOURS = Check("stream/labels_neighbours", "Share of neighbouring samples with equal labels.")
 STREAM_LABELS_NEIGHBOURS_EXPECTED = Check("stream/labels_neighbours_expected", "The same share for shuffled labels.")
 STREAM_LABELS_PAIRS = Check("stream/labels_pairs", "Number of neighbouring samples that were compared.")
-STREAM_LABELS_HIDDEN = Check(
-    "stream/labels_hidden", "Share of recent samples that the network sees without their label."
-)
+STREAM_LABELS_HIDDEN = Check("stream/labels_hidden", "Share of recent samples whose label the network is not shown.")
 STREAM_RECENT_KINDS = Check("stream/recent_kinds", "Number of different labels that the network was shown recently.")
 STREAM_RECENT_HIGHEST = Check("stream/recent_highest", "Highest label that the network was shown recently.")
 STREAM_SHOWN_KINDS = Check("stream/shown_kinds", "Number of different labels that the network was shown.")
@@ -195,10 +187,8 @@ ANSWER_UNHEARD = Check("answer/unheard", "Share of the samples whose prediction 
 MODE_TRAINING = Check("mode/training", "1 if the network was called in training mode; recorded when it changes.")
 PRECISION_HALF = Check("precision/half", "Autocast: 1 for fp16, 2 for bf16, else 0; recorded when it changes.")
 PRECISION_SCALED = Check("precision/scaled", "1 if a gradient scaler is in use.")
-ACCUMULATION_MICRO_BATCHES = Check(
-    "accumulation/micro_batches", "Micro-batches of an update; recorded when it changes."
-)
-ACCUMULATION_BACKWARDS = Check("accumulation/backwards", "Backward passes of an update; recorded when it changes.")
+ACCUMULATION_MICRO_BATCHES = Check("accumulation/micro_batches", "Micro-batches of an update; recorded on a change.")
+ACCUMULATION_BACKWARDS = Check("accumulation/backwards", "Backward passes of an update; recorded on a change.")
 
 # An update that is made once more on copies.
 UPDATE_MOVED = Check("update/moved", "Length of the update.")
@@ -251,7 +241,7 @@ AVERAGE_LEFT = Check("average/left", "Share of that way that neither the decay n
 AVERAGE_DISTANCE = Check("average/distance", "Distance of the EMA from the weights.")
 AVERAGE_ROUNDING = Check("average/rounding", "Rounding over the way.")
 AVERAGE_COARSE = Check("average/coarse", "1 if the EMA is kept in 16 bits.")
-AVERAGE_SAME = Check("average/same", "1 if the EMA of a small tensor did not move since the last look.")
+AVERAGE_SAME = Check("average/same", "1 if the EMA of a small tensor did not move since the last check.")
 AVERAGE_BETWEEN = Check("average/between", "1 if the EMA moved between two micro-batches.")
 PICTURES_APART = Check("pictures/apart", "Root mean square difference of samples of EMA and raw weights.")
 PICTURES_DISTANCE = Check("pictures/distance", "Distance of the EMA from the raw weights, over their length.")

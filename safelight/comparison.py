@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from safelight.config import Config
 from safelight.config.resolve import flatten, resolve, to_dict
 from safelight.record.dump import choose_signals, describe
-from safelight.record.history import open_history
-from safelight.run import open_recorded
+from safelight.record.history import History, open_history
+from safelight.run import RunFolder, open_recorded
 
-LOWER, HIGHER = "low", "high"
+Number = TypeVar("Number", int, float)
 BEST = {  # what counts as better; a loss by itself mostly says which timesteps were drawn
-    "probe/ema": LOWER,
-    "probe/raw": LOWER,
-    "probe/held_ema": LOWER,
-    "probe/held_raw": LOWER,
-    "loss/mean": None,
-    "gradient/norm": None,
-    "quality/distance": LOWER,
-    "quality/kernel": LOWER,
-    "diversity/variance": None,
-    "copies/share": None,
-    "speed/images": HIGHER,
+    **dict.fromkeys(("probe/ema", "probe/raw", "probe/held_ema", "probe/held_raw"), "low"),
+    **dict.fromkeys(("loss/mean", "gradient/norm"), None),
+    **dict.fromkeys(("quality/distance", "quality/kernel"), "low"),
+    **dict.fromkeys(("diversity/variance", "copies/share"), None),
+    "speed/images": "high",
 }
 
 
@@ -33,20 +29,21 @@ def compare(paths: tuple[Path, ...], signals: tuple[str, ...]) -> dict[str, Any]
     folders = [open_recorded(path) for path in paths]
     configs = [resolve(file=folder.config) if folder.config.is_file() else None for folder in folders]  # watched: none
     settings = [None if config is None else flatten(to_dict(config)) for config in configs]
-    return {
-        "settings": differing_settings(settings),
-        "runs": [
-            {
-                "run": str(folder.path),
-                "status": folder.status().get("status"),
-                "step": folder.status().get("step"),
-                "steps": None if config is None else config.train.steps,
-                "seconds": seconds_trained(folder.checkpoints),
-                "signals": standing(folder.record, signals),
-            }
-            for folder, config in zip(folders, configs, strict=True)
-        ],
-    }
+    runs = [_describe_run(folder, config, signals) for folder, config in zip(folders, configs, strict=True)]
+    return {"settings": differing_settings(settings), "runs": runs}
+
+
+def _describe_run(folder: RunFolder, config: Config | None, signals: tuple[str, ...]) -> dict[str, Any]:
+    status = folder.status()
+    with open_history(folder.record) as history:
+        return {
+            "run": str(folder.path),
+            "status": status.get("status"),
+            "step": status.get("step"),
+            "steps": None if config is None else config.train.steps,
+            "seconds": newest_state(folder.checkpoints, "seconds", float),
+            "signals": describe_signals(history, signals),
+        }
 
 
 def differing_settings(configs: Sequence[Mapping[str, Any] | None]) -> dict[str, list[Any]]:
@@ -60,23 +57,22 @@ def differing_settings(configs: Sequence[Mapping[str, Any] | None]) -> dict[str,
     }
 
 
-def seconds_trained(checkpoints: Path) -> float | None:
-    """As the newest checkpoint has it."""
+def newest_state(checkpoints: Path, name: str, kind: type[Number]) -> Number | None:
+    """A number as the newest checkpoint has it whose state.json can be read and has one."""
     for folder in sorted(checkpoints.glob("step_*"), reverse=True):
-        try:
-            return float(json.loads((folder / "state.json").read_bytes())["seconds"])
-        except (OSError, ValueError, TypeError, KeyError):
-            continue
+        with suppress(OSError, ValueError, TypeError, KeyError):
+            found = json.loads((folder / "state.json").read_bytes())[name]
+            if isinstance(found, kind):
+                return found
     return None
 
 
-def standing(record: Path, signals: tuple[str, ...]) -> dict[str, Any]:
-    """Last, recent and best of each signal that the run has."""
-    with open_history(record) as history:
-        known = history.signals()
-        names = choose_signals(known, signals) if signals else [name for name in BEST if name in known]
-        found = {name: describe(history, name) for name in names}
-        for name, facts in found.items():
-            facts["best"] = None if BEST.get(name) is None else facts.get(str(BEST[name]))
-            facts["best_step"] = None if facts["best"] is None else history.find(name, facts["best"])
+def describe_signals(history: History, signals: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Last, recent and best of each of these signals; without any, of the usual ones that the run has."""
+    known = history.signals()
+    names = choose_signals(known, signals) if signals else [name for name in BEST if name in known]
+    found = {name: describe(history, name) for name in names}
+    for name, facts in found.items():
+        facts["best"] = None if BEST.get(name) is None else facts.get(str(BEST[name]))
+        facts["best_step"] = None if facts["best"] is None else history.find(name, facts["best"])
     return found

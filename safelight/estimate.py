@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from safelight.config import Config
 from safelight.data.images import Images
@@ -72,7 +70,10 @@ def estimate(config: Config, *, timed: bool = True) -> Estimate:
     micro_batch = config.train.batch_size // micro_batches
     memory = trace_step(config, micro_batch)
     available = available_memory(choose_device(config.train.device))
-    seconds = time_step(config, micro_batches) if timed and memory.peak < available else None
+    seconds = None
+    if timed and memory.peak < available:
+        parts = parts_for(replace(config, train=replace(config.train, accumulate=micro_batches)))
+        seconds = seconds_per_step(parts.stepper, parts.loader.prepare(0))
     checkpoint = memory.parameters * (1 + 2) + memory.ema  # weights, two moments, EMA
     profiles = config.ema.snapshots * len(config.ema.profiles) * memory.parameters
     return Estimate(
@@ -103,9 +104,9 @@ def trace_step(config: Config, micro_batch: int) -> Memory:
         del held
         live.peak = live.now
         parts.stepper.step(inputs, 1)
-        parameters = total(state.model.parameters())
-        optimizer = total(value for entry in state.optimizer.state.values() for value in entry.values())
-        ema = total(value for shadow in state.ema.shadows.values() for value in shadow)
+        parameters = sum(weight.nbytes for weight in state.model.parameters())
+        optimizer = sum(value.nbytes for entry in state.optimizer.state.values() for value in entry.values())
+        ema = sum(weight.nbytes for shadow in state.ema.shadows.values() for weight in shadow)
         return Memory(parameters, parameters, optimizer, ema, activations, live.peak)
 
 
@@ -116,29 +117,16 @@ def empty_inputs(config: Config, count: int) -> MicroBatch:
     return MicroBatch(0, np.zeros(count, np.int64), x0, torch.empty_like(x0), t, labels)
 
 
-def total(tensors: Iterable[Tensor]) -> int:
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-
-
-def time_step(config: Config, micro_batches: int) -> float:
-    parts = parts_for(replace(config, train=replace(config.train, accumulate=micro_batches)))
-    return seconds_per_step(parts.stepper, parts.feed.prepare(0))
-
-
 def parts_for(config: Config) -> Setup:
-    images = stand_ins(config)
-    return build(fit_to_data(config, images), images, lambda _: None)
-
-
-def stand_ins(config: Config) -> Images:
-    """One black image in the shape of the data."""
+    """A run on one black image in the shape of the data."""
     source = config.data.source
     channels = config.data.channels or KNOWN.get(source.partition(":")[0], 1 if "idx" in source else 3)
     classes = config.data.classes or (10 if config.model.conditional else 0)
     side = config.data.image_size
-    return Images(
+    images = Images(
         pixels=np.zeros((1, side, side, channels), np.uint8),
         labels=np.zeros(1, np.int64) if classes else None,
         class_names=tuple(map(str, range(classes))),
         fingerprint="",
     )
+    return build(fit_to_data(config, images), images, lambda _: None)

@@ -25,21 +25,25 @@ def export_pipeline(model: nn.Module, config: Config, out: Path, label: int | No
             f"The model is a {type(model).__name__}; diffusers loads only its own classes. Its weights are in the "
             "run's checkpoint, in model.safetensors and ema.safetensors."
         )
-    unet = _plain(model)
     if config.model.conditional:
-        unet = without_labels(unet, _chosen(label, config.data.classes or 0))
+        classes = config.data.classes or 0
+        label = classes if label is None else label  # the last stands for no label
+        if not 0 <= label <= classes:
+            raise UsageError(f"--label is {label}, but the labels of this model go from 0 to {classes - 1}.")
     elif label is not None:
         raise UsageError("--label needs a conditional model, but this one was trained without labels.")
     scheduler = make_scheduler("ddpm", make_schedule(config.diffusion), config.diffusion.prediction)
     try:
-        DDPMPipeline(unet=unet, scheduler=scheduler).save_pretrained(out, safe_serialization=True)
+        DDPMPipeline(unet=plain_unet(model, label), scheduler=scheduler).save_pretrained(out, safe_serialization=True)
     except OSError as error:
         raise UsageError(f"{out} cannot be written: {error.strerror}. Choose another folder with -o.") from error
 
 
 @torch.no_grad()
-def _plain(model: nn.Module) -> Any:
-    """A copy, on the CPU, whose spectral norms are folded into its weights."""
+def plain_unet(model: nn.Module, label: int | None = None) -> Any:
+    """A copy, on the CPU, whose spectral norms are folded into its weights. With a `label`, it is the same function for
+    that label alone: its embedding is added to the time embedding anyway, so it becomes part of that layer's bias.
+    Pipelines of diffusers that know no labels can then run it."""
     from diffusers import UNet2DModel
 
     # Trap: a copied parametrized layer shares its class with the original, and `remove_parametrizations` takes the
@@ -49,29 +53,10 @@ def _plain(model: nn.Module) -> Any:
     for path, layer in copied.named_modules():
         if parametrize.is_parametrized(layer):
             weights |= {f"{path}.{name}": getattr(layer, name) for name in layer.parametrizations}
-    plain: Any = UNet2DModel.from_config(copied.config)
-    plain.load_state_dict(weights)
-    return plain
-
-
-def _chosen(label: int | None, classes: int) -> int:
-    if label is None:
-        return classes  # “no label”
-    if not 0 <= label <= classes:
-        raise UsageError(f"--label is {label}, but the labels of this model go from 0 to {classes - 1}.")
-    return label
-
-
-@torch.no_grad()
-def without_labels(unet: Any, label: int) -> Any:
-    """The same function for one fixed label: its embedding is added to the time embedding anyway, so it becomes
-    part of that layer's bias. Pipelines of diffusers that know no labels can then run it."""
-    from diffusers import UNet2DModel
-
-    settings = {key: value for key, value in unet.config.items() if key != "num_class_embeds"}
+    settings, bias = dict(copied.config), "time_embedding.linear_2.bias"
+    if label is not None:
+        del settings["num_class_embeds"]
+        weights[bias] = weights[bias] + weights.pop("class_embedding.weight")[label]
     plain: Any = UNet2DModel.from_config(settings)
-    weights = unet.state_dict()
-    embedding = weights.pop("class_embedding.weight")[label]
-    weights["time_embedding.linear_2.bias"] = weights["time_embedding.linear_2.bias"] + embedding
     plain.load_state_dict(weights)
     return plain

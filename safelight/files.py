@@ -30,13 +30,18 @@ class Unreadable(CheckpointError):
 class Disk:
     """Every filesystem call of saving and loading, so that a test can fail, crash or record each of them."""
 
+    make_directory = staticmethod(os.mkdir)
+    write = staticmethod(os.write)
+    close = staticmethod(os.close)
+    rename = staticmethod(os.replace)
+    unlink = staticmethod(os.unlink)
+    remove_directory = staticmethod(os.rmdir)
+    read = staticmethod(os.read)
+
     def free(self, folder: Path) -> int | None:
         """Bytes that this user may still write, or None where the filesystem does not say."""
         status = os.statvfs(folder)
         return status.f_bavail * status.f_frsize if status.f_blocks else None
-
-    def make_directory(self, path: Path) -> None:
-        os.mkdir(path)
 
     def create(self, path: Path) -> int:
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
@@ -51,9 +56,6 @@ class Disk:
             if error.errno not in _NO_ALLOCATION:
                 raise
 
-    def write(self, descriptor: int, content: memoryview) -> int:
-        return os.write(descriptor, content)
-
     def sync(self, descriptor: int) -> None:
         """Down to the device; then out of the cache, so that reading back tests the device."""
         command = getattr(fcntl, "F_FULLFSYNC", None)  # macOS, where fsync stops at the drive's own cache
@@ -64,12 +66,6 @@ class Disk:
         if hasattr(os, "posix_fadvise"):
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
 
-    def close(self, descriptor: int) -> None:
-        os.close(descriptor)
-
-    def rename(self, source: Path, target: Path) -> None:
-        os.replace(source, target)
-
     def sync_directory(self, path: Path) -> None:
         """Makes the names inside `path` durable: without it a finished rename can be lost with the power."""
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -78,18 +74,9 @@ class Disk:
         finally:
             os.close(descriptor)
 
-    def unlink(self, path: Path) -> None:
-        os.unlink(path)
-
-    def remove_directory(self, path: Path) -> None:
-        os.rmdir(path)
-
     def open(self, path: Path) -> int:
         """For reading; a symbolic link is refused, and a pipe cannot make us wait."""
         return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-
-    def read(self, descriptor: int, count: int) -> bytes:
-        return os.read(descriptor, count)
 
 
 DISK = Disk()
@@ -195,13 +182,12 @@ def _reading_failed(path: Path, error: OSError) -> CheckpointError:
             f"{path} cannot be read now: {error.strerror}. It may be whole and was left as it is: "
             "fix the cause (owner, mode, open files, memory) and start again."
         )
-    if error.errno == errno.ENOENT:
-        return CheckpointError(f"{path} is missing.")
-    if error.errno == errno.ENOTDIR:
-        return CheckpointError(f"{path.parent} is a file; a checkpoint is a folder with {path.name} inside.")
-    if error.errno == errno.ELOOP:
-        return CheckpointError(f"{path} is a symbolic link; a regular file was expected.")
-    return CheckpointError(f"{path} cannot be read: {error.strerror}.")
+    known = {
+        errno.ENOENT: f"{path} is missing.",
+        errno.ENOTDIR: f"{path.parent} is a file; a checkpoint is a folder with {path.name} inside.",
+        errno.ELOOP: f"{path} is a symbolic link; a regular file was expected.",
+    }
+    return CheckpointError(known.get(error.errno or 0, f"{path} cannot be read: {error.strerror}."))
 
 
 class RunLock:

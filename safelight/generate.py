@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +14,7 @@ from torch.func import functional_call
 
 from safelight.config.tree import Config, Sampler
 from safelight.diffusion.draws import sample_generators
-from safelight.diffusion.sampling import Denoiser, clamped, guided, make_scheduler, sample
+from safelight.diffusion.sampling import Denoiser, OnStep, clamped, guided, make_scheduler, sample
 from safelight.diffusion.schedule import make_schedule
 from safelight.model.unet import predict
 
@@ -38,7 +39,7 @@ def generate(
     request: Request,
     *,
     weights: Mapping[str, Tensor] | None = None,
-    on_step: Callable[[int, Tensor], None] | None = None,
+    on_step: OnStep | None = None,
     rows: tuple[int, int] | None = None,
 ) -> Tensor:
     """[count, channels, side, side] in [-1, 1], on the host. `weights` stand in for the model's own parameters
@@ -54,7 +55,9 @@ def generate(
             noise = torch.stack([torch.randn(shape, generator=g) for g in generators]).to(device)
             index = torch.arange(start, stop, device=device)
             denoise = make_denoiser(model, weights, config, request, index)
-            done.append(_draw(denoise, noise, config, request, generators, on_step).cpu())
+            scheduler = _scheduler(config, request)
+            images = sample(denoise, noise, scheduler, steps=request.steps, generators=generators, on_step=on_step)
+            done.append(images.cpu())
     return torch.cat(done)
 
 
@@ -62,22 +65,15 @@ def draw_from(model: nn.Module, noise: Tensor, config: Config, request: Request)
     """As `generate` does it, from given noise: what a probe drives with a network that knows the answer."""
     index = torch.arange(len(noise), device=noise.device)
     generators = sample_generators(request.seed, 0, len(noise))
-    return _draw(make_denoiser(model, None, config, request, index), noise, config, request, generators)
+    denoise, scheduler = make_denoiser(model, None, config, request, index), _scheduler(config, request)
+    return sample(denoise, noise, scheduler, steps=request.steps, generators=generators)
 
 
-def _draw(
-    denoise: Denoiser,
-    noise: Tensor,
-    config: Config,
-    request: Request,
-    generators: list[torch.Generator],
-    on_step: Callable[[int, Tensor], None] | None = None,
-) -> Tensor:
-    scheduler = make_scheduler(request.sampler, make_schedule(config.diffusion), config.diffusion.prediction)
-    return sample(denoise, noise, scheduler, steps=request.steps, generators=generators, on_step=on_step)
+def _scheduler(config: Config, request: Request) -> Any:
+    return make_scheduler(request.sampler, make_schedule(config.diffusion), config.diffusion.prediction)
 
 
-def counting(request: Request, advance: Callable[[int, int], None]) -> Callable[[int, Tensor], None]:
+def counting(request: Request, advance: Callable[[int, int], None]) -> OnStep:
     """An `on_step` that updates a progress bar: (image steps done, total)."""
     done = 0
 

@@ -11,7 +11,7 @@ from torch import nn
 from safelight import opened, start
 from safelight.checkpoints.folder import steps as checkpoint_steps
 from safelight.config import Config
-from safelight.config.flags import FLAGS, default_preset
+from safelight.config.presets import FLAGS, default_preset
 from safelight.config.resolve import nearest, resolve
 from safelight.errors import UsageError
 from safelight.opened import Run
@@ -59,8 +59,7 @@ def resume(
 def open(run: str | Path) -> Run:
     """A run on disk, at its newest checkpoint."""
     folder = open_run(Path(run))
-    present = checkpoint_steps(folder.checkpoints) if folder.checkpoints.is_dir() else []
-    return Run(folder.path, opened.read_config(folder), max(present, default=0))
+    return Run(folder.path, opened.read_config(folder), max(checkpoint_steps(folder.checkpoints), default=0))
 
 
 def settings_of(flags: Mapping[str, Any]) -> dict[str, Any]:

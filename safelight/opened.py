@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from safelight import __version__
@@ -115,8 +114,8 @@ def check_environment(loaded: Loaded, config: Config, say: Callable[[str], None]
         say(f"Another environment than at the checkpoint ({'; '.join(other)}): the bytes may differ.")
 
 
-def write_config(folder: RunFolder, parts: Setup) -> None:
-    config, images = parts.config, parts.images
+def write_config(folder: RunFolder, setup: Setup) -> None:
+    config, images = setup.config, setup.images
     facts = {
         "versions": environment(),
         "data": {
@@ -125,13 +124,12 @@ def write_config(folder: RunFolder, parts: Setup) -> None:
             "class_names": list(images.class_names),
             "rejected": len(images.rejected),
         },
-        "exact": not config.model.compile and parts.runtime.device.type == "cpu",
+        "exact": not config.model.compile and setup.runtime.device.type == "cpu",
         "created": folder.status().get("created", time.time()),
     }
     folder.report(**facts)
     try:
-        architecture = describe_unet(parts.state.model)
-        if architecture is not None:
+        if (architecture := describe_unet(setup.state.model)) is not None:
             write_atomically(folder.architecture_file, json.dumps(architecture, indent=1).encode())
         write_atomically(folder.data, json.dumps(summary(images, config.data), indent=1).encode())
         write_atomically(folder.config, to_yaml(config).encode())
@@ -169,10 +167,8 @@ def load_model(
     check_tensors("model", model.state_dict(), loaded)
     model.load_state_dict(loaded.tensors["model"])
     if not raw:
-        weights = (
-            loaded.tensors["ema"] if ema_width is None else rebuild(folder.snapshots, step=loaded.step, width=ema_width)
-        )
-        _assign(model, weights)
+        rebuilt = None if ema_width is None else rebuild(folder.snapshots, step=loaded.step, width=ema_width)
+        model.load_state_dict(rebuilt or loaded.tensors["ema"], strict=False)  # buffers have no EMA
     return LoadedModel(model.to(chosen).eval(), config, loaded.step)
 
 
@@ -198,10 +194,3 @@ def _choose_checkpoint(folder: RunFolder, step: int | None, say: Any) -> Loaded:
             problems.append(str(error))
             say(f"Checkpoint step_{candidate:08d} cannot be used. {error}")
     raise CheckpointError(f"No checkpoint of {folder.path} can be loaded. {problems[0]}")
-
-
-@torch.no_grad()
-def _assign(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
-    for name, parameter in model.named_parameters():
-        if name in weights:
-            parameter.copy_(weights[name])

@@ -18,7 +18,6 @@ from safelight.errors import PreflightError, SafelightError, Stopped
 from safelight.model.memory import is_out_of_memory
 from safelight.opened import Run
 from safelight.pages.report.html import write_report
-from safelight.probes.inspection import Inspection
 from safelight.processes.restarts import note_failure
 from safelight.record.store import RecordWriter
 from safelight.run import RunFolder
@@ -37,62 +36,56 @@ LEFT_OUT = (
 )
 
 
-def run_training(parts: Setup, folder: RunFolder, terminal: Terminal, on_start: OnStart | None = None) -> Run:
+def run_training(setup: Setup, folder: RunFolder, terminal: Terminal, on_start: OnStart | None = None) -> Run:
     """The preflight, and the training from the step of the state to the last one. `on_start` is called once the run is
     on the screen, and must return at once: it starts what shows the run elsewhere."""
-    if parts.state.counters.step >= parts.config.train.steps:
+    if setup.state.counters.step >= setup.config.train.steps:
         terminal.say("The run has reached its last step: nothing is left to train. For more: --steps N --force")
-        Trainer(parts, folder, terminal).run()  # no step, but a snapshot or timelapse that a kill prevented
-        return Run(folder.path, parts.config, parts.state.counters.step)
-    started, config, group = time.time(), parts.config, parts.runtime.group
+        Trainer(setup, folder, terminal).run()  # no step, but a snapshot or timelapse that a kill prevented
+        return Run(folder.path, setup.config, setup.state.counters.step)
+    started, config, group = time.time(), setup.config, setup.group
     load = os.getloadavg()[0]  # before our own threads add to it
-    terminal.first_screen(parts, folder, _seconds_per_step(parts))
+    terminal.first_screen(setup, folder, _seconds_per_step(setup))
     if on_start is not None and group.is_main:
         on_start(folder.path, terminal.say)
-    if parts.runtime.device.type == "cpu" and (
-        hint := busy_machine(load, os.cpu_count() or 1, torch.get_num_threads())
-    ):
+    hint = busy_machine(load, os.cpu_count() or 1, torch.get_num_threads())
+    if setup.runtime.device.type == "cpu" and hint is not None:
         terminal.say(hint)
-    if parts.batches.count < config.train.batch_size:
+    if setup.batches.count < config.train.batch_size:
         terminal.say(
-            f"Only {parts.batches.count} images for batches of {config.train.batch_size}: each image comes more than "
+            f"Only {setup.batches.count} images for batches of {config.train.batch_size}: each image comes more than "
             "once in every batch."
         )
-    sharded = parts.state.weights.shard is not None
+    sharded = setup.is_sharded
     if sharded:
         refuse_scattered(group, folder.path)
         terminal.say(LEFT_OUT)
-    found = _preflight(parts, folder, terminal) if group.is_main else None
+    found = _preflight(setup, folder, terminal) if group.is_main else None
     group.broadcast(lambda: None)  # the others begin once it has passed
-    inspection = _inspect(parts, terminal) if group.is_main and not sharded else None
-    trainer = Trainer(parts, folder, terminal, inspection)
+    inspection = inspect(setup, terminal.say, after_preflight=True) if group.is_main and not sharded else None
+    if inspection is not None and not config.model.compile:  # a hook would be compiled with it, and might change it
+        inspection.attach()
+    trainer = Trainer(setup, folder, terminal, inspection)
     if found is not None:
-        trainer.record.add(parts.state.counters.step, found.static)
+        trainer.record.add(setup.state.counters.step, found.static)
         if found.parameters:
-            trainer.record.event(parts.state.counters.step, "parameters", **found.parameters)
+            trainer.record.event(setup.state.counters.step, "parameters", **found.parameters)
     try:
         with terminal.live():
             trainer.run()
     except SafelightError as error:
         if isinstance(error, Stopped) and group.is_main:
-            _write_report(folder, terminal)  # the one that is asked about most
+            _write_report(folder, terminal)  # the one that is needed most
         raise
     except BaseException as error:
         text = f"{type(error).__name__}: {error}"
-        folder.report(status="crashed", step=parts.state.counters.step, error=text)
-        note_failure(folder, parts.state.counters.step, text)
+        folder.report(status="crashed", step=setup.state.counters.step, error=text)
+        note_failure(folder, setup.state.counters.step, text)
         raise
     if group.is_main:
         _write_report(folder, terminal)
-        terminal.last_screen(parts, folder, time.time() - started, _findings(folder))
-    return Run(folder.path, config, parts.state.counters.step)
-
-
-def _inspect(parts: Setup, terminal: Terminal) -> Inspection:
-    inspection = inspect(parts, terminal.say, looked_before=True)
-    if not parts.config.model.compile:  # a hook would be compiled with it, and might change its arithmetic
-        inspection.attach()
-    return inspection
+        terminal.last_screen(setup, folder, time.time() - started, _findings(folder))
+    return Run(folder.path, config, setup.state.counters.step)
 
 
 def _findings(folder: RunFolder) -> list[Finding]:
@@ -113,14 +106,14 @@ def _write_report(folder: RunFolder, terminal: Terminal) -> None:
         )
 
 
-def _preflight(parts: Setup, folder: RunFolder, terminal: Terminal) -> Preflight | None:
+def _preflight(setup: Setup, folder: RunFolder, terminal: Terminal) -> Preflight | None:
     """Reports what it finds; an error ends the run before its first step, unless the config says to continue."""
-    wanted = parts.config.train.preflight
+    wanted = setup.config.train.preflight
     if wanted == "off":
         return None
     started = time.monotonic()
     try:
-        found = preflight(parts, terminal.say)
+        found = preflight(setup, terminal.say)
     except RuntimeError as error:
         if is_out_of_memory(error):
             return None  # the first step will report it, or fix it
@@ -130,12 +123,12 @@ def _preflight(parts: Setup, folder: RunFolder, terminal: Terminal) -> Preflight
             terminal.say(f"{finding.severity.capitalize()} {finding.code} {finding.cause}: {finding.summary}")
             terminal.say(f"  To do: {finding.fix.text}")
     if not found.findings:
-        tried = "" if parts.state.weights.shard is None else " without a step"
+        tried = " without a step" if setup.is_sharded else ""
         seconds = time.monotonic() - started
         terminal.say(f"Preflight: nothing is wrong, as far as {len(RULES)} rules see{tried} ({seconds:.1f} s).")
     if not found.errors or wanted == "tell":
         return found
-    step = parts.state.counters.step
+    step = setup.state.counters.step
     record = RecordWriter(folder.record, from_step=step, say=terminal.say)
     for number, readings in sorted(found.readings.items()):
         record.add(number, readings)
@@ -152,12 +145,12 @@ def _preflight(parts: Setup, folder: RunFolder, terminal: Terminal) -> Preflight
     )
 
 
-def _seconds_per_step(parts: Setup) -> float:
+def _seconds_per_step(setup: Setup) -> float:
     try:
-        return seconds_per_step(parts.stepper, parts.feed.prepare(parts.state.counters.step))
+        return seconds_per_step(setup.stepper, setup.loader.prepare(setup.state.counters.step))
     except RuntimeError as error:
         if is_out_of_memory(error):
-            if parts.config.heal.enabled:
+            if setup.config.heal.enabled:
                 return math.nan  # the first step will find what fits
-            raise out_of_memory(parts.config) from error
+            raise out_of_memory(setup.config) from error
         raise

@@ -61,17 +61,17 @@ def train(
         check_shares(config, group.size)
         if group.broadcast(lambda: is_restart(run)):
             assert run is not None
-            return _resume_here(run, group, terminal, model=model, on_start=on_start)
+            return _resume_here(run, group, terminal, model, on_start)
         images = group.local_main_first(lambda: _open_images(config, terminal))
         fitted = fit_to_data(config, images)
         path = Path(group.broadcast(lambda: str(_new_path(run, config))))
-        parts = build(fitted, images, terminal.say, model, group)
+        setup = build(fitted, images, terminal.say, model, group)
         with _hold(path, group, create_run) as folder:
             if group.is_main:
-                write_config(folder, parts)
+                write_config(folder, setup)
                 folder.report(asked_channels=config.data.channels)
                 point_latest(folder)
-            return run_training(parts, folder, terminal, on_start)
+            return run_training(setup, folder, terminal, on_start)
 
 
 def _screen(group: ProcessGroup, terminal: Terminal | None) -> Terminal:
@@ -109,23 +109,13 @@ def resume(
     number of an act in its journal that is to hold no longer."""
     config = resolve(base=read_config(open_run(path)), settings=settings)
     with join_group(config.train) as group:
-        terminal = _screen(group, terminal)
-        return _resume_here(
-            path, group, terminal, settings=settings, force=force, undo=undo, model=model, on_start=on_start
-        )
+        return _resume_here(path, group, _screen(group, terminal), model, on_start, settings, force, undo)
 
 
 def _resume_here(
-    path: Path,
-    group: ProcessGroup,
-    terminal: Terminal,
-    *,
-    settings: Mapping[str, Any] | None = None,
-    force: bool = False,
-    undo: int | None = None,
-    model: nn.Module | None = None,
-    on_start: OnStart | None = None,
-) -> Run:
+    path: Path, group: ProcessGroup, terminal: Terminal, model: nn.Module | None, on_start: OnStart | None,
+    settings: Mapping[str, Any] | None = None, force: bool = False, undo: int | None = None,
+) -> Run:  # fmt: skip
     with _hold(path, group, open_run) as folder:
         old = read_config_once(folder, group)
         config = resolve(base=old, settings=settings)
@@ -145,24 +135,23 @@ def _resume_here(
         sharded, loaded = is_sharded(config, group.size), None
         if not sharded:
             loaded = load_latest(group, folder.checkpoints, None, terminal.say)
-        if model is None and (
-            loaded is not None or (sharded and group.broadcast(lambda: bool(steps(folder.checkpoints))))
-        ):
+        has_saved = group.broadcast(lambda: bool(steps(folder.checkpoints))) if sharded else loaded is not None
+        if model is None and has_saved:
             model = build_model(config, group.broadcast(folder.architecture))
-        parts = build(config, images, terminal.say, model, group)
+        setup = build(config, images, terminal.say, model, group)
         if sharded:
-            loaded = load_latest(group, folder.checkpoints, parts.state.weights.shard, terminal.say)
+            loaded = load_latest(group, folder.checkpoints, setup.state.weights.shard, terminal.say)
         if loaded is None:
             terminal.say(f"{path} has no checkpoint yet: it starts again from step 0, which gives the same run.")
         else:
-            parts.state.restore(loaded)
+            setup.state.restore(loaded)
             check_environment(loaded, config, terminal.say)
             terminal.say(f"Resumed from {loaded.path} at step {loaded.step} of {config.train.steps}.")
         if undo is not None:
-            terminal.say(undo_act(parts, folder, undo).describe())
-        if group.is_main and difference(old, parts.config):
-            write_config(folder, parts)
-        return run_training(parts, folder, terminal, on_start)
+            terminal.say(undo_act(setup, folder, undo).describe())
+        if group.is_main and difference(old, setup.config):
+            write_config(folder, setup)
+        return run_training(setup, folder, terminal, on_start)
 
 
 def check_before_training(config: Config, terminal: Terminal) -> list[Finding]:
@@ -171,11 +160,11 @@ def check_before_training(config: Config, terminal: Terminal) -> list[Finding]:
         terminal.say(f"Warning: {warning}")
     choose_device(config.train.device)
     images = _open_images(config, terminal)
-    parts = build(fit_to_data(config, images), images, terminal.say)
+    setup = build(fit_to_data(config, images), images, terminal.say)
     try:
-        return preflight(parts, terminal.say).findings
+        return preflight(setup, terminal.say).findings
     finally:
-        parts.feed.close()
+        setup.loader.close()
 
 
 def _open_images(config: Config, terminal: Terminal) -> Images:

@@ -10,11 +10,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
-from rich.table import Table
 from rich.text import Text
 
 from safelight import __version__
@@ -58,14 +57,12 @@ class Terminal:
         ended = progress.step == progress.steps
         if not self._live and (ended or time.monotonic() - self._printed >= PLAIN_SECONDS):
             self._printed = time.monotonic()
-            self._print(Text(self._line(progress)), soft_wrap=True)
-
-    def _line(self, progress: Progress) -> str:
-        return (
-            f"step {progress.step}/{progress.steps}  loss {self._smooth_loss():.4f}  lr {progress.lr:.2e}  "
-            f"gradient {progress.norm:.3f}  {progress.images_per_second:,.0f} images/s  "
-            f"left {duration(progress.seconds_left)}" + _refused(progress)
-        )
+            line = (
+                f"step {progress.step}/{progress.steps}  loss {self._smooth_loss():.4f}  lr {progress.lr:.2e}  "
+                f"gradient {progress.norm:.3f}  {progress.images_per_second:,.0f} images/s  "
+                f"left {duration(progress.seconds_left)}{_refused(progress)}"
+            )
+            self._print(Text(line), soft_wrap=True)
 
     def _smooth_loss(self) -> float:
         return self._loss / self._weight if self._weight else math.nan
@@ -89,38 +86,29 @@ class Terminal:
             finally:
                 self._live = False
 
-    def _block(self) -> Table | Text:
+    def _block(self) -> Group | Text:
         progress = self._latest
         if progress is None:
             return Text("starting …", style="dim")
         width = min(60, max(20, self.console.width - 50))
         filled = round(width * progress.step / progress.steps)
-        bar = Text("━" * filled, style=ACCENT) + Text("━" * (width - filled), style="grey37")
-        share = progress.step / progress.steps
         head = Text.assemble(
-            bar,
-            f"  {share:4.0%}  step {progress.step:,} of {progress.steps:,}  ",
+            ("━" * filled, ACCENT),
+            ("━" * (width - filled), "grey37"),
+            f"  {progress.step / progress.steps:4.0%}  step {progress.step:,} of {progress.steps:,}  ",
             (f"{duration(progress.seconds_left)} left", "bold"),
         )
-        body = Text(
+        body = (
             f"loss {self._smooth_loss():.4f}   gradient {progress.norm:.3f}   lr {progress.lr:.2e}   "
-            f"{progress.images_per_second:,.0f} images/s" + _refused(progress),
-            style="dim",
+            f"{progress.images_per_second:,.0f} images/s{_refused(progress)}"
         )
-        block = Table.grid()
-        block.add_row(head)
-        block.add_row(body)
-        return block
+        return Group(head, Text(body, style="dim"))
 
     @contextmanager
     def bar(self, what: str) -> Iterator[Callable[[int, int], None]]:
         """A progress bar for something that may take a while; gone when done."""
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(complete_style=ACCENT),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-        )
+        name, line = TextColumn("{task.description}"), BarColumn(complete_style=ACCENT)
+        columns = (name, line, MofNCompleteColumn(), TimeRemainingColumn())
         with Bar(*columns, console=self.console, transient=True, disable=not self.console.is_terminal) as bar:
             task = bar.add_task(what, total=None)
             yield lambda done, total: bar.update(task, completed=done, total=total)
@@ -131,16 +119,14 @@ class Terminal:
         left = duration((config.train.steps - step) * seconds) if math.isfinite(seconds) else "(not known yet)"
         self._table(
             f"safelight {__version__}",
-            [
-                ("device", f"{parts.runtime.describe()}, {config.train.precision}{_processes_in_words(parts)}"),
-                ("data", f"{config.data.source}: {_images_in_words(parts)}"),
-                ("model", _model_in_words(parts)),
-                ("batch", _batch_in_words(parts)),
-                ("steps", f"{step:,} to {config.train.steps:,} ({epochs:,.0f} epochs in all)"),
-                ("time left", f"about {left}, and the pictures"),
-                ("run", str(folder.path)),
-                ("resume", f"safelight resume {folder.path}"),
-            ],
+            ("device", f"{parts.runtime.describe()}, {config.train.precision}{_processes_in_words(parts)}"),
+            ("data", f"{config.data.source}: {_images_in_words(parts)}"),
+            ("model", _model_in_words(parts)),
+            ("batch", _batch_in_words(parts)),
+            ("steps", f"{step:,} to {config.train.steps:,} ({epochs:,.0f} epochs in all)"),
+            ("time left", f"about {left}, and the pictures"),
+            ("run", str(folder.path)),
+            ("resume", f"safelight resume {folder.path}"),
         )
 
     def last_screen(self, parts: Setup, folder: RunFolder, seconds: float, findings: Sequence[Finding]) -> None:
@@ -149,18 +135,16 @@ class Terminal:
         best = f"best at step {counters.best_step:,} ({by})" if counters.best_step is not None else "nothing saved"
         self._table(
             f"done in {duration(seconds)}",
-            [
-                ("result", f"step {counters.step:,}, loss {self._smooth_loss():.4f}, {best}"),
-                ("samples", str(pictures[-1][1]) if pictures else "none were drawn"),
-                ("timelapse", str(folder.samples / "timelapse.gif")),
-                ("model", str(folder.checkpoints / f"step_{counters.step:08d}")),
-                *([("report", str(folder.report_page))] if folder.report_page.is_file() else []),
-                *_findings_in_words(findings, folder, counters.refused),
-                *_next_commands(folder),
-            ],
+            ("result", f"step {counters.step:,}, loss {self._smooth_loss():.4f}, {best}"),
+            ("samples", str(pictures[-1][1]) if pictures else "none were drawn"),
+            ("timelapse", str(folder.samples / "timelapse.gif")),
+            ("model", str(folder.checkpoints / f"step_{counters.step:08d}")),
+            *([("report", str(folder.report_page))] if folder.report_page.is_file() else []),
+            *_findings_in_words(findings, folder, counters.refused),
+            *_next_commands(folder),
         )
 
-    def _table(self, title: str, rows: list[tuple[str, str]]) -> None:
+    def _table(self, title: str, *rows: tuple[str, str]) -> None:
         self._print(Text(title, style=f"bold {ACCENT}"))
         for name, value in rows:
             self._print(Text.assemble((f"  {name:<11}", "dim"), value), soft_wrap=True)
@@ -197,7 +181,7 @@ def _model_in_words(parts: Setup) -> str:
 
 
 def _batch_in_words(parts: Setup) -> str:
-    size, micro = parts.config.train.batch_size, len(parts.feed.spans())
+    size, micro = parts.config.train.batch_size, len(parts.loader.spans())
     each = " for each process" * (parts.runtime.group.size > 1)
     part = size // micro // parts.runtime.group.size
     return f"{size}" if micro == 1 else f"{size} as {micro} micro-batches of {part}{each}"
@@ -205,7 +189,7 @@ def _batch_in_words(parts: Setup) -> str:
 
 def _processes_in_words(parts: Setup) -> str:
     count = parts.runtime.group.size
-    sharded = ", weights divided among them" * (parts.state.weights.shard is not None)
+    sharded = ", weights sharded" * (parts.state.weights.shard is not None)
     return f", {count} processes{sharded}" if count > 1 else ""
 
 

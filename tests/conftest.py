@@ -33,7 +33,7 @@ LONGEST: tuple[str, ...] = (
     "tests/processes/test_sharding.py",
     "tests/training/test_interrupts.py",
     "tests/torture/test_suite.py",
-    "tests/cli/test_evaluate_command.py",
+    "tests/cli/test_evaluate.py",
     "tests/gauntlet/test_gauntlet.py",
     "tests/training/test_evaluation.py",
     "tests/data/test_cache.py",

@@ -16,11 +16,10 @@ from safelight import errors, keys
 from safelight.cli import VERBS, main
 from safelight.config import tree
 from safelight.config.check import check
-from safelight.config.flags import FLAGS
-from safelight.config.presets import ABOUT, PRESETS
+from safelight.config.presets import ABOUT, FLAGS, PRESETS
 from safelight.config.resolve import resolve, types_of_fields
 from safelight.errors import UsageError
-from safelight.processes.interrupts import PREEMPTED, SIGNALS
+from safelight.processes.interrupts import PREEMPTED, STOP_SIGNALS
 from safelight.vocabulary import SIGNALS as MEASURED
 from tools import config_reference as reference
 
@@ -226,7 +225,7 @@ def test_a_wrong_yaml_would_be_noticed(tmp_path: Path) -> None:
 def test_the_words_of_each_choice_are_explained() -> None:
     process = (tree.Schedule, tree.Prediction, tree.Loss, tree.Weighting, tree.TimestepSampling, tree.Sampler)
     assert missing((f"`{word}`" for kind in process for word in get_args(kind)), read("diffusion.md")) == []
-    training = (tree.Precision, tree.Clip, tree.Average)
+    training = (tree.Precision, types_of_fields()["clipping.kind"], types_of_fields()["ema.kind"])
     assert missing((f"`{word}`" for kind in training for word in get_args(kind)), read("training.md")) == []
 
 
@@ -272,7 +271,7 @@ def exit_codes() -> set[int]:
     classes = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, Exception)]
     raised = {kind.exit_code for kind in classes if issubclass(kind, errors.SafelightError)}
     returned = set(map(int, re.findall(r"return _fail\(.*, (\d+)\)", source("cli/__init__.py"))))
-    return {0, PREEMPTED, BROKEN_PIPE} | raised | returned | {128 + number for number in SIGNALS}
+    return {0, PREEMPTED, BROKEN_PIPE} | raised | returned | {128 + number for number in STOP_SIGNALS}
 
 
 def test_every_exit_code_and_error_is_documented() -> None:

@@ -13,7 +13,7 @@ from torch import nn
 from safelight.config import Config
 from safelight.config.resolve import resolve
 from safelight.errors import UsageError
-from safelight.export import export_pipeline, without_labels
+from safelight.export import export_pipeline, plain_unet
 from safelight.generate import Request, generate
 from safelight.keys import key
 from safelight.model.unet import add_spectral_norm, build_unet, checkpoint_blocks
@@ -113,7 +113,7 @@ def test_a_label_is_baked_in(tmp_path: Path, label: int | None) -> None:
 def test_baking_changes_nothing_but_the_bias() -> None:
     model = unet(CONDITIONAL)
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    plain = without_labels(model, 1)
+    plain = plain_unet(model, 1)
     after = plain.state_dict()
     assert set(before) - set(after) == {"class_embedding.weight"}
     assert [n for n in after if not torch.equal(after[n], before[n])] == ["time_embedding.linear_2.bias"]

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import safelight
-from safelight.config.flags import FLAGS
+from safelight.config.presets import FLAGS
 from safelight.errors import UsageError
 from safelight.library import settings_of
 

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from safelight.config import tree
-from safelight.config.flags import FLAGS
-from safelight.config.presets import ABOUT, PRESETS
+from safelight.config.presets import ABOUT, FLAGS, PRESETS
 from safelight.config.resolve import describe, flatten, to_dict, types_of_fields
 from safelight.config.tree import Config
 

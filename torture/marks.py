@@ -14,7 +14,7 @@ from typing import Any
 from safelight import start
 from safelight.checkpoints import writer as checkpoint
 from safelight.diffusion.micro_batch import MicroBatch
-from safelight.observing.step_view import StepView
+from safelight.observing.observer import StepView
 from safelight.training.loop import Trainer
 from safelight.training.pictures import Pictures
 from safelight.training.step import Stepper

@@ -23,30 +23,30 @@ Hang = Callable[["Own", Setup, dict[str, Any]], None]
 
 
 def _batches(own: Own, parts: Setup, _: dict[str, Any]) -> None:
-    rows = parts.feed.batches.rows
+    rows = parts.loader.batches.rows
 
     def drawn(step: int, start: int, stop: int, quarantined: frozenset[int] = frozenset()) -> Rows:
         own.step, own._rows = step, rows(step, start, stop, quarantined)
         images, labels = own.draw_batch()
         return Rows(images, labels, own._rows.ids)
 
-    parts.feed.batches.rows = drawn
+    parts.loader.batches.rows = drawn
 
 
 def _labels(own: Own, parts: Setup, original: dict[str, Any]) -> None:
-    inner = parts.feed._labels
+    inner = parts.loader._labels
 
     def dropped(labels: Tensor, step: int, start: int, stop: int) -> Tensor:
         original["labels"] = lambda given: inner(given, step, start, stop)
         return own.drop_labels(labels)
 
-    parts.feed._labels = dropped  # pyright: ignore[reportAttributeAccessIssue]
+    parts.loader._labels = dropped  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def _draws(own: Own, parts: Setup, original: dict[str, Any]) -> None:
     if "draws" in original:
         return
-    inner = original["draws"] = parts.feed.prepare
+    inner = original["draws"] = parts.loader.prepare
 
     def prepared(step: int, how: StepSettings | None = None) -> list[MicroBatch]:
         found: list[MicroBatch] = []
@@ -55,7 +55,7 @@ def _draws(own: Own, parts: Setup, original: dict[str, Any]) -> None:
             found.append(replace(micro, t=own.draw_t(micro.x0), noise=own.draw_noise(micro.x0)))
         return found
 
-    parts.feed.prepare = prepared
+    parts.loader.prepare = prepared
 
 
 def _corruption(own: Own, parts: Setup, _: dict[str, Any]) -> None:

@@ -166,7 +166,7 @@ class Own:
 
     def follow(self, on_step: Any) -> None:
         """Calls `on_step(step)` before the inputs of each step are taken, which also keeps the count."""
-        take = self.parts.feed.load
+        take = self.parts.loader.load
 
         def counted(step: int, how: Any = None) -> Any:
             self.step = step
@@ -174,13 +174,13 @@ class Own:
             self.begin()
             return take(step, how)
 
-        self.parts.feed.load = counted
+        self.parts.loader.load = counted
 
     def train_bare(self) -> None:
         """All steps without trainer, record and watch: what a fault does when nobody looks."""
         observer = Observer(SilentRecordWriter(), self.parts.state.monitors)
         for step in range(self.options.steps):
-            inputs = [micro.moved(self.parts.runtime.to_device) for micro in self.parts.feed.load(step)]
+            inputs = [micro.moved(self.parts.runtime.to_device) for micro in self.parts.loader.load(step)]
             self.parts.stepper.step(inputs, step, observer=observer)
             self.parts.state.counters.step += 1
 

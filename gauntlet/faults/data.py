@@ -69,7 +69,7 @@ def serve_in_order(run: LoopParts) -> None:
     from gauntlet.bases.own import Own
 
     assert isinstance(run, Own)
-    batches, images = run.parts.feed.batches, run.parts.images
+    batches, images = run.parts.loader.batches, run.parts.images
     assert images.labels is not None
     order = images.labels.argsort(kind="stable")
     size = run.options.batch
@@ -159,4 +159,4 @@ def train_on_held_out(run: LoopParts) -> None:
 
     assert isinstance(run, Own)
     config = run.parts.config
-    run.parts.feed.batches = Batches(run.parts.images, seed=run.seed, batch_size=config.train.batch_size)
+    run.parts.loader.batches = Batches(run.parts.images, seed=run.seed, batch_size=config.train.batch_size)

@@ -1,4 +1,4 @@
-"""Whether a checkpoint that is whole also fits the run: every tensor and number is looked at before any is used."""
+"""Whether a checkpoint that is whole also fits the run: every tensor and number is checked before any is used."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from safelight.errors import CheckpointError
 
 LARGEST = torch.finfo(torch.float32).max
 MOMENTS = {"step", "exp_avg", "exp_avg_sq"}
+_hints = functools.cache(get_type_hints)
 
 
 def check_tensors(stem: str, expected: Mapping[str, Tensor], loaded: Loaded) -> None:
@@ -51,11 +52,6 @@ def check_numbers(kind: type, found: Any, where: str) -> None:
     for name, hint in _hints(kind).items():
         if name in found and not _is_of(found[name], hint):
             raise CheckpointError(f"{where}: {name} is {found[name]!r:.40}, which cannot be.")
-
-
-@functools.cache
-def _hints(kind: type) -> dict[str, Any]:
-    return get_type_hints(kind)
 
 
 def check_scalars(names: Sequence[str], loaded: Loaded) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import re
 import secrets
-from collections.abc import Callable
 from pathlib import Path
 
 from safelight.checkpoints import manifest
@@ -27,9 +26,8 @@ def steps(folder: Path) -> list[int]:
     return sorted(_by_step(folder))
 
 
-def _by_step(folder: Path) -> dict[int, Path]:
-    matches = ((path, _STEP.fullmatch(path.name)) for path in _inside(folder))
-    return {int(match[1]): path for path, match in matches if match}
+def _by_step(folder: Path, name: re.Pattern[str] = _STEP) -> dict[int, Path]:
+    return {int(match[1]): path for path in _inside(folder) if (match := name.fullmatch(path.name))}
 
 
 def _inside(folder: Path) -> list[Path]:
@@ -38,11 +36,7 @@ def _inside(folder: Path) -> list[Path]:
 
 def candidates(folder: Path) -> list[Path]:
     """Newest first; one that is being replaced counts as long as its successor is not in place."""
-    found: dict[int, Path] = {}
-    for path in _inside(folder):
-        if match := _REPLACED_STEP.fullmatch(path.name):
-            found[int(match[1])] = path
-    found |= _by_step(folder)
+    found = _by_step(folder, _REPLACED_STEP) | _by_step(folder)
     return [found[step] for step in sorted(found, reverse=True)]
 
 
@@ -83,16 +77,18 @@ def retain(
     best: int | None,
     safe: int | None = None,
     now: int | None = None,
-    good: Callable[[Path, Disk], bool] = manifest.looks_whole,
+    read_all: bool = False,
     disk: Disk = DISK,
 ) -> list[int]:
     """Delete all but the newest `last`, the multiples of `every`, `best`, and `safe`, which a run may go back to; only
     after a verified write.
 
-    Damaged ones do not count and are not deleted. With `now`, checkpoints of later steps belong to a future
-    that was given up when training went back; they go too, or a restart would pick them.
+    Damaged ones do not count and are not deleted; with `read_all` they are found by their last byte too. With `now`,
+    checkpoints of later steps belong to a future that was given up when training went back; they go too, or a restart
+    would pick them.
     """
-    known = {step: path for step, path in sorted(_by_step(folder).items()) if good(path, disk)}
+    found = sorted(_by_step(folder).items())
+    known = {step: path for step, path in found if manifest.is_whole(path, disk, read_all=read_all)}
     past = [step for step in known if now is None or step <= now]
     keep = {step for step in past if step in (best, safe) or (every and step % every == 0)}
     keep |= set(past[-max(last, 1) :])
@@ -110,6 +106,11 @@ def discard(paths: list[Path], disk: Disk = DISK) -> None:
         disk.sync_directory(folder)  # or the power could undo the new name and not the deletion under it
     for target in trash:
         remove_tree(target, disk)
+
+
+def discard_after(folder: Path, step: int) -> None:
+    """Removes what was saved after a step that a run went back to: a resume would continue from it."""
+    discard([place(folder, later) for later in steps(folder) if later > step])
 
 
 def clean(folder: Path, *, disk: Disk = DISK) -> None:

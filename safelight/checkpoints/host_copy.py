@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from operator import attrgetter
 
 import torch
@@ -24,25 +25,15 @@ class HostCopy:
         """The copies. `again`: nobody needs those of the last time any more."""
         values = [value for group in groups.values() for value in group.values()]
         if not again or not self._fits(groups, values):
-            self._copies = {
-                stem: {name: _empty(value) for name, value in group.items()} for stem, group in groups.items()
-            }
+            empty = functools.partial(torch.empty_like, device="cpu", memory_format=torch.contiguous_format)
+            self._copies = {stem: {name: empty(value) for name, value in g.items()} for stem, g in groups.items()}
         self._sources = values
         torch._foreach_copy_([copy for group in self._copies.values() for copy in group.values()], values)
         return self._copies
 
     def _fits(self, groups: Groups, values: list[Tensor]) -> bool:
-        if _names(groups) != _names(self._copies):
-            return False
-        pairs = zip(values, self._sources, strict=True)
-        return all(
-            value is source or _form(value) == _form(source) for value, source in pairs
-        )  # most are the very same
-
-
-def _names(groups: Groups) -> list[tuple[str, list[str]]]:
-    return [(stem, [*group]) for stem, group in groups.items()]
-
-
-def _empty(value: Tensor) -> Tensor:
-    return torch.empty_like(value, device="cpu", memory_format=torch.contiguous_format)
+        names, known = ([(stem, [*group]) for stem, group in each.items()] for each in (groups, self._copies))
+        return names == known and all(
+            value is source or _form(value) == _form(source)  # most are the very same
+            for value, source in zip(values, self._sources, strict=True)
+        )

@@ -1,4 +1,4 @@
-"""A checkpoint on its way to all processes: read by the first and sent to the others, or by each what it holds."""
+"""Checkpoints on their way to all processes: read by the first and sent to the others, or by each what it holds."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from torch import Tensor
 
 from safelight.checkpoints.folder import candidates, place
 from safelight.checkpoints.manifest import NAME
-from safelight.checkpoints.reader import load, load_newest, patiently
-from safelight.checkpoints.row_reader import load_rows
+from safelight.checkpoints.reader import load, load_newest, read_twice
 from safelight.checkpoints.snapshot import Loaded
+from safelight.checkpoints.tensorfile import KINDS, NAMES
 from safelight.errors import CheckpointError, UsageError
 from safelight.files import DISK, Disk, Unreadable
 from safelight.processes.group import ProcessGroup
@@ -27,38 +27,29 @@ SHARED_DISK = (
 
 def load_once(group: ProcessGroup, read: Callable[[], Loaded | None]) -> Loaded | None:
     """Read by the first process, and the same bytes on every one."""
-    if group.size == 1:
-        return read()
-    loaded: list[Loaded | None] = []
-
-    def describe() -> dict[str, Any] | None:
-        loaded.append(found := read())
-        return None if found is None else _describe(found)
-
-    head = group.broadcast(describe)
+    loaded = read() if group.is_main else None
+    head = group.broadcast(lambda: loaded and _describe(loaded))
     if head is None:
         return None
-    mine = loaded[0] if loaded else None
-    tensors = {
-        stem: {name: _spread(group, mine, stem, name, kind, shape) for name, kind, shape in rows}
-        for stem, rows in head["tensors"].items()
-    }
-    return Loaded(head["step"], Path(head["path"]), tensors, head["state"], head["manifest"])
+    if loaded is None:
+        tensors = {
+            stem: {name: torch.empty(shape, dtype=KINDS[kind]) for name, kind, shape in rows}
+            for stem, rows in head["tensors"].items()
+        }
+        loaded = Loaded(head["step"], Path(head["path"]), tensors, head["state"], head["manifest"])
+    for tensors in loaded.tensors.values():
+        for value in tensors.values():
+            group.broadcast_tensor(value)
+    return loaded
 
 
 def _describe(loaded: Loaded) -> dict[str, Any]:
-    rows = {
-        stem: [[name, str(value.dtype).removeprefix("torch."), list(value.shape)] for name, value in group.items()]
+    tensors = {
+        stem: [[name, NAMES[value.dtype], list(value.shape)] for name, value in group.items()]
         for stem, group in loaded.tensors.items()
     }
     whole = {"step": loaded.step, "path": str(loaded.path), "state": loaded.state, "manifest": loaded.manifest}
-    return whole | {"tensors": rows}
-
-
-def _spread(group: ProcessGroup, mine: Loaded | None, stem: str, name: str, kind: str, shape: list[int]) -> Tensor:
-    dtype = getattr(torch, kind)
-    value = torch.empty(shape, dtype=dtype) if mine is None else mine.tensors[stem][name].contiguous()
-    return group.broadcast_tensor(value)
+    return whole | {"tensors": tensors}
 
 
 def load_latest(group: ProcessGroup, folder: Path, shard: Shard | None, say: Callable[[str], None]) -> Loaded | None:
@@ -74,13 +65,13 @@ def load_rows_newest(group: ProcessGroup, folder: Path, shard: Shard, say: Calla
     paths = [Path(path) for path in group.broadcast(lambda: [str(path) for path in candidates(folder)])]
 
     def read(path: Path) -> Loaded:
-        seen = group.all_gather_object((path / NAME).is_file())
-        if seen[0] and not all(seen):
-            raise Unreadable(f"Process {seen.index(False)} does not see {path}. {SHARED_DISK}")
+        visible = group.all_gather_object((path / NAME).is_file())
+        if visible[0] and not all(visible):
+            raise Unreadable(f"Process {visible.index(False)} does not see {path}. {SHARED_DISK}")
         found: list[Loaded] = []
         failed: tuple[str | None, bool] = (None, False)  # why, and whether another try may succeed
         try:
-            found.append(patiently(lambda: load_rows(path, shard)))
+            found.append(read_twice(load, path, shard))
         except CheckpointError as error:
             failed = str(error), isinstance(error, Unreadable)
         for reason, unreadable in sorted(group.all_gather_object(failed), key=lambda each: not each[1]):
@@ -88,8 +79,7 @@ def load_rows_newest(group: ProcessGroup, folder: Path, shard: Shard, say: Calla
                 raise Unreadable(reason) if unreadable else CheckpointError(reason)
         return found[0]
 
-    disk = DISK if group.is_main else Onlooker()
-    return load_newest(folder, say, read=read, paths=paths, disk=disk)
+    return load_newest(folder, say, read=read, paths=paths, disk=DISK if group.is_main else ReadOnlyDisk())
 
 
 def load_ema(group: ProcessGroup, folder: Path, step: int, shard: Shard | None) -> dict[str, Tensor]:
@@ -97,7 +87,7 @@ def load_ema(group: ProcessGroup, folder: Path, step: int, shard: Shard | None) 
     tensors, failed = dict[str, Tensor](), None
     try:
         path = place(folder, step)
-        tensors = (load(path) if shard is None else load_rows(path, shard, stems={"ema"})).tensors["ema"]
+        tensors = (load(path) if shard is None else load(path, shard, stems={"ema"})).tensors["ema"]
     except CheckpointError as error:
         failed = str(error)
     reasons = [failed] if shard is None else group.all_gather_object(failed)
@@ -106,7 +96,7 @@ def load_ema(group: ProcessGroup, folder: Path, step: int, shard: Shard | None) 
     return tensors
 
 
-class Onlooker(Disk):
+class ReadOnlyDisk(Disk):
     """Of a process that leaves what it finds where it is."""
 
     def rename(self, source: Path, target: Path) -> None: ...
@@ -116,6 +106,6 @@ class Onlooker(Disk):
 
 def refuse_scattered(group: ProcessGroup, folder: Path) -> None:
     """Before the first step: what is saved together must be seen by all."""
-    seen = group.all_gather_object(folder.is_dir())
-    if not all(seen):
-        raise UsageError(f"Process {seen.index(False)} does not see the run folder {folder}. {SHARED_DISK}")
+    visible = group.all_gather_object(folder.is_dir())
+    if not all(visible):
+        raise UsageError(f"Process {visible.index(False)} does not see the run folder {folder}. {SHARED_DISK}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 from safelight.checkpoints.tensorfile import unique
 from safelight.errors import CheckpointError
 from safelight.files import DISK, Disk, Unreadable, open_plain, read_chunks, read_plain
-from safelight.processes import slices
+from safelight.processes.slices import check_layout, is_whole_number
 
 NAME = "manifest.json"
 STATE = "state.json"
@@ -39,31 +39,30 @@ def is_file_name(name: str) -> bool:
 
 
 def is_step(value: Any) -> bool:
-    return _whole_number(value, LARGEST_STEP)
+    return is_whole_number(value, 0, LARGEST_STEP)
 
 
 def render(
     step: int, entries: Sequence[Entry], environment: dict[str, Any], sharded: dict[str, Any] | None = None
 ) -> bytes:
-    """The one spelling of a manifest: the same content is always the same bytes."""
+    """A manifest as it is written."""
     body: dict[str, Any] = {"step": step, "files": [asdict(entry) for entry in entries], "environment": environment}
-    if sharded is None:
-        return seal(body | {"format": FORMAT})
-    return seal(body | {"format": DIVIDED, "divided": sharded})
+    return seal(body | ({"format": FORMAT} if sharded is None else {"format": DIVIDED, "divided": sharded}))
 
 
 def seal(body: dict[str, Any]) -> bytes:
     """Its own sha256 inside, so that a flipped bit shows here too. No later format may seal otherwise."""
-    digest = hashlib.sha256(_spell(body)).hexdigest()
-    return _spell(body | {"sha256": digest})
+    digest = hashlib.sha256(to_json(body)).hexdigest()
+    return to_json(body | {"sha256": digest})
 
 
-def _spell(value: dict[str, Any]) -> bytes:
+def to_json(value: dict[str, Any]) -> bytes:
+    """The same content is always the same bytes."""
     return (json.dumps(value, indent=2, sort_keys=True) + "\n").encode()
 
 
 def read(folder: Path, disk: Disk = DISK) -> dict[str, Any]:
-    """The manifest of a checkpoint folder, checked; its files are not looked at."""
+    """The manifest of a checkpoint folder, checked; its files are not read."""
     path = folder / NAME
     raw = read_plain(path, LARGEST_JSON, disk)
     body = parse_json(raw, path)
@@ -88,7 +87,7 @@ def entries(manifest: dict[str, Any]) -> list[Entry]:
 
 
 def parse_json(raw: bytes, path: Path) -> dict[str, Any]:
-    """A JSON object, or words: never a crash of the parser."""
+    """A JSON object, or an error that says what is wrong: never a crash of the parser."""
     try:
         value = json.loads(raw, object_pairs_hook=unique)
     except RecursionError:
@@ -113,7 +112,7 @@ def _check(body: dict[str, Any], folder: Path) -> None:
     for entry in files:
         _check_entry(entry, path)
     if body["format"] == DIVIDED:
-        slices.check_layout(body.get("divided"), len(files), str(path))
+        check_layout(body.get("divided"), len(files), str(path))
     names = [entry["name"] for entry in files]
     if len(set(names)) != len(names) or STATE not in names:
         raise CheckpointError(f"{path} must name {STATE} and every file once; it names {names[:8]}.")
@@ -127,23 +126,15 @@ def _check_entry(entry: Any, path: Path) -> None:
         raise CheckpointError(
             f"{path} names the file {name!r:.80}. Only {STATE} and plain *.safetensors beside it are opened."
         )
-    if not _whole_number(size, LARGEST_JSON if name == STATE else 1 << 62):
+    if not is_whole_number(size, 0, LARGEST_JSON if name == STATE else 1 << 62):
         raise CheckpointError(f"{path}: the size of {name} is {size!r:.40}, which cannot be.")
     if not isinstance(digest, str) or not _SHA256.fullmatch(digest):
         raise CheckpointError(f"{path}: the sha256 of {name} is not 64 hexadecimal digits.")
 
 
-def _whole_number(value: Any, most: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most
-
-
 def read_file(folder: Path, entry: Entry, disk: Disk = DISK) -> bytes:
     """The bytes of one file, which are exactly those that were written."""
-    with open_plain(folder / entry.name, disk) as (descriptor, size):
-        _check_size(folder, entry, size)
-        content = b"".join(read_chunks(descriptor, size, disk))
-    _check_digest(folder, entry, hashlib.sha256(content).hexdigest())
-    return content
+    return b"".join(stream_file(folder, entry, disk))
 
 
 def stream_file(folder: Path, entry: Entry, disk: Disk = DISK) -> Iterator[bytes]:
@@ -157,14 +148,21 @@ def stream_file(folder: Path, entry: Entry, disk: Disk = DISK) -> Iterator[bytes
     _check_digest(folder, entry, digest.hexdigest())
 
 
+def _check_digest(folder: Path, entry: Entry, digest: str) -> None:
+    if digest != entry.sha256:
+        raise CheckpointError(
+            f"{folder / entry.name} is damaged: its sha256 is {digest[:9]}…, {entry.sha256[:9]}… was written."
+        )
+
+
 def verify(folder: Path, disk: Disk = DISK, *, read_by_others: Container[str] = ()) -> None:
     """Read everything back; a CheckpointError says what is not as it was written. Of files that other processes wrote
-    and have read back, only the size is looked at."""
-    for entry in (found := entries(read(folder, disk))):
-        if entry.name not in read_by_others:
+    and have read back, only the size is checked."""
+    for entry in entries(read(folder, disk)):
+        if entry.name in read_by_others:
+            check_sizes(folder, [entry], disk)
+        else:
             verify_file(folder, entry, disk)
-    if read_by_others:
-        check_sizes(folder, found, disk)
 
 
 def verify_file(folder: Path, entry: Entry, disk: Disk = DISK) -> None:
@@ -172,25 +170,20 @@ def verify_file(folder: Path, entry: Entry, disk: Disk = DISK) -> None:
         pass
 
 
-def looks_whole(folder: Path, disk: Disk = DISK) -> bool:
-    """A valid manifest and files of the right size: what can be known without reading gigabytes."""
-    return _passes(lambda: check_sizes(folder, entries(read(folder, disk)), disk))
-
-
-def is_whole(folder: Path, disk: Disk = DISK) -> bool:
-    """As `looks_whole`, and every byte was read."""
-    return _passes(lambda: verify(folder, disk))
-
-
-def _passes(check: Callable[[], None]) -> bool:
+def is_whole(folder: Path, disk: Disk = DISK, *, read_all: bool = True) -> bool:
+    """Whether every byte is as it was written; without `read_all`, whether there is a valid manifest and files of the
+    right size: what can be known without reading gigabytes."""
     try:
-        check()
+        if read_all:
+            verify(folder, disk)
+        else:
+            check_sizes(folder, entries(read(folder, disk)), disk)
     except CheckpointError:
         return False
     return True
 
 
-def check_sizes(folder: Path, files: Sequence[Entry], disk: Disk = DISK) -> None:
+def check_sizes(folder: Path, files: Iterable[Entry], disk: Disk = DISK) -> None:
     for entry in files:
         with open_plain(folder / entry.name, disk) as (_, size):
             _check_size(folder, entry, size)
@@ -200,11 +193,4 @@ def _check_size(folder: Path, entry: Entry, size: int) -> None:
     if size != entry.size:
         raise CheckpointError(
             f"{folder / entry.name} has {size:,} bytes; {entry.size:,} were written. It was cut or changed."
-        )
-
-
-def _check_digest(folder: Path, entry: Entry, digest: str) -> None:
-    if digest != entry.sha256:
-        raise CheckpointError(
-            f"{folder / entry.name} is damaged: its sha256 is {digest[:9]}…, {entry.sha256[:9]}… was written."
         )

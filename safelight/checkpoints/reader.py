@@ -2,50 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Callable, Container, Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 import psutil
-from torch import Tensor
 
 from safelight.checkpoints import folder as retention
-from safelight.checkpoints import manifest, tensorfile
+from safelight.checkpoints import manifest
 from safelight.checkpoints.manifest import Entry
-from safelight.checkpoints.row_reader import load_rows
+from safelight.checkpoints.row_reader import RowReader
 from safelight.checkpoints.snapshot import Loaded, refuse_nonfinite
 from safelight.errors import CheckpointError
 from safelight.files import DISK, Disk, Unreadable
-from safelight.processes.slices import EVERYTHING
+from safelight.processes.slices import EVERYTHING, Shard
 from safelight.words import megabytes
 
 
-def load(path: Path, *, disk: Disk = DISK) -> Loaded:
-    """One checkpoint folder, every byte checked and then parsed from the very bytes that were checked."""
+def load(path: Path, shard: Shard = EVERYTHING, *, stems: Container[str] | None = None, disk: Disk = DISK) -> Loaded:
+    """One checkpoint folder, or what one process holds of it, however many wrote it: parsed from the very bytes that
+    were checked. `stems`: only these groups."""
     found = manifest.read(path, disk)
-    entries = manifest.entries(found)
-    manifest.check_sizes(path, entries, disk)
-    _check_memory(path, entries)
-    tensors: dict[str, dict[str, Tensor]] = {}
-    state: dict[str, Any] = {}
+    entries = {entry.name.removesuffix(".safetensors"): entry for entry in manifest.entries(found)}
+    manifest.check_sizes(path, entries.values(), disk)
+    if shard is EVERYTHING:
+        _check_memory(path, entries.values())
     try:
-        if found["format"] == manifest.DIVIDED:
-            return load_rows(path, EVERYTHING, disk=disk)
-        for entry in entries:
-            content = manifest.read_file(path, entry, disk)
-            if entry.name == manifest.STATE:
-                state = manifest.parse_json(content, path / entry.name)
-            else:
-                tensors[entry.name.removesuffix(".safetensors")] = tensorfile.parse(content, str(path / entry.name))
+        state = manifest.parse_json(manifest.read_file(path, entries.pop(manifest.STATE), disk), path / manifest.STATE)
+        sharded = found["divided"] if found["format"] == manifest.DIVIDED else None
+        reader = RowReader(path, entries, shard, disk, sharded)
+        groups = entries if sharded is None else sharded["tensors"]
+        tensors = {stem: reader.read(stem) for stem in groups if stems is None or stem in stems}
     except MemoryError as error:
         raise Unreadable(f"{path} does not fit into memory. It was left as it is.") from error
     refuse_nonfinite(tensors, state, str(path))
     return Loaded(found["step"], path, tensors, state, found)
 
 
-def _check_memory(path: Path, entries: list[Entry]) -> None:
+def _check_memory(path: Path, entries: Iterable[Entry]) -> None:
     """A file of 1 TB of holes is cheap to make and must not be read."""
-    needed = sum(entry.size for entry in entries) + max(entry.size for entry in entries)
+    sizes = [entry.size for entry in entries]
+    needed = sum(sizes) + max(sizes)
     available = psutil.virtual_memory().available + psutil.swap_memory().free
     if needed > available:
         raise Unreadable(
@@ -63,11 +60,11 @@ def load_newest(
     paths: Sequence[Path] | None = None,
 ) -> Loaded | None:
     """The newest whole checkpoint. None only if there never was one: never a silent start from step 0. `read`: another
-    way than to load all of it; `paths`: the only ones to look at."""
+    way than to load all of it; `paths`: the only ones to try."""
     refused: list[str] = []
     for path in retention.candidates(folder) if paths is None else paths:
         try:
-            return read(path) if read is not None else patiently(lambda path=path: load(path, disk=disk))
+            return read_twice(read or functools.partial(load, disk=disk), path)
         except Unreadable:
             raise
         except CheckpointError as error:
@@ -84,11 +81,24 @@ def load_newest(
     )
 
 
-def patiently(read: Callable[[], Loaded]) -> Loaded:
+def read_twice(read: Callable[..., Loaded], *arguments: object) -> Loaded:
     """A second time where the disk failed: an error that does not come again says nothing about the content."""
     try:
-        return read()
+        return read(*arguments)
     except CheckpointError as error:
         if not isinstance(error.__cause__, OSError):
             raise
-    return read()
+    return read(*arguments)
+
+
+def find_good(folder: Path, newest: int | None) -> Loaded | None:
+    """The newest checkpoint up to this step that was found good when it was saved, and that verifies."""
+    for step in reversed(retention.steps(folder)):
+        if newest is not None and step <= newest:
+            try:
+                loaded = load(retention.place(folder, step))
+            except CheckpointError:
+                continue
+            if loaded.state.get("good_step") == step:
+                return loaded
+    return None

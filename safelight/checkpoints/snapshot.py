@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import platform
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from torch import Tensor
 
 from safelight import __version__
 from safelight.checkpoints import manifest, tensorfile
-from safelight.checkpoints.tensorfile import Layout
+from safelight.checkpoints.tensorfile import FileContent
 from safelight.errors import CheckpointError
 from safelight.processes import slices
 from safelight.processes.slices import Shard
@@ -45,17 +44,17 @@ class Loaded:
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
-    """A snapshot that was found fit to save, laid out as files."""
+class CheckpointFiles:
+    """A snapshot that was found fit to save, as the files of a checkpoint."""
 
     step: int
-    files: dict[str, Layout | bytes]
+    contents: dict[str, FileContent]
     environment: dict[str, Any]
     sharded: dict[str, Any] | None = None  # what the manifest says of tensors that lie in several files
 
     @property
     def size(self) -> int:
-        return sum(len(file) if isinstance(file, bytes) else file.size for file in self.files.values())
+        return sum(content.size for content in self.contents.values())
 
 
 def environment() -> dict[str, Any]:
@@ -72,12 +71,12 @@ def environment() -> dict[str, Any]:
     }
 
 
-def prepare(snapshot: Snapshot) -> Prepared:
+def prepare(snapshot: Snapshot) -> CheckpointFiles:
     """Refuse what could not be loaded again, before the disk is touched."""
     where = f"Checkpoint of step {snapshot.step}"
     if not manifest.is_step(snapshot.step):
         raise CheckpointError(f"{where}: a step is a number from 0 to {manifest.LARGEST_STEP:,}.")
-    files: dict[str, Layout | bytes] = {}
+    files: dict[str, FileContent] = {}
     for stem, tensors in sorted(_by_file(snapshot)):
         name = f"{stem}.safetensors"
         if not manifest.is_file_name(name):
@@ -85,29 +84,27 @@ def prepare(snapshot: Snapshot) -> Prepared:
         files[name] = tensorfile.lay_out(tensors, f"{where}, {name}")
     refuse_nonfinite(snapshot.tensors, snapshot.state, where)
     shard = snapshot.shard
-    if shard is None or shard.slicing.index == 0:
-        files[manifest.STATE] = _spell(snapshot.state, f"{where}, state")
-    _spell(snapshot.environment, f"{where}, environment")
-    if shard is None:
-        return Prepared(snapshot.step, files, snapshot.environment)
-    layout = slices.lay_out(snapshot.tensors, shard, tensorfile.NAMES)
-    return Prepared(snapshot.step, files, snapshot.environment, {"count": shard.slicing.count, "tensors": layout})
+    if shard is None or shard.index == 0:
+        text = _encode(snapshot.state, f"{where}, state")
+        files[manifest.STATE] = FileContent(text, (), len(text))
+    _encode(snapshot.environment, f"{where}, environment")
+    sharded = None if shard is None else slices.describe(snapshot.tensors, shard, tensorfile.NAMES)
+    return CheckpointFiles(snapshot.step, files, snapshot.environment, sharded)
 
 
 def _by_file(snapshot: Snapshot) -> Iterator[tuple[str, dict[str, Tensor]]]:
     """Rows go into a file of this process; what all have whole is written by the first."""
     shard = snapshot.shard
-    if shard is None:
-        yield from snapshot.tensors.items()
-        return
-    index, count = shard.slicing.index, shard.slicing.count
     for stem, group in snapshot.tensors.items():
+        if shard is None:
+            yield stem, group
+            continue
         rows = {name: value for name, value in group.items() if shard.whole_shape(stem, name) is not None}
         whole = {name: value for name, value in group.items() if name not in rows}
-        if whole and index == 0:
-            yield slices.file_stem(stem, None, count), whole
+        if whole and shard.index == 0:
+            yield slices.file_stem(stem, None, shard.count), whole
         if rows := {name: value for name, value in rows.items() if len(value)}:
-            yield slices.file_stem(stem, index, count), rows
+            yield slices.file_stem(stem, shard.index, shard.count), rows
 
 
 def refuse_nonfinite(tensors: Groups, state: dict[str, Any], where: str) -> None:
@@ -132,13 +129,13 @@ def _is_finite(tensor: Tensor) -> bool:
     return bool(torch.isfinite(low) & torch.isfinite(high))
 
 
-def _spell(value: dict[str, Any], where: str) -> bytes:
-    """Python spells NaN and Infinity and reads them again; every float comes back to the last bit."""
+def _encode(value: dict[str, Any], where: str) -> bytes:
+    """Python writes NaN and Infinity and reads them again; every float comes back to the last bit."""
     try:
         _check_plain(value, where)
-        text = (json.dumps(value, indent=2, sort_keys=True) + "\n").encode()
+        text = manifest.to_json(value)
     except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{where} cannot be spelt as JSON: {error}.") from error
+        raise CheckpointError(f"{where} cannot be written as JSON: {error}.") from error
     if len(text) > manifest.LARGEST_JSON // 2:
         raise CheckpointError(
             f"{where} has {len(text):,} bytes; at most {manifest.LARGEST_JSON // 2:,} are saved. "

@@ -36,8 +36,8 @@ KINDS = {word: kind for kind, word in NAMES.items()}
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
-    """A tensor file before it is written: the same tensors give the same bytes."""
+class FileContent:
+    """A file before it is written: some bytes, and the memory of tensors after them."""
 
     header: bytes
     tensors: tuple[Tensor, ...]
@@ -52,8 +52,9 @@ class Layout:
                     yield raw[start : start + CHUNK]
 
 
-def lay_out(tensors: Mapping[str, Tensor], where: str) -> Layout:
-    """Wide dtypes first and then by name, as safetensors itself does: every tensor starts aligned."""
+def lay_out(tensors: Mapping[str, Tensor], where: str) -> FileContent:
+    """Wide dtypes first and then by name, as safetensors itself does: every tensor starts aligned, and the same tensors
+    give the same bytes."""
     ordered = sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0]))
     header: dict[str, Any] = {_METADATA: {"format": "pt"}}
     end = 0
@@ -70,7 +71,7 @@ def lay_out(tensors: Mapping[str, Tensor], where: str) -> Layout:
             f"{LARGEST_HEADER:,} can be loaded again. Split them over several files."
         )
     head = len(text).to_bytes(8, "little") + text
-    return Layout(head, tuple(tensor.detach() for _, tensor in ordered), len(head) + end)
+    return FileContent(head, tuple(tensor.detach() for _, tensor in ordered), len(head) + end)
 
 
 def _check_writable(name: str, tensor: Tensor, where: str) -> None:
@@ -90,7 +91,7 @@ def _check_writable(name: str, tensor: Tensor, where: str) -> None:
 def parse(content: bytes, where: str) -> dict[str, Tensor]:
     """The tensors of a file whose bytes are already in hand. Nothing here can run code from the file."""
     try:
-        _check_header(content, len(content))
+        _read_header(content, len(content))
         return safetensors.torch.load(content)
     except MemoryError:
         raise
@@ -98,14 +99,15 @@ def parse(content: bytes, where: str) -> dict[str, Tensor]:
         raise CheckpointError(f"{where} {_complaint(content, error)}") from error
 
 
-def _check_header(content: bytes, size: int) -> None:
-    """`content`: at least the header of a file of so many bytes."""
+def _read_header(content: bytes, size: int) -> tuple[Any, int]:
+    """The header and where it ends. `content`: at least the header of a file of so many bytes."""
     length = int.from_bytes(content[:8], "little")
     if size < 10 or length > size - 8:
         raise ValueError(f"its header claims {length:,} bytes and the file has {size:,}")
     if length > LARGEST_HEADER:
         raise ValueError(f"its header has {length:,} bytes; at most {LARGEST_HEADER:,} are read")
-    json.loads(content[8 : 8 + length], object_pairs_hook=unique)  # the parser takes the last of two equal names
+    end = 8 + length
+    return json.loads(content[8:end], object_pairs_hook=unique), end  # the parser takes the last of two equal names
 
 
 def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -139,9 +141,8 @@ def pick(chunks: Iterator[bytes], size: int, choose: Choice, where: str) -> dict
         if len(head) >= 8 and len(head) >= 8 + min(int.from_bytes(head[:8], "little"), LARGEST_HEADER):
             break
     try:
-        _check_header(head, size)
-        length = 8 + int.from_bytes(head[:8], "little")
-        wanted = list(_wanted(json.loads(head[8:length]), size - length, choose))
+        header, length = _read_header(head, size)
+        wanted = list(_wanted(header, size - length, choose))
     except (ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:  # RecursionError among them
         raise CheckpointError(f"{where} {_complaint(head, error)}") from error
     place = 0

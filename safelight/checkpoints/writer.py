@@ -3,42 +3,27 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import secrets
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
 
 from safelight.checkpoints import folder as retention
 from safelight.checkpoints import manifest
+from safelight.checkpoints.coordinator import ATTEMPTS, SaveCoordinator
 from safelight.checkpoints.folder import KEEP_ALL, clean, retain, steps
 from safelight.checkpoints.manifest import Entry
-from safelight.checkpoints.snapshot import Prepared, Snapshot, prepare
+from safelight.checkpoints.snapshot import CheckpointFiles, Snapshot, prepare
 from safelight.errors import CheckpointError, ProcessLost
 from safelight.files import DISK, TEMPORARY, Disk, make_directories, write_durably
 from safelight.words import megabytes
 
-RESERVE = 32 << 20  # bytes left free, so that the record and the last words of a run still fit
+RESERVE = 32 << 20  # bytes left free, so that the record and the last messages of a run still fit
 _LONGEST_PAUSE = 60.0  # seconds
-
-Kept = tuple[int | None, int | None]  # steps whose checkpoints are not deleted: the best, and the one to go back to
-
-
-class Others(Protocol):
-    """The other processes, where several write one checkpoint together."""
-
-    count: int
-    """Of all processes."""
-
-    def open(self, name: str) -> None:
-        """The folder is there for them to write into."""
-        ...
-
-    def collect(self) -> list[Entry]:
-        """Waits until none of them writes any more, each file durable and read back; fails where one of them did."""
-        ...
+Retain = Callable[..., list[int]]
 
 
 def write(folder: Path, snapshot: Snapshot, *, disk: Disk = DISK) -> Path:
@@ -46,14 +31,15 @@ def write(folder: Path, snapshot: Snapshot, *, disk: Disk = DISK) -> Path:
     return commit(folder, prepare(snapshot), disk)
 
 
-def commit(folder: Path, prepared: Prepared, disk: Disk = DISK, others: Others | None = None) -> Path:
+def commit(folder: Path, files: CheckpointFiles, disk: Disk = DISK, coordinator: SaveCoordinator | None = None) -> Path:
     """Write to a temporary name, make durable, rename, make the name durable, read back: in this order only."""
-    final = retention.place(folder, prepared.step)
-    temporary = folder / f"{TEMPORARY}{prepared.step:08d}-{secrets.token_hex(4)}"
+    coordinator = coordinator or SaveCoordinator()
+    final = retention.place(folder, files.step)
+    temporary = folder / f"{TEMPORARY}{files.step:08d}-{secrets.token_hex(4)}"
     try:
         make_directories(folder, disk)
-        _check_space(folder, prepared.size * (1 if others is None else others.count), disk)
-        of_others = _write_files(temporary, prepared, disk, others)
+        _check_space(folder, files.size * coordinator.size, disk)
+        of_others = _write_files(temporary, files, disk, coordinator)
         old = retention.displace(final, disk)
         disk.rename(temporary, final)
         disk.sync_directory(folder)
@@ -62,7 +48,7 @@ def commit(folder: Path, prepared: Prepared, disk: Disk = DISK, others: Others |
         if temporary.exists():
             retention.try_to_remove(temporary, disk)
         reason = str(error).rstrip(".")
-        raise CheckpointError(f"Step {prepared.step} was not saved in {folder}: {reason}.") from error
+        raise CheckpointError(f"Step {files.step} was not saved in {folder}: {reason}.") from error
     return final
 
 
@@ -72,33 +58,29 @@ def _check_space(folder: Path, size: int, disk: Disk) -> None:
         raise CheckpointError(f"the disk has {megabytes(free)} free and {megabytes(needed)} are needed")
 
 
-def _write_files(folder: Path, prepared: Prepared, disk: Disk, others: Others | None = None) -> set[str]:
+def _write_files(folder: Path, files: CheckpointFiles, disk: Disk, coordinator: SaveCoordinator) -> set[str]:
     """The manifest last, when every file that it names is durable; the names of those that others wrote."""
     disk.make_directory(folder)
-    if others is not None:
-        others.open(folder.name)
+    coordinator.announce(folder.name)
     try:
-        entries = write_own(folder, prepared, disk)
+        own = write_own(folder, files, disk)
     except Exception:
-        if others is not None:
-            with contextlib.suppress(CheckpointError, ProcessLost):
-                others.collect()  # or they would write into what is being removed
+        with contextlib.suppress(CheckpointError, ProcessLost):
+            coordinator.collect()  # or the others would write into what is being removed
         raise
-    theirs = [] if others is None else others.collect()
-    text = manifest.render(prepared.step, [*entries, *theirs], prepared.environment, prepared.sharded)
+    of_others = coordinator.collect()
+    text = manifest.render(files.step, [*own, *of_others], files.environment, files.sharded)
     write_durably(folder / manifest.NAME, [memoryview(text)], len(text), disk)
     disk.sync_directory(folder)
-    return {entry.name for entry in theirs}
+    return {entry.name for entry in of_others}
 
 
-def write_own(folder: Path, prepared: Prepared, disk: Disk = DISK) -> list[Entry]:
+def write_own(folder: Path, files: CheckpointFiles, disk: Disk = DISK) -> list[Entry]:
     """What this process has, without a manifest."""
-    entries = []
-    for name, file in prepared.files.items():
-        size = len(file) if isinstance(file, bytes) else file.size
-        chunks = [memoryview(file)] if isinstance(file, bytes) else file.chunks()
-        entries.append(Entry(name, size, write_durably(folder / name, chunks, size, disk)))
-    return entries
+    return [
+        Entry(name, content.size, write_durably(folder / name, content.chunks(), content.size, disk))
+        for name, content in files.contents.items()
+    ]
 
 
 def _read_back(final: Path, old: Path | None, disk: Disk, read_by_others: set[str]) -> None:
@@ -116,7 +98,8 @@ def _read_back(final: Path, old: Path | None, disk: Disk, read_by_others: set[st
 
 
 class Writer:
-    """Saves in the background: one thread, one save in flight; a failure never stops the training."""
+    """Saves in the background: one thread, one save in flight; a failure never stops the training. It writes nothing
+    until it is given a snapshot, as in processes that are not the first."""
 
     def __init__(
         self,
@@ -127,13 +110,15 @@ class Writer:
         say: Callable[[str], None],
         disk: Disk = DISK,
         before_commit: Callable[[], None] = lambda: None,
+        coordinator: SaveCoordinator | None = None,
     ) -> None:
-        """`before_commit` is called on the writer's thread: what must be on disk before the checkpoint is."""
+        """`before_commit` is called on the writer's thread: what must be on disk before the checkpoint is.
+        `coordinator`: of the first process, where several write one checkpoint together."""
         self.failures = 0  # saves that were given up
-        self._before_commit = before_commit
         self.last_saved: int | None = None
+        self._before_commit, self._coordinator = before_commit, coordinator or SaveCoordinator()
         self._folder, self._last, self._every, self._say, self._disk = folder, last, every, say, disk
-        self._news: deque[str] = deque()  # spoken by the caller's thread only
+        self._messages: deque[str] = deque()  # printed by the caller's thread only
         self._thread: threading.Thread | None = None
         self._hurry = threading.Event()
         self._failed_in_row = 0
@@ -154,9 +139,9 @@ class Writer:
         return True
 
     def poll(self) -> None:
-        """Say what the background has to report; called every step and free when there is nothing."""
-        while self._news:
-            self._say(self._news.popleft())
+        """Print the messages of the background; called every step and free when there is nothing."""
+        while self._messages:
+            self._say(self._messages.popleft())
 
     def wait(self) -> None:
         """Until idle; a pause before a second attempt is cut short."""
@@ -165,55 +150,49 @@ class Writer:
             self._thread.join()
         self.poll()
 
-    def close(self) -> None:
-        self.wait()
-
     def _save(self, snapshot: Snapshot, best: int | None, safe: int | None) -> None:
-        time.sleep(0.001)  # or `start` would return only when the first tensors have been looked at
+        time.sleep(0.001)  # or `start` would return only when the first tensors have been checked
         try:
-            prepared = self._prepare(snapshot)
+            with self._coordinator.concluding_failures(ATTEMPTS):
+                files = prepare(snapshot)
         except Exception as error:  # a second attempt could not end otherwise
             self._give_up(str(error), "")
             return
         self._before_commit()
-        kept = (best, safe)
-        if not self._attempt(prepared, kept, final=False) and not self._attempt(prepared, kept, final=True):
+        retain_most = functools.partial(retain, self._folder, every=self._every, best=best, safe=safe, disk=self._disk)
+        for attempts_left in reversed(range(ATTEMPTS)):
+            if self._attempt(files, retain_most, attempts_left):
+                break
+        else:
             return
         if self._failed_in_row:
-            self._news.append(f"Saving works again: step {prepared.step} is saved.")
-        self._failed_in_row, self.last_saved = 0, prepared.step
-        self._thin_out(prepared.step, kept)
+            self._messages.append(f"Saving works again: step {files.step} is saved.")
+        self._failed_in_row, self.last_saved = 0, files.step
+        self._remove_old(files.step, retain_most)
 
-    def _prepare(self, snapshot: Snapshot) -> Prepared:
-        return prepare(snapshot)
-
-    def _commit(self, prepared: Prepared) -> None:
-        commit(self._folder, prepared, self._disk)
-
-    def _attempt(self, prepared: Prepared, kept: Kept, final: bool) -> bool:
+    def _attempt(self, files: CheckpointFiles, retain_most: Retain, attempts_left: int) -> bool:
         try:
-            self._commit(prepared)
+            with self._coordinator.concluding_failures():
+                commit(self._folder, files, self._disk, self._coordinator)
+            self._coordinator.conclude(None)
         except Exception as error:
-            reason = f"{error} It needs {megabytes(prepared.size + RESERVE)}; {self._free()}."
-            if final:
-                advice = "Free space there, or lower checkpoint.keep_last or checkpoint.keep_every."
-                self._give_up(reason, advice)
-            else:
-                self._make_room(reason, kept)
+            reason = f"{error} It needs {megabytes(files.size + RESERVE)}; {self._free()}."
+            if not attempts_left:
+                self._give_up(reason, "Free space there, or lower checkpoint.keep_last or checkpoint.keep_every.")
+            elif not self._coordinator.is_broken:
+                self._make_room(reason, retain_most)
             return False
         return True
 
-    def _make_room(self, reason: str, kept: Kept) -> None:
+    def _make_room(self, reason: str, retain_most: Retain) -> None:
         """Keep two good ones, read to the last byte; then wait, the longer the more saves failed before."""
         removed: list[int] = []
         with contextlib.suppress(Exception):  # the second attempt reports what is wrong with the disk
             clean(self._folder, disk=self._disk)
-            last, (best, safe) = self._last if self._last >= KEEP_ALL else 2, kept
-            good, disk = manifest.is_whole, self._disk
-            removed = retain(self._folder, last=last, every=self._every, best=best, safe=safe, good=good, disk=disk)
+            removed = retain_most(last=self._last if self._last >= KEEP_ALL else 2, read_all=True)
         pause = min(2.0**self._failed_in_row, _LONGEST_PAUSE) if self._failed_in_row else 0.0
         room = f" Removed steps {removed} to make room." if removed else ""
-        self._news.append(f"{reason}{room} It is tried once more{f' in {pause:.0f} s' if pause else ''}.")
+        self._messages.append(f"{reason}{room} It is tried once more{f' in {pause:.0f} s' if pause else ''}.")
         self._hurry.wait(pause)
 
     def _give_up(self, reason: str, advice: str) -> None:
@@ -221,7 +200,7 @@ class Writer:
         self._failed_in_row += 1
         known = steps(self._folder)
         kept = f"the newest checkpoint is step {known[-1]}" if known else "there is no checkpoint yet"
-        self._news.append(f"{reason} Training continues unsaved; {kept}. {advice}".rstrip())
+        self._messages.append(f"{reason} Training continues unsaved; {kept}. {advice}".rstrip())
 
     def _free(self) -> str:
         try:
@@ -230,29 +209,46 @@ class Writer:
             free = None
         return "free space is unknown" if free is None else f"{megabytes(free)} are free"
 
-    def _thin_out(self, step: int, kept: Kept) -> None:
-        last, every, (best, safe) = self._last, self._every, kept
+    def _remove_old(self, step: int, retain_most: Retain) -> None:
         try:
-            removed = retain(self._folder, last=last, every=every, best=best, safe=safe, now=step, disk=self._disk)
+            removed = retain_most(last=self._last, now=step)
         except Exception as error:  # the new one is safe; only old ones could not be deleted
-            self._news.append(f"Old checkpoints in {self._folder} could not be removed: {error}.")
+            self._messages.append(f"Old checkpoints in {self._folder} could not be removed: {error}.")
             return
         if future := [old for old in removed if old > step]:
-            self._news.append(f"Removed checkpoints {future}: training went back to before step {step}.")
+            self._messages.append(f"Removed checkpoints {future}: training went back to before step {step}.")
 
 
-class SilentWriter(Writer):
-    """Of a process that is not the first: writes nothing."""
+class PartWriter(Writer):
+    """Of a process that is not the first, where several write one checkpoint together: writes the files of its own. It
+    reports nothing to the user and deletes nothing: the first one does."""
 
-    def __init__(self) -> None:
-        self.failures, self.last_saved = 0, None
-
-    @property
-    def busy(self) -> bool:
-        return False
+    def __init__(self, folder: Path, coordinator: SaveCoordinator, disk: Disk = DISK) -> None:
+        super().__init__(folder, last=0, every=0, say=lambda _: None, disk=disk, coordinator=coordinator)
 
     def submit(self, snapshot: Snapshot, best: int | None, safe: int | None = None) -> bool:
-        return True
+        self.wait()  # the first process is done with the last one, so this takes but a moment
+        return super().submit(snapshot, best, safe)
 
-    def poll(self) -> None: ...
-    def wait(self) -> None: ...
+    def _save(self, snapshot: Snapshot, best: int | None, safe: int | None) -> None:
+        try:
+            for _ in range(ATTEMPTS):
+                if (name := self._coordinator.wait_for_folder()) is not None:
+                    self._coordinator.report(*self._write_part(self._folder / name, snapshot))
+                if self._coordinator.wait_for_end():
+                    self.last_saved = snapshot.step
+                    return
+        except ProcessLost:
+            return  # the thread that trains finds out by itself
+        self.failures += 1
+
+    def _write_part(self, folder: Path, snapshot: Snapshot) -> tuple[list[Entry], str | None]:
+        """Durable and read back, or why not."""
+        try:
+            entries = write_own(folder, prepare(snapshot), self._disk)
+            self._disk.sync_directory(folder)
+            for entry in entries:
+                manifest.verify_file(folder, entry, self._disk)
+        except Exception as error:  # by phase: a full disk has many faces
+            return [], str(error)
+        return entries, None

@@ -39,23 +39,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     verb, rest = arguments[0], arguments[1:]
     if verb not in VERBS:
-        return _fail(f"There is no command {verb!r}{_nearest(verb)} `safelight --help` lists them.", 2)
+        from safelight.config.resolve import nearest
+
+        return _fail(f"There is no command {verb!r}{nearest(verb, VERBS)} `safelight --help` lists them.", 2)
     return _run(verb, rest)
 
 
 def usage() -> str:
     width = max(map(len, VERBS))
-    lines = [f"  {verb:<{width}}  {about}" for verb, about in VERBS.items()]
-    return "\n".join(
-        [
-            "Safelight trains diffusion models and keeps watch over the training.",
-            "",
-            "usage: safelight COMMAND [OPTIONS]",
-            "",
-            *lines,
-            "",
-            "safelight COMMAND --help shows more. To start: safelight train",
-        ]
+    verbs = "\n".join(f"  {verb:<{width}}  {about}" for verb, about in VERBS.items())
+    return (
+        "Safelight trains diffusion models and keeps watch over the training.\n\nusage: safelight COMMAND [OPTIONS]\n\n"
+        f"{verbs}\n\nsafelight COMMAND --help shows more. To start: safelight train"
     )
 
 
@@ -101,9 +96,3 @@ def _fail(text: str, code: int) -> int:
 
     print_error(text)
     return code
-
-
-def _nearest(verb: str) -> str:
-    from safelight.config.resolve import nearest
-
-    return nearest(verb, VERBS)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from safelight.checkpoints.folder import place, steps
-from safelight.cli.options import number
+from safelight.cli.options import number, whole
+from safelight.comparison import newest_state
 from safelight.config.check import NARROWEST, WIDEST
 from safelight.config.resolve import convert, nearest
 from safelight.config.tree import Sampler
@@ -19,45 +17,30 @@ from safelight.run import open_run
 from safelight.terminal import Terminal
 
 
-def choose_model(path: Path, *, step: str | None, ema: str | None, raw: bool, device: str | None) -> LoadedModel:
-    if raw and ema is not None:
-        raise UsageError("--raw and --ema exclude each other: raw weights have no average.")
-    return load_model(
-        path,
-        step=None if step is None else best_step(path) if step == "best" else number("--step", step, at_least=0),
-        device=device or "auto",
-        raw=raw,
-        ema_width=None if ema is None else _width(ema),
-        say=Terminal().say,
-    )
+def choose_model(command: Any, path: Path, device: str | None) -> LoadedModel:
+    """The weights that --step, --ema and --raw stand for."""
+    if command.raw and command.ema is not None:
+        raise UsageError("--raw and --ema exclude each other: raw weights have no EMA.")
+    step = best_step(path) if command.step == "best" else whole("--step", command.step, at_least=0)
+    width = None if command.ema is None else convert("--ema", command.ema, float)
+    if width is not None and not NARROWEST <= width <= WIDEST:
+        raise UsageError(f"--ema is {width}, but a relative width lies between {NARROWEST} and {WIDEST}.")
+    return load_model(path, step=step, device=device or "auto", raw=command.raw, ema_width=width, say=Terminal().say)
 
 
 def best_step(path: Path) -> int:
     """The checkpoint that evaluations found best, as the newest one has it."""
-    folder = open_run(path)
-    for step in reversed(steps(folder.checkpoints)):
-        with suppress(OSError, ValueError, TypeError, KeyError):
-            best = json.loads((place(folder.checkpoints, step) / "state.json").read_bytes())["best_step"]
-            if isinstance(best, int):
-                return best
-    raise UsageError(f"{path} has no checkpoint that was found best yet. Leave --step out, for the newest.")
-
-
-def _width(word: str) -> float:
-    width = convert("--ema", word, float)
-    if not NARROWEST <= width <= WIDEST:
-        raise UsageError(f"--ema is {width}, but a relative width lies between {NARROWEST} and {WIDEST}.")
-    return width
+    best = newest_state(open_run(path).checkpoints, "best_step", int)
+    if best is None:
+        raise UsageError(f"{path} has no checkpoint that was found best yet. Leave --step out, for the newest.")
+    return best
 
 
 def choose_request(command: Any, loaded: LoadedModel, path: Path, count: str) -> Request:
     """What to sample, from the flags of a command."""
-    label = getattr(command, "label", None)
-    settings = loaded.config.sample
-    steps = (
-        settings.steps if command.sample_steps is None else number("--sample-steps", command.sample_steps, at_least=1)
-    )
+    label, settings = getattr(command, "label", None), loaded.config.sample
     timesteps = loaded.config.diffusion.timesteps
+    steps = whole("--sample-steps", command.sample_steps, at_least=1) or settings.steps
     if steps > timesteps:
         raise UsageError(f"--sample-steps is {steps}, but the model knows only {timesteps} timesteps.")
     guidance = settings.guidance if command.guidance is None else convert("--guidance", command.guidance, float)

@@ -7,10 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
+from rich.table import Table
+from rich.text import Text
 from tyro.conf import Positional, UseAppendAction, arg
 
 from safelight.cli import options
 from safelight.errors import UsageError
+from safelight.terminal import ACCENT, duration, page
+
+CALLED = {"latest": "last", "recent": "recent mean", "best": "best"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,38 +41,26 @@ class Command:
 
 
 def print_page(found: dict[str, Any]) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    from safelight.terminal import ACCENT, duration, page
-
     runs = found["runs"]
     table = Table(box=None, padding=(0, 2, 0, 0), header_style=f"bold {ACCENT}")
     table.add_column("")
     for run in runs:
         table.add_column(run["run"], justify="right", overflow="fold")
 
-    def add(name: str, words: list[str]) -> None:
-        differ = len(set(words)) > 1
-        table.add_row(Text(name, style="dim"), *(Text(word, style="" if differ else "dim") for word in words))
-
-    for key, values in found["settings"].items():
-        add(key, [str(value) for value in values])
-    if not found["settings"]:
-        add("settings", ["the same"] * len(runs))
-    table.add_section()
-    add("status", [str(run["status"] or "–") for run in runs])
-    add("step", [f"{run['step'] if run['step'] is not None else '–'} of {run['steps'] or '?'}" for run in runs])
-    add("time", ["–" if run["seconds"] is None else duration(run["seconds"]) for run in runs])
+    rows = {key: [str(value) for value in values] for key, values in found["settings"].items()}
+    rows = rows or {"settings": ["the same"] * len(runs)}
+    rows["status"] = [str(run["status"] or "–") for run in runs]
+    rows["step"] = [f"{run['step'] if run['step'] is not None else '–'} of {run['steps'] or '?'}" for run in runs]
+    rows["time"] = ["–" if run["seconds"] is None else duration(run["seconds"]) for run in runs]
     for name in dict.fromkeys(name for run in runs for name in run["signals"]):
-        for kind in ("latest", "recent", "best"):
+        for kind, title in CALLED.items():
             words = [in_words(run["signals"].get(name, {}), kind) for run in runs]
             if set(words) != {"–"}:
-                add(f"{name}, {CALLED[kind]}", words)
+                rows[f"{name}, {title}"] = words
+    for name, words in rows.items():
+        style = "" if len(set(words)) > 1 else "dim"
+        table.add_row(Text(name, style="dim"), *(Text(word, style=style) for word in words))
     page().print(table)
-
-
-CALLED = {"latest": "last", "recent": "recent mean", "best": "best"}
 
 
 def in_words(facts: dict[str, Any], kind: str) -> str:

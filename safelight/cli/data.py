@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 from tyro.conf import arg
 
 from safelight.cli import options
+from safelight.errors import DataError
+from safelight.terminal import ACCENT, Terminal
 
 if TYPE_CHECKING:
     from safelight.config.tree import Data
-    from safelight.data.images import Images
-
-LISTED = 40  # files left out that the page names; --json has all
 
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """Look at a pile of images before training on it: what it holds, what is wrong with it, what will be lost.
+    """Look at a set of images before training on it: what it holds, what is wrong with it, what will be lost.
 
     The images are prepared and cached on the way, so that training starts at once.
     """
@@ -41,43 +44,30 @@ class Command:
         from safelight.config.check import check_ranges
 
         check_ranges(config)
+        from safelight.contact import contact_sheet
         from safelight.data.prepare import prepare, too_many_bad
         from safelight.data.summary import summary, too_bad
-        from safelight.errors import DataError
-        from safelight.terminal import Terminal
+        from safelight.pictures.grid import save_png
 
         terminal = Terminal()
         with terminal.bar("Preparing images") as advance:
             images = prepare(config.data, advance, terminal.say)
         found = summary(images, config.data)
         if self.out is not None:
-            self._draw(images, found)
+            options.make_room(self.out.parent)
+            with options.writing(self.out):
+                save_png(contact_sheet(images, found), self.out)
         if self.json:
-            import json
-
             print(json.dumps(found, indent=1))
         else:
             print_page(found, config.data)
         if too_bad(len(images.rejected), len(images), config.data):
             raise DataError(too_many_bad(config.data, images.rejected, len(images)))
 
-    def _draw(self, images: Images, found: dict[str, Any]) -> None:
-        from safelight.contact import contact_sheet
-        from safelight.pictures.grid import save_png
-
-        assert self.out is not None
-        options.make_room(self.out.parent)
-        with options.writing(self.out):
-            save_png(contact_sheet(images, found), self.out)
-
 
 def print_page(found: dict[str, Any], data: Data) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
+    from safelight.contact import LISTED
     from safelight.data.summary import lines, remarks
-    from safelight.terminal import ACCENT
 
     console = Console(highlight=False)
     table = Table.grid(padding=(0, 2))

@@ -7,12 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from rich.text import Text
 from tyro.conf import Positional, arg
 
 from safelight.cli import options
+from safelight.errors import PreflightError, UsageError
+from safelight.run import is_run
+from safelight.terminal import ACCENT, Terminal, page
 
 if TYPE_CHECKING:
     from safelight.diagnosis import Finding
+    from safelight.diagnosis.finding import Evidence
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,49 +40,30 @@ class Command:
         return self.subject
 
     def run_command(self) -> None:
-        from safelight.run import is_run
+        from safelight.diagnosis import diagnose
 
-        if is_run(Path(self.subject)):
-            self._refuse_settings()
-            from safelight.diagnosis import diagnose
-
-            self._tell(diagnose(self.subject))
-            return
-        from safelight.errors import PreflightError
-
-        found = self._preflight()
-        self._tell(found)
-        if errors := [finding for finding in found if finding.severity == "error"]:
-            raise PreflightError(f"The preflight found {len(errors)} error{'s' * (len(errors) != 1)}.")
-
-    def _refuse_settings(self) -> None:
-        from safelight.errors import UsageError
-
-        if self.preset or self.config or self.set:
-            raise UsageError(
-                f"{self.subject} is a run, which has its settings. Leave out --preset, --config and --set."
-            )
+        trained = is_run(Path(self.subject))
+        if trained and (self.preset or self.config or self.set):
+            words = "is a run, which has its settings. Leave out --preset, --config and --set."
+            raise UsageError(f"{self.subject} {words}")
+        found = diagnose(self.subject) if trained else self._preflight()
+        if self.json:
+            print(json.dumps({"findings": [finding.to_json() for finding in found]}, indent=1))
+        else:
+            print_findings(self.subject, found)
+        if not trained and (errors := sum(finding.severity == "error" for finding in found)):
+            raise PreflightError(f"The preflight found {errors} error{'s' * (errors != 1)}.")
 
     def _preflight(self) -> list[Finding]:
         config = options.config_from(self)
         from safelight.start import check_before_training
-        from safelight.terminal import Terminal
 
         return check_before_training(config, Terminal())
 
-    def _tell(self, found: list[Finding]) -> None:
-        if self.json:
-            print(json.dumps({"findings": [finding.to_json() for finding in found]}, indent=1))
-        else:
-            print_letter(self.subject, found)
 
-
-def print_letter(run: str, found: list[Finding]) -> None:
-    """As a good physician writes: what, since when, how sure, the evidence, what to do, what was ruled out."""
-    from rich.text import Text
-
+def print_findings(run: str, found: list[Finding]) -> None:
+    """What, since when, how sure, the evidence, what to do, what was ruled out."""
     from safelight.diagnosis.rules import RULES
-    from safelight.terminal import ACCENT, page
 
     console = page()
     console.print(Text(run, style=f"bold {ACCENT}"))
@@ -99,10 +85,7 @@ def print_letter(run: str, found: list[Finding]) -> None:
             console.print(Text(f"  not {each}", style="dim"))
 
 
-def evidence_in_words(evidence: object) -> str:
-    from safelight.diagnosis.finding import Evidence
-
-    assert isinstance(evidence, Evidence)
+def evidence_in_words(evidence: Evidence) -> str:
     value = evidence.value if isinstance(evidence.value, str) else f"{evidence.value:.4g}"
     first, last = evidence.steps or (None, None)
     where = "" if first is None else f", step {first:,}" if first == last else f", steps {first:,} to {last:,}"

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict, dataclass
 
 from safelight.cli import options
+from safelight.errors import DataError
+from safelight.terminal import Terminal
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,17 +34,13 @@ class Command:
 
     def run_command(self) -> None:
         config = options.config_from(self)
-        import os
-
         from safelight.config.check import check
         from safelight.data.sources import is_known, not_found
-        from safelight.errors import DataError
 
         check(config)
         if not is_known(config.data.source) and not os.path.exists(os.path.expanduser(config.data.source)):
             raise DataError(not_found(config.data.source))
         from safelight.estimate import estimate
-        from safelight.terminal import Terminal
 
         with Terminal().bar("Tracing a step"):
             found = estimate(config, timed=not self.no_time)

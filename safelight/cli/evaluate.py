@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from rich.table import Table
+from rich.text import Text
 from tyro.conf import Positional, arg
 
 from safelight.cli import options
 from safelight.errors import UsageError
+from safelight.terminal import ACCENT, Terminal, page
 
 if TYPE_CHECKING:
-    from safelight.assessment import Assessment, How
+    from safelight.assessment import Assessment, FeatureChoice
 
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
     """Measure how good samples are: how far from real images, how varied, and whether any is a copy.
 
-    With a run: samples of it against the images it was trained on. With two piles of images: the first against the
+    With a run: samples of it against the images it was trained on. With two sets of images: the first against the
     second. Each number comes with its error, and with what real images would score.
     """
 
@@ -53,12 +57,15 @@ class Command:
     def run_command(self) -> None:
         if len(self.what) not in (1, 2):
             raise UsageError(
-                "`safelight evaluate` takes a run, or two piles of images: safelight evaluate runs/first, or safelight "
+                "`safelight evaluate` takes a run, or two sets of images: safelight evaluate runs/first, or safelight "
                 "evaluate samples/ photos/"
             )
-        found = self._assess_run() if len(self.what) == 1 else self._assess_piles()
-        if self.out is not None:
-            self._draw(found)
+        found = self._assess_run() if len(self.what) == 1 else self._assess_sets()
+        if self.out is not None and found.closest is not None:
+            from safelight.pictures.grid import save_png
+
+            with options.writing(self.out):
+                save_png(found.closest, self.out)
         if self.json:
             facts = found.examination.to_json() | {"extractor": found.extractor.identity()}
             print(json.dumps({"of": list(self.what)} | facts, indent=1, allow_nan=False))
@@ -66,109 +73,74 @@ class Command:
             print_page(" against ".join(self.what), found)
 
     def _assess_run(self) -> Assessment:
-        from dataclasses import replace
-
         from safelight.assessment import assess_run
         from safelight.cli.choices import choose_model, choose_request
         from safelight.keys import key
         from safelight.run import open_run
-        from safelight.terminal import Terminal
 
         path = Path(self.what[0])
         if self.out is not None:
-            self._check_out()
-        loaded = choose_model(path, step=self.step, ema=self.ema, raw=self.raw, device=self.device)
+            if self.out.suffix.lower() != ".png":
+                raise UsageError(f"-o is {self.out}, but the picture is a PNG: give it a name that ends in .png.")
+            options.make_room(self.out.parent)
+        loaded = choose_model(self, path, self.device)
         request = choose_request(self, loaded, path, self.count or "2000")
         request = replace(request, seed=key(request.seed, "evaluate"))
+        choice = self._choose_features(str(next(loaded.model.parameters()).device))
         terminal = Terminal()
         with terminal.bar("Sampling") as advance:
-            return assess_run(
-                open_run(path),
-                loaded,
-                request,
-                self._how(str(next(loaded.model.parameters()).device)),
-                say=terminal.say,
-                advance=advance,
-            )
+            return assess_run(open_run(path), loaded, request, choice, say=terminal.say, advance=advance)
 
-    def _assess_piles(self) -> Assessment:
-        from safelight.assessment import assess_piles
-        from safelight.terminal import Terminal
+    def _assess_sets(self) -> Assessment:
+        from safelight.assessment import assess_sets
         from safelight.training.runtime import choose_device
 
         for flag in ("sampler", "sample_steps", "guidance", "step", "ema", "raw", "out"):
             if getattr(self, flag):
-                raise UsageError(f"--{flag.replace('_', '-')} is for runs; here are two piles of images.")
+                raise UsageError(f"--{flag.replace('_', '-')} is for runs; here are two sets of images.")
         generated, real = self.what
         most = options.whole("--count", self.count, at_least=1)
-        terminal, how = Terminal(), self._how(str(choose_device(self.device or "auto")))
+        terminal, choice = Terminal(), self._choose_features(str(choose_device(self.device or "auto")))
         with terminal.bar("Looking at images") as advance:
-            return assess_piles(generated, real, how, most=most, say=terminal.say, advance=advance)
+            return assess_sets(generated, real, choice, most=most, say=terminal.say, advance=advance)
 
-    def _how(self, device: str) -> How:
-        from safelight.assessment import How
+    def _choose_features(self, device: str) -> FeatureChoice:
+        from safelight.assessment import FeatureChoice
         from safelight.config.resolve import convert
         from safelight.config.tree import Features
 
         features = "lite0" if self.features is None else convert("--features", self.features, Features)
         components = options.whole("--components", self.components, at_least=0)
-        return How(features, self.weights, self.resize, components, device)
-
-    def _check_out(self) -> None:
-        assert self.out is not None
-        if self.out.suffix.lower() != ".png":
-            raise UsageError(f"-o is {self.out}, but the picture is a PNG: give it a name that ends in .png.")
-        options.make_room(self.out.parent)
-
-    def _draw(self, found: Assessment) -> None:
-        from safelight.pictures.grid import save_png
-
-        assert self.out is not None
-        if found.closest is not None:
-            with options.writing(self.out):
-                save_png(found.closest, self.out)
+        return FeatureChoice(features, self.weights, self.resize, components, device)
 
 
 def print_page(title: str, found: Assessment) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
     from safelight.evaluate.examination import shown
-    from safelight.terminal import ACCENT, page
 
     examination = found.examination
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
     table.add_column("", no_wrap=True)
-    table.add_column("value", justify="right", no_wrap=True)
-    table.add_column("real images", justify="right", no_wrap=True)
+    for heading in ("value", "real images"):
+        table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("meaning", overflow="fold")
     distance, kernel = examination.distance, examination.kernel
     table.add_row(examination.label, shown(max(distance.corrected, 0), distance.error), "0", distance.sentence)
     table.add_row("kernel", shown(kernel.value, kernel.error), "0", kernel.sentence)
     for figure in examination.figures:
-        table.add_row(figure.name, f"{figure.value:.3g}", _span(figure.baseline), figure.sentence)
+        table.add_row(figure.name, f"{figure.value:.3g}", _span(*figure.baseline), figure.sentence)
     if (copies := examination.copies) is not None:
-        style = "bold red" if copies.alarm else ""
-        table.add_row(
-            "copies", f"{copies.copied.value:.2%}", f"{copies.copied.baseline[0]:.2%}", Text(copies.sentence, style)
-        )
-    console = page()
+        copied, sentence = copies.copied, Text(copies.sentence, "bold red" if copies.alarm else "")
+        table.add_row("copies", f"{copied.value:.2%}", f"{copied.baseline[0]:.2%}", sentence)
     facts = found.extractor.identity()
-    console.print(Text(title, style=f"bold {ACCENT}"))
-    console.print(table)
-    console.print(
-        Text(
-            f"{distance.count:,} samples, {distance.reference_count:,} real images; {facts['extractor']} at "
-            f"{facts['side']} px, {facts['resize']} resize, weights {str(facts['weights'])[:12]}; plain estimator "
-            f"{distance.value:.4g}",
-            style="dim",
-        )
+    foot = (
+        f"{distance.count:,} samples, {distance.reference_count:,} real images; {facts['extractor']} at "
+        f"{facts['side']} px, {facts['resize']} resize, weights {str(facts['weights'])[:12]}; plain estimator "
+        f"{distance.value:.4g}"
     )
+    page().print(Text(title, style=f"bold {ACCENT}"), table, Text(foot, style="dim"), sep="\n")
 
 
-def _span(edges: tuple[float, float]) -> str:
-    from math import isnan
-
-    if isnan(edges[0]):
+def _span(low: float, high: float) -> str:
+    if isnan(low):
         return "–"
-    return f"{edges[0]:.3g}" if edges[0] == edges[1] else f"{edges[0]:.3g} to {edges[1]:.3g}"
+    return f"{low:.3g}" if low == high else f"{low:.3g} to {high:.3g}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Annotated
 
 from tyro.conf import Positional, arg
@@ -25,8 +25,7 @@ class Command:
 
         rules = RULES if self.code is None else (explain(self.code),)
         if self.json:
-            pages = [{key: value for key, value in asdict(rule).items() if key != "look"} for rule in rules]
-            print(json.dumps({"rules": pages}, indent=1))
+            print(json.dumps({"rules": [rule.to_json() for rule in rules]}, indent=1))
         elif self.code is None:
             width = max(len(rule.cause) for rule in RULES)
             print("\n".join(f"{rule.code}  {rule.cause:<{width}}  {rule.title}" for rule in RULES))

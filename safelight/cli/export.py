@@ -28,7 +28,7 @@ class Command:
         from safelight.cli.choices import choose_label, choose_model
         from safelight.export import export_pipeline
 
-        loaded = choose_model(self.run, step=self.step, ema=self.ema, raw=self.raw, device="cpu")
+        loaded = choose_model(self, self.run, "cpu")
         label = None if self.label is None else choose_label(self.run, self.label, loaded)
         export_pipeline(loaded.model, loaded.config, self.out, label)
         print(self.out)

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from rich.table import Table
+from rich.text import Text
 from tyro.conf import Positional, arg
 
 from safelight.cli import options
 from safelight.errors import UsageError
+from safelight.run import open_recorded
+from safelight.terminal import ACCENT, WIDE, page
 
 if TYPE_CHECKING:
     from safelight.record.dump import Span
@@ -38,7 +44,6 @@ class Command:
     def run_command(self) -> None:
         from safelight.record.dump import choose_signals, describe
         from safelight.record.history import open_history
-        from safelight.run import open_recorded
 
         if self.json and self.csv is not None:
             raise UsageError("--json and --csv exclude each other.")
@@ -48,17 +53,14 @@ class Command:
         with open_history(folder.record) as history:
             names = choose_signals(history.signals(), self.signals)
             if self.csv is not None:
-                self._write(history, names, span, points)
+                self._write_csv(history, names, span, points)
             elif self.json:
                 found = {name: describe(history, name, *span, points=points) for name in names}
                 print(json.dumps({"run": str(self.run), "signals": found}, indent=1, allow_nan=False))
             else:
                 print_page(str(self.run), history, names, span)
 
-    def _write(self, history: History, names: list[str], span: Span, points: int | None) -> None:
-        import sys
-        from pathlib import Path
-
+    def _write_csv(self, history: History, names: list[str], span: Span, points: int | None) -> None:
         from safelight.record.dump import write_csv
 
         if self.csv == "-":
@@ -71,12 +73,8 @@ class Command:
 
 
 def print_page(title: str, history: History, names: list[str], span: Span) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
     from safelight.record.dump import describe
     from safelight.record.sparkline import draw
-    from safelight.terminal import ACCENT, WIDE, page
 
     console = page()
     roomy, wide = console.width >= ROOMY, console.width >= WIDE

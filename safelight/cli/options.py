@@ -19,49 +19,50 @@ if TYPE_CHECKING:
     from safelight.config import Config
 
 
-def _named(metavar: str, text: str | None = None) -> Any:
+def _flag(metavar: str, text: str | None = None) -> Any:
     return arg(metavar=metavar, help=text, help_behavior_hint="")
 
 
 # Strings, not numbers: `resolve` converts them, so that a flag, --set and YAML give the same error.
-Number = Annotated[str | None, _named("N")]
-Word = Annotated[str | None, _named("NAME")]
-File = Annotated[Path | None, _named("FILE")]
-Folder = Annotated[Path | None, _named("DIR")]
+Number = Annotated[str | None, _flag("N")]
+Word = Annotated[str | None, _flag("NAME")]
+File = Annotated[Path | None, _flag("FILE")]
+Folder = Annotated[Path | None, _flag("DIR")]
 Flag = Annotated[bool, FlagCreatePairsOff]
 Settings = Annotated[tuple[str, ...], UseAppendAction, arg(metavar="KEY=VALUE", help_behavior_hint="(repeatable)")]
-Source = Annotated[str | None, Positional, _named("[DATA]")]
+Source = Annotated[str | None, Positional, _flag("[DATA]")]
 
 # The same flag with the same help in several commands.
 RunPath = Annotated[Path, Positional, arg(metavar="RUN", help="The run folder.")]
 Json = Annotated[bool, arg(help="Print JSON instead of a page.")]
-Preset = Annotated[str | None, _named("NAME", "digits, tiny, small or base.")]
-ConfigFile = Annotated[Path | None, _named("FILE", "YAML file of settings, over the preset.")]
-Steps = Annotated[str | None, _named("N", "Optimizer steps of the whole run.")]
-BatchSize = Annotated[str | None, _named("N", "Images per optimizer step.")]
-ImageSize = Annotated[str | None, _named("N", "Side of the square the model sees, in pixels.")]
-Device = Annotated[str | None, _named("NAME", "auto, cpu, cuda, cuda:1 or mps.")]
-Precision = Annotated[str | None, _named("NAME", "fp32, bf16 or fp16.")]
-Accumulate = Annotated[str | None, _named("N", "Micro-batches per step, or auto.")]
-CheckpointEvery = Annotated[str | None, _named("N", "Steps between checkpoints.")]
-SampleEvery = Annotated[str | None, _named("N", "Steps between pictures.")]
-EvaluateEvery = Annotated[str | None, _named("N", "Steps between evaluations of samples; 0: none.")]
-Workers = Annotated[str | None, _named("N", "Threads that prepare batches ahead.")]
+Preset = Annotated[str | None, _flag("NAME", "digits, tiny, small or base.")]
+ConfigFile = Annotated[Path | None, _flag("FILE", "YAML file of settings, over the preset.")]
+Steps = Annotated[str | None, _flag("N", "Optimizer steps of the whole run.")]
+BatchSize = Annotated[str | None, _flag("N", "Images per optimizer step.")]
+ImageSize = Annotated[str | None, _flag("N", "Side of the square the model sees, in pixels.")]
+Device = Annotated[str | None, _flag("NAME", "auto, cpu, cuda, cuda:1 or mps.")]
+Precision = Annotated[str | None, _flag("NAME", "fp32, bf16 or fp16.")]
+Accumulate = Annotated[str | None, _flag("N", "Micro-batches per step, or auto.")]
+CheckpointEvery = Annotated[str | None, _flag("N", "Steps between checkpoints.")]
+SampleEvery = Annotated[str | None, _flag("N", "Steps between pictures.")]
+EvaluateEvery = Annotated[str | None, _flag("N", "Steps between evaluations of samples; 0: none.")]
+Workers = Annotated[str | None, _flag("N", "Threads that prepare batches ahead.")]
 NoDashboard = Annotated[Flag, arg(help="Do not start the dashboard; without a terminal it is not started anyway.")]
-Step = Annotated[str | None, _named("N", "Checkpoint to use, or best; without it, the newest.")]
-EmaWidth = Annotated[
-    str | None, _named("WIDTH", "Relative width of another EMA, rebuilt from snapshots: 0.05, 0.15, …")
-]
+Step = Annotated[str | None, _flag("N", "Checkpoint to use, or best; without it, the newest.")]
+EmaWidth = Annotated[str | None, _flag("WIDTH", "Relative width of another EMA, rebuilt from snapshots: 0.05, 0.15, …")]
 Raw = Annotated[bool, arg(help="Use the raw weights instead of the EMA.")]
-SamplerName = Annotated[str | None, _named("NAME", "ddim, ddpm or dpm-solver++; without it, the sampler of the run.")]
-SampleSteps = Annotated[str | None, _named("N", "Denoising steps per image.")]
-Guidance = Annotated[str | None, _named("N", "Classifier-free guidance of conditional models; 1: none.")]
+SamplerName = Annotated[str | None, _flag("NAME", "ddim, ddpm or dpm-solver++; without it, the sampler of the run.")]
+SampleSteps = Annotated[str | None, _flag("N", "Denoising steps per image.")]
+Guidance = Annotated[str | None, _flag("N", "Classifier-free guidance of conditional models; 1: none.")]
 
 
-def read_settings(words: tuple[str, ...]) -> dict[str, str]:
-    """["train.steps=5"] -> {"train.steps": "5"}."""
-    found = {}
-    for word in words:
+def settings_from(command: object) -> dict[str, Any]:
+    """The settings that a command's flags stand for; --set comes last and so wins."""
+    from safelight.config.presets import FLAGS
+
+    given = {key: getattr(command, name, None) for name, key in FLAGS.items()}
+    found = {key: value for key, value in given.items() if value is not None and value is not False}
+    for word in getattr(command, "set", ()):
         key, equals, value = word.partition("=")
         if not equals:
             raise UsageError(f"--set takes KEY=VALUE, but {word!r} has no “=”. For example: --set train.steps=500")
@@ -69,18 +70,9 @@ def read_settings(words: tuple[str, ...]) -> dict[str, str]:
     return found
 
 
-def settings_from(command: object) -> dict[str, Any]:
-    """The settings that a command's flags stand for; --set comes last and so wins."""
-    from safelight.config.flags import FLAGS
-
-    given = {key: getattr(command, name, None) for name, key in FLAGS.items()}
-    flags = {key: value for key, value in given.items() if value is not None and value is not False}
-    return flags | read_settings(getattr(command, "set", ()))
-
-
 def config_from(command: Any) -> Config:
     """default < preset < file < flags."""
-    from safelight.config.flags import default_preset
+    from safelight.config.presets import default_preset
     from safelight.config.resolve import resolve
 
     settings = settings_from(command)

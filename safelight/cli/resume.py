@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from safelight.cli import options
 from safelight.errors import UsageError
+from safelight.run import open_run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,11 +40,7 @@ class Command:
             raise UsageError("--heal and --no-heal exclude each other. Use one of them.")
         if self.no_heal:
             settings = {"heal.enabled": False} | settings
-        from safelight.config.resolve import convert
-
-        undo = None if self.undo is None else convert("--undo", self.undo, int)
-        from safelight.run import open_run
-
+        undo = options.whole("--undo", self.undo)
         open_run(self.run)
         from safelight.start import resume
 

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from tyro.conf import arg
 
 from safelight.cli import options
-
-if TYPE_CHECKING:
-    from safelight.generate import Request
-    from safelight.opened import LoadedModel
+from safelight.terminal import Terminal
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,25 +35,18 @@ class Command:
 
     def run_command(self) -> None:
         from safelight.cli.choices import choose_model, choose_request
-
-        options.make_room(self.out.parent if self._is_page() else self.out)  # before the work, not after it
-        loaded = choose_model(self.run, step=self.step, ema=self.ema, raw=self.raw, device=self.device)
-        request = choose_request(self, loaded, self.run, self.count)
-        self._draw(loaded, request)
-        print(self.out)
-
-    def _is_page(self) -> bool:
-        return self.out.suffix.lower() == ".png"
-
-    def _draw(self, loaded: LoadedModel, request: Request) -> None:
         from safelight.generate import columns_for, counting, generate
         from safelight.pictures.grid import grid, save_images, save_png, to_uint8
-        from safelight.terminal import Terminal
 
+        is_page = self.out.suffix.lower() == ".png"
+        options.make_room(self.out.parent if is_page else self.out)  # before the work, not after it
+        loaded = choose_model(self, self.run, self.device)
+        request = choose_request(self, loaded, self.run, self.count)
         with Terminal().bar("Sampling") as advance:
             images = to_uint8(generate(loaded.model, loaded.config, request, on_step=counting(request, advance)))
         with options.writing(self.out):
-            if self._is_page():
+            if is_page:
                 save_png(grid(images, columns=columns_for(loaded.config)), self.out)
             else:
                 save_images(images, self.out)
+        print(self.out)

@@ -9,7 +9,7 @@ from safelight.cli import options
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """Train a diffusion model on a pile of images, show it develop, and leave a model that diffusers loads.
+    """Train a diffusion model on a set of images, show it develop, and leave a model that diffusers loads.
 
     Without DATA it trains on scikit-learn's handwritten digits: minutes on a CPU.
     """

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, fields
-from typing import get_type_hints
 
+from safelight.config.resolve import flatten, to_dict, types_of_fields
 from safelight.config.tree import Config, Model
 from safelight.errors import UsageError
 
-# Relative widths of a power-function average: from the last few steps to nearly the plain mean of the run (0.2887).
+# Relative widths of a power-function EMA: from the last few steps to nearly the plain mean of the run (0.2887).
 NARROWEST, WIDEST = 0.001, 0.28
 
 # Random initialisation that is left in the EMA at the end of a run: warned about, and refused.
-TOLD_INITIAL_SHARE, REFUSED_INITIAL_SHARE = 0.02, 0.5
+WARNED_INITIAL_SHARE, REFUSED_INITIAL_SHARE = 0.02, 0.5
 
 RANGES: dict[str, tuple[Callable[[float], bool], str]] = {
     "positive": (lambda value: value > 0, "be greater than 0"),
@@ -44,21 +42,10 @@ def check_ranges(config: Config) -> None:
         raise UsageError(problem)
 
 
-def _value(config: Config, key: str) -> float | None:
-    section, _, name = key.partition(".")
-    return getattr(getattr(config, section), name)
-
-
-@functools.cache
 def keys_in_range(name: str) -> list[str]:
     """The settings that the tree gives this range to."""
-    hints = {f.name: get_type_hints(f.default_factory, include_extras=True) for f in fields(Config)}
-    return [
-        f"{section}.{key}"
-        for section, inside in hints.items()
-        for key, hint in inside.items()
-        if name in getattr(hint, "__metadata__", ())
-    ]
+    hints = types_of_fields(ranges=True)
+    return [key for key, hint in hints.items() if name in getattr(hint, "__metadata__", ())]
 
 
 def _problems(config: Config) -> Iterator[str]:
@@ -90,18 +77,17 @@ def _problems(config: Config) -> Iterator[str]:
 
 
 def _out_of_range(config: Config) -> Iterator[str]:
+    values = flatten(to_dict(config))
     for name, (fits, words) in RANGES.items():
         for key in keys_in_range(name):
-            value = _value(config, key)
-            if value is not None and not fits(value):
-                yield f"{key} is {value}, but it must {words}."
+            if values[key] is not None and not fits(values[key]):
+                yield f"{key} is {values[key]}, but it must {words}."
     for key in BELOW_ONE:
-        if _value(config, key) == 1:
-            yield f"{key} is 1, but it must be below 1: an average that forgets nothing would never move."
-    for section in fields(config):
-        for name, value in asdict(getattr(config, section.name)).items():
-            if isinstance(value, float) and not math.isfinite(value):
-                yield f"{section.name}.{name} is {value}, but it must be a finite number."
+        if values[key] == 1:
+            yield f"{key} is 1, but it must be below 1: a moment that forgets nothing would never move."
+    for key, value in values.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            yield f"{key} is {value}, but it must be a finite number."
     if config.data.channels not in (None, 1, 3):
         yield f"data.channels is {config.data.channels}, but it must be 1 (grey) or 3 (colour)."
     if colour_of(config.data.background) is None:
@@ -223,7 +209,7 @@ def _warnings(config: Config) -> Iterator[str]:
     yield from _few_samples(config)
     if config.train.shards is not None and config.train.accumulate not in (1, "auto"):
         yield "train.accumulate has no effect together with train.shards: every shard is a micro-batch of its own."
-    if initial_share(config) > TOLD_INITIAL_SHARE:
+    if initial_share(config) > WARNED_INITIAL_SHARE:
         yield _too_long(config)
     if config.model.label_drop == 0 and config.model.conditional and config.sample.guidance != 1:
         yield "sample.guidance needs a model that also saw hidden labels, but model.label_drop is 0."
@@ -238,7 +224,7 @@ def _too_long(config: Config) -> str:
 
 
 def initial_share(config: Config) -> float:
-    """How much of the initial weights the average still holds after the last step."""
+    """How much of the initial weights the EMA still holds after the last step."""
     if config.ema.kind == "power" or config.ema.warmup:
         return 0.0  # the warm-up leaves 0.3 % after 30 steps, and soon nothing
     return config.ema.decay**config.train.steps

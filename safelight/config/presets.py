@@ -1,7 +1,8 @@
-"""Named settings: what differs from the defaults, with what each costs and gives."""
+"""Presets, with what each costs and gives, and the short names of the settings that people change most."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 PRESETS: dict[str, dict[str, dict[str, Any]]] = {
@@ -47,3 +48,30 @@ ABOUT = {
     "small": "64 px, 27 M parameters, for one consumer GPU",
     "base": "128 px, 98 M parameters, for a data-centre GPU",
 }
+
+# The same on the command line and in Python.
+FLAGS = {
+    "data": "data.source",
+    "steps": "train.steps",
+    "batch_size": "train.batch_size",
+    "image_size": "data.image_size",
+    "lr": "optimizer.lr",
+    "seed": "train.seed",
+    "device": "train.device",
+    "precision": "train.precision",
+    "accumulate": "train.accumulate",
+    "checkpoint_every": "checkpoint.every",
+    "sample_every": "sample.every",
+    "evaluate_every": "evaluate.every",
+    "heal": "heal.enabled",
+    "init": "model.init",
+    "workers": "data.workers",
+    "loggers": "log.to",
+}
+
+
+def default_preset(settings: Mapping[str, Any], file: object) -> str | None:
+    """Without a preset or a file: `digits` for digits, `tiny` for everything else."""
+    if file is not None:
+        return None
+    return "digits" if settings.get("data.source", "digits") == "digits" else "tiny"

@@ -7,8 +7,9 @@ import functools
 import math
 import reprlib
 import types
-from collections.abc import Hashable, Iterator, Mapping
-from dataclasses import fields, is_dataclass, replace
+from collections.abc import Hashable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -19,6 +20,7 @@ from safelight.config.tree import Config
 from safelight.errors import UsageError
 
 LARGEST_FILE = 1 << 16  # twenty full configs; PyYAML needs a second for as much
+TYPES_IN_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a word", type(None): "none"}
 
 
 def resolve(
@@ -60,11 +62,8 @@ def _with_attention_on_the_same_levels(config: Config, before: Config) -> Config
 def _set(config: Config, key: str, value: Any, where: str) -> Config:
     section_name, _, name = key.partition(".")
     known = types_of_fields()
-    inside = [name for name in known if name.startswith(f"{key}.")]
-    if inside:
-        raise UsageError(
-            f"{key} is {_shown(value)}{where}, but it is a section: set what is in it, such as {inside[0]}."
-        )
+    if first := next((name for name in known if name.startswith(f"{key}.")), None):
+        raise UsageError(f"{key} is {_shown(value)}{where}, but it is a section: set what is in it, such as {first}.")
     if key not in known:
         raise UsageError(f"There is no setting {key!r}{where}{nearest(key, known)}")
     value = convert(key, value, known[key], where)
@@ -73,23 +72,20 @@ def _set(config: Config, key: str, value: Any, where: str) -> Config:
 
 
 @functools.cache
-def types_of_fields() -> dict[str, Any]:
-    """Every dotted key with its type."""
-    sections = {f.name: f.default_factory for f in fields(Config)}
+def types_of_fields(*, ranges: bool = False) -> dict[str, Any]:
+    """Every dotted key with its type; with `ranges`, as the tree annotates it."""
     return {
-        f"{section}.{name}": hint
-        for section, factory in sections.items()
-        for name, hint in get_type_hints(factory).items()
+        f"{section.name}.{name}": hint
+        for section in fields(Config)
+        for name, hint in get_type_hints(section.default_factory, include_extras=ranges).items()
     }
 
 
 def convert(key: str, value: Any, hint: Any, where: str = "") -> Any:
     """The value as its field wants it; a word from the command line is read as YAML would."""
     for option in _options(hint):
-        try:
+        with suppress(TypeError, ValueError, OverflowError):
             return _fitted(value, option)
-        except (TypeError, ValueError, OverflowError):
-            continue
     raise UsageError(f"{key} is {_shown(value)}{where}, but it must be {describe(hint)}{_near_word(value, hint)}")
 
 
@@ -101,14 +97,10 @@ def _options(hint: Any) -> tuple[Any, ...]:
 
 def _fitted(value: Any, hint: Any) -> Any:
     origin = get_origin(hint)
-    if hint is type(None):
-        if value is None or value in ("none", "null", ""):
-            return None
-        raise TypeError
-    if origin is Literal:
-        if value in get_args(hint) and type(value) in {type(word) for word in get_args(hint)}:
-            return value
-        raise ValueError
+    if hint is type(None) and (value is None or value in ("none", "null", "")):
+        return None
+    if origin is Literal and isinstance(value, str) and value in get_args(hint):
+        return value
     if origin is tuple:
         return _fitted_tuple(value, get_args(hint))
     if isinstance(value, str) and hint is not str:
@@ -134,13 +126,11 @@ def _read_word(word: str) -> Any:
 
 def _fitted_tuple(value: Any, kinds: tuple[Any, ...]) -> tuple[Any, ...]:
     if isinstance(value, str):
-        value = [part for part in value.strip("[]() ").replace(",", " ").split() if part]
+        value = value.strip("[]() ").replace(",", " ").split()
     if isinstance(value, int | float):
         value = [value]
-    if not isinstance(value, list | tuple):
+    if not isinstance(value, list | tuple) or (kinds[-1] is not Ellipsis and len(value) != len(kinds)):
         raise TypeError
-    if kinds[-1] is not Ellipsis and len(value) != len(kinds):
-        raise ValueError
     return tuple(_fitted(part, kinds[0]) for part in value)
 
 
@@ -154,14 +144,7 @@ def describe(hint: Any) -> str:
     if origin is tuple:
         each = describe(args[0]).removeprefix("a ")
         return f"a list of {each}s" if args[-1] is Ellipsis else f"{len(args)} {each}s"
-    names = {
-        int: "a whole number",
-        float: "a number",
-        bool: "true or false",
-        str: "a word",
-        type(None): "none",
-    }
-    return names[hint]
+    return TYPES_IN_WORDS[hint]
 
 
 def _near_word(value: Any, hint: Any) -> str:
@@ -187,16 +170,13 @@ def _shown(value: Any) -> str:
 
 def flatten(tree: Mapping[str, Any]) -> dict[str, Any]:
     """{"train": {"steps": 1}} -> {"train.steps": 1}."""
-    return dict(_pairs(tree))
-
-
-def _pairs(tree: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    sections = {f.name for f in fields(Config)}
+    sections, settings = {f.name for f in fields(Config)}, dict[str, Any]()
     for name, value in tree.items():
         if name in sections and isinstance(value, Mapping):
-            yield from ((f"{name}.{key}", v) for key, v in value.items())
+            settings |= {f"{name}.{key}": v for key, v in value.items()}
         elif name not in sections or value is not None:  # a section whose lines are all comments is None
-            yield str(name), value
+            settings[str(name)] = value
+    return settings
 
 
 class _UniqueKeys(yaml.SafeLoader):
@@ -204,13 +184,13 @@ class _UniqueKeys(yaml.SafeLoader):
 
 
 def _construct_unique(loader: yaml.SafeLoader, node: yaml.MappingNode) -> dict[Any, Any]:
-    seen = set()
+    keys = set()
     for each, _ in node.value:
         key = loader.construct_object(each, deep=True)
         if isinstance(key, Hashable):  # others are refused below
-            if key in seen:
+            if key in keys:
                 raise yaml.MarkedYAMLError(problem=f"the key {key!r} stands twice", problem_mark=node.start_mark)
-            seen.add(key)
+            keys.add(key)
     return yaml.SafeLoader.construct_mapping(loader, node, deep=True)
 
 
@@ -222,13 +202,12 @@ def read_yaml(file: Path) -> Mapping[str, Any]:
     try:
         with open(file, "rb") as opened:
             content = opened.read(LARGEST_FILE + 1)  # /dev/zero has no size and no end
-        if len(content) > LARGEST_FILE:
-            raise UsageError(f"{file} has more than {LARGEST_FILE:,} bytes, which no config has.")
-        tree = _UniqueKeys(content.decode("utf-8-sig")).get_single_data()
     except OSError as error:
         raise UsageError(f"The config {file} cannot be read: {error.strerror}.") from error
-    except UsageError:
-        raise
+    if len(content) > LARGEST_FILE:
+        raise UsageError(f"{file} has more than {LARGEST_FILE:,} bytes, which no config has.")
+    try:
+        tree = _UniqueKeys(content.decode("utf-8-sig")).get_single_data()
     except Exception as error:  # by phase: PyYAML fails at `!!bool 7` with a KeyError, at others with nearly anything
         detail = str(error).replace("\n", " ")[:300]
         raise UsageError(f"{file} is not valid YAML: {detail}") from error
@@ -242,12 +221,8 @@ def read_yaml(file: Path) -> Mapping[str, Any]:
 def to_dict(config: Config) -> dict[str, dict[str, Any]]:
     """Plain data, with lists for tuples, ready for YAML or JSON."""
     return {
-        section.name: {
-            f.name: list(value) if isinstance(value := getattr(getattr(config, section.name), f.name), tuple) else value
-            for f in fields(getattr(config, section.name))
-        }
-        for section in fields(config)
-        if is_dataclass(getattr(config, section.name))
+        section: {name: list(value) if isinstance(value, tuple) else value for name, value in settings.items()}
+        for section, settings in asdict(config).items()
     }
 
 

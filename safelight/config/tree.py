@@ -13,11 +13,6 @@ Features = Literal["lite0", "inception"]
 TimestepSampling = Literal["stratified", "uniform"]
 Precision = Literal["fp32", "bf16", "fp16"]
 Sampler = Literal["ddim", "ddpm", "dpm-solver++"]
-Clip = Literal["fixed", "adaptive", "none"]
-Average = Literal["power", "exponential"]
-Fit = Literal["crop", "pad"]
-Filter = Literal["bicubic", "lanczos"]
-Logger = Literal["tensorboard", "wandb", "jsonl"]
 
 T = TypeVar("T")
 # The range of a setting, checked by `check`. An unset value has none.
@@ -39,9 +34,9 @@ class Data:
     """1 for grey, 3 for colour; unset: as the source is."""
     classes: int | None = None
     """Number of labels; unset: as the source has. Filled in when a run starts."""
-    fit: Fit = "crop"
+    fit: Literal["crop", "pad"] = "crop"
     """How a picture that is not square becomes one: `crop` its centre or `pad` it. Nothing is ever squashed."""
-    filter: Filter = "bicubic"
+    filter: Literal["bicubic", "lanczos"] = "bicubic"
     """How the last factor of two to four is shrunk, after whole boxes of pixels are averaged. `lanczos` is sharper and
     rings at hard edges."""
     background: str = "white"
@@ -141,9 +136,9 @@ class Optimizer:
     lr: Positive[float] = 1e-3
     """Peak learning rate."""
     beta1: Share[float] = 0.9
-    """Decay of the gradient average."""
+    """Decay of the running mean of the gradient."""
     beta2: Share[float] = 0.99
-    """Decay of the squared-gradient average."""
+    """Decay of the running mean of the squared gradient."""
     eps: Positive[float] = 1e-8
     """Added to the denominator of the update."""
     weight_decay: NotNegative[float] = 0.01
@@ -158,7 +153,7 @@ class Optimizer:
 class Clipping:
     """The limit on the gradient norm."""
 
-    kind: Clip = "fixed"
+    kind: Literal["fixed", "adaptive", "none"] = "fixed"
     """`fixed` limit, `adaptive` limit that follows the running norm, or `none`."""
     limit: Positive[float] = 1.0
     """Norm limit of `fixed`."""
@@ -176,14 +171,14 @@ class Clipping:
 class Ema:
     """The EMA weights that samples are drawn from."""
 
-    kind: Average = "power"
-    """`power`: a fixed share of the run so far; `exponential`: the textbook average with a fixed decay."""
+    kind: Literal["power", "exponential"] = "power"
+    """`power`: a fixed share of the run so far; `exponential`: the textbook EMA with a fixed decay."""
     width: float = 0.1
-    """`power`: relative width of the average; 0.1 covers about the last quarter of the run."""
+    """`power`: relative width of the EMA; 0.1 covers about the last quarter of the run."""
     decay: Share[float] = 0.9999
     """`exponential`: decay once warmed up."""
     warmup: bool = True
-    """`exponential`: begin with a short average that grows, so that a short run is not mostly initialisation."""
+    """`exponential`: begin with a short EMA that grows, so that a short run is not mostly initialisation."""
     profiles: tuple[float, float] = (0.05, 0.1)
     """Two relative widths that are snapshot, from which any other width can be rebuilt after training."""
     snapshots: NotNegative[int] = 16
@@ -289,7 +284,7 @@ class Heal:
 class Log:
     """Loggers that receive what was measured, in addition to the record of the run."""
 
-    to: tuple[Logger, ...] = ()
+    to: tuple[Literal["tensorboard", "wandb", "jsonl"], ...] = ()
     """Any of `tensorboard`, `wandb` (Weights & Biases) and `jsonl`. One that fails costs the training nothing."""
 
 

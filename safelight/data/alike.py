@@ -19,24 +19,24 @@ _CHUNK = 1024
 
 def find_alike(rows: np.ndarray, pixels: np.ndarray) -> np.ndarray:
     """int32 [m, 2], each row smaller first. Time n log n, memory a few numbers per image."""
-    lively = np.flatnonzero(deviations(rows, pixels.shape[1]) >= BLANK_DEVIATION)  # blank ones all look alike
+    textured = np.flatnonzero(deviations(rows, pixels.shape[1]) >= BLANK_DEVIATION)  # blank ones all look alike
     pairs = set[tuple[int, int]]()
-    for candidates in _candidates(np.asarray(rows["look"])[lively]):
-        new = [pair for pair in map(tuple, np.sort(lively[candidates], axis=1).tolist()) if pair not in pairs]
+    for candidates in _candidates(np.asarray(rows["dhash"])[textured]):
+        new = [pair for pair in map(tuple, np.sort(textured[candidates], axis=1).tolist()) if pair not in pairs]
         pairs.update(_confirmed(np.array(new, np.int64).reshape(-1, 2), rows, pixels))
         if len(pairs) >= MOST:
             break
     return np.array(sorted(pairs)[:MOST], "<i4").reshape(-1, 2)
 
 
-def _candidates(looks: np.ndarray) -> Iterator[np.ndarray]:
+def _candidates(hashes: np.ndarray) -> Iterator[np.ndarray]:
     for turn in TURNS:
-        turned = looks << np.uint64(turn) | looks >> np.uint64(64 - turn) if turn else looks
+        turned = hashes << np.uint64(turn) | hashes >> np.uint64(64 - turn) if turn else hashes
         order = np.argsort(turned, kind="stable")
         for distance in range(1, NEIGHBOURS + 1):
             for part in parts(len(order) - distance):
                 pairs = np.stack([order[:-distance][part], order[distance:][part]], 1)
-                yield pairs[_bits(looks[pairs[:, 0]] ^ looks[pairs[:, 1]]) <= BITS]
+                yield pairs[_bits(hashes[pairs[:, 0]] ^ hashes[pairs[:, 1]]) <= BITS]
 
 
 def _bits(words: np.ndarray) -> np.ndarray:

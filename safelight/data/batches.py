@@ -50,7 +50,8 @@ class Batches:
         balance: bool = False,
     ) -> None:
         """`ids`: the rows that are drawn from; unset: all. `balance`: every class equally often."""
-        self.count = len(images) if ids is None else len(ids)
+        ids = np.arange(len(images)) if ids is None else ids
+        self.count = len(ids)
         assert self.count > 0, "no images"
         assert batch_size > 0, f"batch_size is {batch_size}"
         assert images.pixels.dtype == np.uint8, f"pixels are {images.pixels.dtype}, not uint8"
@@ -58,24 +59,23 @@ class Batches:
         assert (every_value.min(), every_value.max()) == (-1, 1), "the scale leaves [-1, 1]"
         self._images, self._seed, self._batch_size = images, seed, batch_size
         self._views = views or Views()
-        # One pile of rows, or one for each class.
-        self._piles = [ids] if not balance else _by_class(images, ids)
+        self._groups = _by_class(images, ids) if balance else [ids]  # of rows that are passed over in turn
         self._orders: OrderedDict[tuple[int, int], np.ndarray] = OrderedDict()
-        # Of each pile the current pass, the next, and as many more as one batch of a tiny set runs through.
-        self._kept = sum(2 + batch_size // len(pile if pile is not None else images) for pile in self._piles)
+        # Of each group the current pass, the next, and as many more as one batch of a tiny set runs through.
+        self._kept = sum(2 + batch_size // len(group) for group in self._groups)
         self._lock = threading.Lock()
 
     def drawn_from(self) -> np.ndarray:
         """Dataset indices that may be drawn."""
-        return np.concatenate([np.arange(len(self._images)) if pile is None else pile for pile in self._piles])
+        return np.concatenate(self._groups)
 
     def ids(self, step: int, quarantined: frozenset[int] = frozenset()) -> np.ndarray:
         """Dataset index of each of the `batch_size` rows of this step; steps count from 0."""
         return self._draw(step, 0, self._batch_size, quarantined)
 
     def rows(self, step: int, start: int, stop: int, quarantined: frozenset[int] = frozenset()) -> Rows:
-        """Rows `start` to `stop` of this step's batch, whichever process or micro-batch asks for them. `quarantined`:
-        dataset indices that are not drawn; another row of the same pile takes their place."""
+        """Rows `start` to `stop` of this step's batch, whichever process or micro-batch needs them. `quarantined`:
+        dataset indices that are not drawn; another row of the same group takes their place."""
         ids = self._draw(step, start, stop, quarantined)
         pixels = self._images.take(ids)
         if self._views.side is not None and self._views.side < pixels.shape[1]:
@@ -97,32 +97,29 @@ class Batches:
         assert step >= 0, f"step {step}"
         assert 0 <= start <= stop <= self._batch_size, f"rows {start} to {stop} of {self._batch_size}"
         positions = np.arange(step * self._batch_size + start, step * self._batch_size + stop)
-        piles, places = self._piles_of(positions)
+        groups, places = self._groups_of(positions)
         ids = np.empty(len(positions), np.int64)
-        for number in np.unique(piles):
-            rows = self._piles[number]
-            chosen = np.flatnonzero(piles == number)
-            passes, offsets = np.divmod(places[chosen], len(self._images) if rows is None else len(rows))
+        for number in np.unique(groups):
+            group, chosen = self._groups[number], np.flatnonzero(groups == number)
+            passes, offsets = np.divmod(places[chosen], len(group))
             for turn in np.unique(passes):
                 now = passes == turn
-                picked = self._order(int(number), int(turn))[offsets[now]]
-                ids[chosen[now]] = picked if rows is None else rows[picked]
+                ids[chosen[now]] = group[self._order(int(number), int(turn))[offsets[now]]]
         if quarantined:
-            self._replace(ids, positions, piles, list(quarantined))
+            self._replace(ids, positions, groups, list(quarantined))
         return ids
 
-    def _replace(self, ids: np.ndarray, positions: np.ndarray, piles: np.ndarray, quarantined: list[int]) -> None:
-        """In place. Of each row the same whoever asks: a function of its place among all samples of the run."""
+    def _replace(self, ids: np.ndarray, positions: np.ndarray, groups: np.ndarray, quarantined: list[int]) -> None:
+        """In place. The same in every process: a function of its place among all samples of the run."""
         for place in np.flatnonzero(np.isin(ids, quarantined)):
-            rows = self._piles[piles[place]]
-            healthy = np.setdiff1d(np.arange(len(self._images)) if rows is None else rows, quarantined)
-            assert len(healthy), "every image of a pile is in quarantine"
+            healthy = np.setdiff1d(self._groups[groups[place]], quarantined)
+            assert len(healthy), "every image of a group is in quarantine"
             word = _words(key(self._seed, "replacement"), int(positions[place]), 1)[0]
             ids[place] = healthy[int(word % np.uint64(len(healthy)))]
 
-    def _piles_of(self, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(pile, place in the endless row of passes over that pile) of each position."""
-        count = len(self._piles)
+    def _groups_of(self, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(group, place in the endless row of passes over that group) of each position."""
+        count = len(self._groups)
         if count == 1:
             return np.zeros(len(positions), np.int64), positions
         # Each round visits every class once, in an order of its own: no class may be tied to a row of the batch.
@@ -135,17 +132,16 @@ class Batches:
         orders = words.reshape(-1, width * 4)[:, :count].argsort(axis=1, kind="stable")
         return orders[rounds - first, turns], rounds
 
-    def _order(self, pile: int, turn: int) -> np.ndarray:
+    def _order(self, group: int, turn: int) -> np.ndarray:
         with self._lock:  # held while drawing, so that two prefetch threads do not sort the same pass
-            if (pile, turn) in self._orders:
-                self._orders.move_to_end((pile, turn))
-                return self._orders[pile, turn]
-            rows = self._piles[pile]
-            count = len(self._images) if rows is None else len(rows)
-            where = (turn,) if len(self._piles) == 1 else (turn, pile)
+            if (group, turn) in self._orders:
+                self._orders.move_to_end((group, turn))
+                return self._orders[group, turn]
+            count = len(self._groups[group])
+            where = (turn,) if len(self._groups) == 1 else (turn, group)
             # NumPy guarantees the raw stream of Philox, but not the result of permutation().
             words = _words(key(self._seed, "order", *where), 0, -(-count // 4))[:count]
-            drawn = self._orders[pile, turn] = np.argsort(words, kind="stable")
+            drawn = self._orders[group, turn] = np.argsort(words, kind="stable")
             if len(self._orders) > self._kept:
                 self._orders.popitem(last=False)
             return drawn
@@ -156,13 +152,11 @@ class Batches:
         return (words >> np.uint64(11)).reshape(-1, 4) * 2.0**-53
 
 
-def _by_class(images: Images, ids: np.ndarray | None) -> list[np.ndarray]:
+def _by_class(images: Images, ids: np.ndarray) -> list[np.ndarray]:
     assert images.labels is not None, "balance needs labels"
-    rows = np.arange(len(images)) if ids is None else ids
-    labels = np.asarray(images.labels)[rows]
+    labels = np.asarray(images.labels)[ids]
     order = np.argsort(labels, kind="stable")
-    cuts = np.flatnonzero(np.diff(labels[order])) + 1
-    return [rows[pile] for pile in np.split(order, cuts)]
+    return np.split(ids[order], np.flatnonzero(np.diff(labels[order])) + 1)
 
 
 def scale(pixels: np.ndarray) -> np.ndarray:

@@ -29,9 +29,8 @@ from safelight.files import DISK, TEMPORARY, write_atomically
 from safelight.words import printable
 
 VERSION = 1
-PIXELS, LABELS, ROWS, NEAR, NAMES, MANIFEST = (
-    "pixels.u8", "labels.i4", "rows.bin", "near.i4", "names.sqlite", "manifest.json"
-)  # fmt: skip
+PIXELS, LABELS, ROWS = "pixels.u8", "labels.i4", "rows.bin"
+NEAR, NAMES, MANIFEST = "near.i4", "names.sqlite", "manifest.json"
 SPOT_CHECKS = 32  # images compared with their checksums when a cache is opened; the others when first read
 KEPT_SECONDS = 7 * 86_400  # a set that changed keeps its earlier cache for so long after it was last opened
 
@@ -77,19 +76,16 @@ def open_cache(folder: Path) -> Images | None:
         if manifest is None:
             return None
         count, side, channels = manifest["shape"]
-        rows = mapped(folder / ROWS, ROW, (count,))
-        labels = mapped(folder / LABELS, np.dtype("<i4"), (count,)) if manifest["class_names"] else None
-        near = mapped(folder / NEAR, np.dtype("<i4"), (manifest["near"], 2))
         names = Names(folder / NAMES) if manifest["names"] else None
         images = Images(
             pixels=mapped(folder / PIXELS, np.dtype(np.uint8), (count, side, side, channels)),
-            labels=labels,
+            labels=mapped(folder / LABELS, np.dtype("<i4"), (count,)) if manifest["class_names"] else None,
             class_names=tuple(manifest["class_names"]),
             fingerprint=manifest["fingerprint"],
             names=names,
-            rejected=() if names is None else [(printable(name), reason) for name, reason, _ in names.rejected()],
-            rows=rows,
-            near=near,
+            rejected=[(printable(name), reason) for name, reason, _ in names.rejected()] if names else (),
+            rows=mapped(folder / ROWS, ROW, (count,)),
+            near=mapped(folder / NEAR, np.dtype("<i4"), (manifest["near"], 2)),
             facts=manifest["facts"],
         )
         images.take(np.unique(np.linspace(0, count - 1, SPOT_CHECKS).astype(np.int64)))
@@ -104,16 +100,15 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
     """None if it is missing, was changed, or a file has another size than it says."""
     try:
         manifest = json.loads((folder / MANIFEST).read_bytes())
-        sealed = manifest.pop("seal")
-    except (OSError, ValueError, KeyError, AttributeError):
+        verified = (
+            manifest.pop("seal") == _seal(manifest)
+            and manifest["version"] == VERSION
+            and all(os.path.getsize(folder / name) == size for name, size in manifest["bytes"].items())
+            and (not manifest["class_names"] or _sha256(folder / LABELS) == manifest["labels"])
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
-    if sealed != _seal(manifest) or manifest["version"] != VERSION:
-        return None
-    if any(_size(folder / name) != size for name, size in manifest["bytes"].items()):
-        return None
-    if manifest["class_names"] and _sha256(folder / LABELS) != manifest["labels"]:
-        return None
-    return manifest
+    return manifest if verified else None
 
 
 def mapped(path: Path, kind: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
@@ -122,18 +117,6 @@ def mapped(path: Path, kind: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
 
 def _seal(manifest: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return -1
-
-
-def limits_of(folder: Path) -> dict[str, float]:
-    """Under which the files of a cache were decoded."""
-    return (read_manifest(folder) or {}).get("limits", {})
 
 
 def _sha256(path: Path) -> str:
@@ -202,7 +185,7 @@ def seal(folder: Path, manifest: dict[str, Any]) -> None:
     present = [name for name in (PIXELS, LABELS, ROWS, NEAR, NAMES) if (folder / name).is_file()]
     manifest = manifest | {
         "version": VERSION,
-        "bytes": {name: _size(folder / name) for name in present},
+        "bytes": {name: os.path.getsize(folder / name) for name in present},
         "labels": _sha256(folder / LABELS) if LABELS in present else None,
     }
     # Through JSON once, so that what is sealed is what will be read.

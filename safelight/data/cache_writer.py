@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import zlib
 from array import array
 from pathlib import Path
 from typing import BinaryIO
@@ -11,8 +12,8 @@ from typing import BinaryIO
 import numpy as np
 
 from safelight.data.cache import LABELS, PIXELS, ROWS, mapped
-from safelight.data.rows import ROW, check
-from safelight.files import DISK
+from safelight.data.rows import ROW
+from safelight.files import DISK, write_atomically
 
 BLOCK = 8 << 20  # bytes read back at a time
 
@@ -40,7 +41,7 @@ class CacheWriter:
             self._widen()
         stored = np.ascontiguousarray(np.broadcast_to(pixels, (*pixels.shape[:3], self.channels)))
         rows = rows.copy()
-        rows["check"] = [check(one) for one in stored]
+        rows["crc32"] = _checksums(stored)
         self._pixels.write(stored.data)
         self._rows.write(rows.tobytes())
         if labels is not None:
@@ -58,19 +59,13 @@ class CacheWriter:
         """Everything on the device and read back: (pixels, rows, labels)."""
         labels = np.array(self._labels, "<i4") if class_names else None
         if labels is not None:
-            with open(self.folder / LABELS, "wb") as file:
-                file.write(labels.tobytes())
-                self._flush(file)
+            write_atomically(self.folder / LABELS, labels.tobytes())
         for file in (self._pixels, self._rows):
-            self._flush(file)
+            file.flush()
+            DISK.sync(file.fileno())
         rows = mapped(self.folder / ROWS, ROW, (self.count,))
         shape = (self.count, self.side, self.side, self.channels)
         return mapped(self.folder / PIXELS, np.dtype(np.uint8), shape), rows, labels
-
-    @staticmethod
-    def _flush(file: BinaryIO) -> None:
-        file.flush()
-        DISK.sync(file.fileno())
 
     def _widen(self) -> None:
         """All that was written is grey, and turns out to belong to a set of colour: written once more."""
@@ -83,7 +78,7 @@ class CacheWriter:
         for row in rows:
             grey = np.frombuffer(self._pixels.read(each), np.uint8).reshape(self.side, self.side, 1)
             colour = np.ascontiguousarray(np.broadcast_to(grey, (self.side, self.side, 3)))
-            row["check"] = check(colour)
+            row["crc32"] = zlib.crc32(colour.data)
             wide.write(colour.data)
         if isinstance(rows, np.memmap):
             rows.flush()
@@ -99,8 +94,12 @@ def fingerprint(pixels: np.ndarray, labels: np.ndarray | None, rows: np.ndarray 
     for start in range(0, len(pixels), step):
         block = np.ascontiguousarray(pixels[start : start + step])
         digest.update(block.data)
-        if rows is not None and [check(one) for one in block] != rows["check"][start : start + step].tolist():
+        if rows is not None and _checksums(block) != rows["crc32"][start : start + step].tolist():
             raise OSError(5, "what was written could not be read back")
     if labels is not None:
         digest.update(labels.astype("<i8").tobytes())
     return digest.hexdigest()
+
+
+def _checksums(pixels: np.ndarray) -> list[int]:
+    return [zlib.crc32(image.data) for image in pixels]

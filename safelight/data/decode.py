@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import io
 import warnings
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import Literal
 
 import numpy as np
 from PIL import Image, ImageFile, UnidentifiedImageError
@@ -14,8 +15,7 @@ from PIL import Image, ImageFile, UnidentifiedImageError
 from safelight.config.check import colour_of
 from safelight.config.tree import Data
 
-T = TypeVar("T")
-Hope = Literal["never", "any time", "larger limits"]
+Retry = Literal["never", "any time", "larger limits"]
 
 VERSION = 1  # of the pixels: a change here makes every cache stale
 EXTENSIONS = (".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".webp", ".bmp", ".dib", ".tif", ".tiff", ".gif", ".apng")
@@ -37,13 +37,13 @@ _UPRIGHT = {
 class UnreadableImage(Exception):
     """An image that cannot be used; the message is the reason.
 
-    `hope` says when it may be tried again: never, if the reason lies in the bytes; any time, if they could not be had;
+    `retry` says when it may be tried again: never, if the reason lies in the bytes; any time, if they could not be had;
     or once there is more time and memory for it.
     """
 
-    def __init__(self, reason: str, hope: Hope = "never") -> None:
+    def __init__(self, reason: str, retry: Retry = "never") -> None:
         super().__init__(reason)
-        self.hope: Hope = hope
+        self.retry: Retry = retry
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,29 +67,39 @@ def side_of(data: Data) -> int:
 
 def decode(content: bytes, data: Data) -> DecodedImage:
     """The first frame of an image file, upright, opaque and square."""
-    return _guarded(lambda: _decode(content, data), data)
+    with _guarded(data), _open(content, data) as image:
+        width, height = image.size
+        if image.format == "JPEG":
+            # libjpeg averages whole boxes while it decodes: several times faster than `reducing_gap` afterwards.
+            gap = int(side_of(data) * GAP)
+            image.draft(None, (gap, gap))
+        image.load()
+        upright, turned = _upright(image)
+        flat = _flatten(_eight_bit(upright), data)
+        if turned and upright.size != image.size:
+            width, height = height, width
+        if data.channels == 1:
+            flat = flat.convert("L")
+        pixels = as_pixels(square(flat, data))
+        return DecodedImage(pixels, width, height, image.format or "", upright.has_transparency_data, turned)
 
 
 def decode_whole(content: bytes, data: Data) -> np.ndarray:
     """uint8 [height, width, 1 or 3] of the first frame, upright and opaque, at the size it has."""
-
-    def whole() -> np.ndarray:
-        with _open(content) as image:
-            _refuse_many_pixels(image, data)
-            image.load()
-            return as_pixels(_flatten(_eight_bit(_upright(image)[0]), data))
-
-    return _guarded(whole, data)
+    with _guarded(data), _open(content, data) as image:
+        image.load()
+        return as_pixels(_flatten(_eight_bit(_upright(image)[0]), data))
 
 
-def _guarded(act: Callable[[], T], data: Data) -> T:
+@contextmanager
+def _guarded(data: Data) -> Iterator[None]:
     """Turns whatever a decoder raises into an UnreadableImage with a reason."""
     try:
         # Pillow warns from its limit of pixels on; its other warnings concern metadata that is not used here.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            return act()
+            yield
     except UnreadableImage:
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
@@ -137,40 +147,20 @@ def as_pixels(image: Image.Image) -> np.ndarray:
     return np.ascontiguousarray(pixels[:, :, :1]) if grey else pixels
 
 
-def _decode(content: bytes, data: Data) -> DecodedImage:
-    with _open(content) as image:
-        kind, (width, height) = image.format or "", image.size
-        _refuse_many_pixels(image, data)
-        if kind == "JPEG" and isinstance(image, ImageFile.ImageFile):
-            # libjpeg averages whole boxes while it decodes: several times faster than `reducing_gap` afterwards.
-            gap = int(side_of(data) * GAP)
-            image.draft(None, (gap, gap))
-        image.load()
-        upright, turned = _upright(image)
-        transparent = upright.has_transparency_data
-        flat = _flatten(_eight_bit(upright), data)
-    if turned and upright.size != image.size:
-        width, height = height, width
-    if data.channels == 1:
-        flat = flat.convert("L")
-    return DecodedImage(as_pixels(square(flat, data)), width, height, kind, transparent, turned)
-
-
-def _refuse_many_pixels(image: Image.Image, data: Data) -> None:
+def _open(content: bytes, data: Data) -> ImageFile.ImageFile:
+    """Not decoded yet: an image that claims too many pixels is refused first."""
+    if not content:
+        raise UnreadableImage("it is empty (0 bytes)")
+    try:
+        image = Image.open(io.BytesIO(content), formats=FORMATS)
+    except UnidentifiedImageError:
+        start = content[:8].hex(" ")
+        raise UnreadableImage(f"it is no PNG, JPEG, WebP, BMP, TIFF or GIF (it starts with {start})") from None
     width, height = image.size
     if width * height > data.max_pixels:
         size = f"{width} x {height} = {width * height:,} pixels"
         raise UnreadableImage(f"it has {size}, more than data.max_pixels allows ({data.max_pixels:,})")
-
-
-def _open(content: bytes) -> Image.Image:
-    if not content:
-        raise UnreadableImage("it is empty (0 bytes)")
-    try:
-        return Image.open(io.BytesIO(content), formats=FORMATS)
-    except UnidentifiedImageError:
-        start = content[:8].hex(" ")
-        raise UnreadableImage(f"it is no PNG, JPEG, WebP, BMP, TIFF or GIF (it starts with {start})") from None
+    return image
 
 
 def _upright(image: Image.Image) -> tuple[Image.Image, bool]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +11,7 @@ from safelight.config.tree import Data
 from safelight.data.decode import FORMATS
 from safelight.data.rows import GREY, TRANSPARENT, TURNED
 
+MARKS = {"grey": GREY, "transparent": TRANSPARENT, "turned": TURNED}
 BLANK_DEVIATION = 2.0  # levels: below this an image is one colour, but for the noise of its compression
 CROPPED_SHARE = 0.25  # of a picture's area: losing more is reported
 EXTREMES = 12  # rows that are kept of each kind
@@ -35,7 +35,8 @@ def find_facts(
     width, height = rows["width"].astype(np.int64), rows["height"].astype(np.int64)
     deviation = deviations(rows, side)
     duplicates, groups, two = _copies(rows, labels)
-    lost = 1 - np.minimum(width, height) / np.maximum(width, height) if data.fit == "crop" else np.zeros(count)
+    short = np.minimum(width, height)
+    lost = 1 - short / np.maximum(width, height) if data.fit == "crop" else np.zeros(count)
     blank = np.flatnonzero(deviation < BLANK_DEVIATION)
     brightness = rows["total"].sum(1)
     classes = np.bincount(labels, minlength=len(names)).tolist() if labels is not None else []
@@ -50,9 +51,7 @@ def find_facts(
         "heights": _spread(height),
         "common_sizes": _common(width, height),  # width, height, images
         "formats": {name: int(n) for name, n in zip(FORMATS, kinds, strict=False) if n},
-        "grey": _marked(rows, GREY),
-        "transparent": _marked(rows, TRANSPARENT),
-        "turned": _marked(rows, TURNED),
+        **{name: int((rows["marks"] & mark != 0).sum()) for name, mark in MARKS.items()},
         "mean": mean,
         "std": std,
         "low": int(rows["low"].min()),
@@ -65,9 +64,7 @@ def find_facts(
         "near_rows": near[:EXTREMES].tolist(),
         "blank": len(blank),
         "blank_rows": blank[:EXTREMES].tolist(),
-        "enlarged": int(
-            (np.minimum(width, height) < data.image_size).sum()
-        ),  # pictures smaller than the size they are trained at
+        "enlarged": int((short < data.image_size).sum()),  # pictures smaller than the size they are trained at
         "lost": float(lost.mean()),  # share of their area that pictures lose on average by cropping
         "much_lost": int((lost > CROPPED_SHARE).sum()),
         "extremes": {
@@ -127,12 +124,9 @@ def _spread(values: np.ndarray) -> tuple[int, int, int]:
 
 
 def _common(width: np.ndarray, height: np.ndarray) -> list[tuple[int, int, int]]:
-    sizes = Counter(dict(zip(*np.unique(width << 32 | height, return_counts=True), strict=True)))
-    return [(int(size) >> 32, int(size) & 0xFFFFFFFF, int(n)) for size, n in sizes.most_common(COMMON)]
-
-
-def _marked(rows: np.ndarray, mark: int) -> int:
-    return int((rows["marks"] & mark != 0).sum())
+    sizes, counts = np.unique(width << 32 | height, return_counts=True)
+    most = np.argsort(-counts, kind="stable")[:COMMON]
+    return [(int(sizes[i]) >> 32, int(sizes[i]) & 0xFFFFFFFF, int(counts[i])) for i in most]
 
 
 def _first(values: np.ndarray) -> list[int]:

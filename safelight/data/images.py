@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from safelight.data.rows import check
+from safelight.data.listing import Names
 from safelight.errors import DataError
-
-
-class NameOfRow(Protocol):
-    def __getitem__(self, row: int, /) -> str: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,7 +25,7 @@ class Images:
     """What each label stands for; empty when unlabelled."""
     fingerprint: str
     """sha256 over the shape and bytes of the pixels and the labels, in order."""
-    names: NameOfRow | None = None
+    names: Names | None = None
     """File of each image, relative to its source; None where there are no files."""
     rejected: Sequence[tuple[str, str]] = ()
     """(file, reason) of every file that was left out."""
@@ -51,21 +48,16 @@ class Images:
         pixels = self.pixels.take(ids, axis=0)
         if self.rows is not None:
             for place in np.flatnonzero(~self._checked[ids]):
-                self._verify(int(ids[place]), pixels[place])
+                row = int(ids[place])
+                if zlib.crc32(pixels[place].data) != self.rows["crc32"][row]:
+                    name = "" if self.names is None else f" ({self.names[row]})"
+                    raise DataError(
+                        f"Image {row}{name} in the cache is not what was written there: its checksum differs. "
+                        "The disk or another program changed it. Remove the folder of the cache "
+                        f"({getattr(self.pixels, 'filename', 'data.cache')}) and start again; the images are read anew."
+                    )
+                self._checked[row] = True
         return pixels
-
-    def _verify(self, row: int, pixels: np.ndarray) -> None:
-        assert self.rows is not None
-        if check(pixels) != self.rows["check"][row]:
-            raise DataError(
-                f"Image {row}{self._called(row)} in the cache is not what was written there: its checksum differs. "
-                "The disk or another program changed it. Remove the folder of the cache "
-                f"({getattr(self.pixels, 'filename', 'data.cache')}) and start again; the images are read anew."
-            )
-        self._checked[row] = True
-
-    def _called(self, row: int) -> str:
-        return "" if self.names is None else f" ({self.names[row]})"
 
 
 USUAL_SHARE, ENOUGH = 0.05, 400  # held out unless it is said otherwise, of sets of so many images

@@ -6,26 +6,26 @@ import hashlib
 import json
 import os
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import PIL
+from PIL import Image
 
 from safelight.config.tree import Data
 from safelight.data import cache, decode
 from safelight.data.alike import find_alike
 from safelight.data.cache import Say
 from safelight.data.cache_writer import CacheWriter, fingerprint
-from safelight.data.decode import Hope, as_pixels, side_of, square
+from safelight.data.decode import Retry, as_pixels, side_of, square
 from safelight.data.facts import find_facts
 from safelight.data.images import Images
-from safelight.data.listing import Listed, Listing, Names, digest
+from safelight.data.listing import Listing, Names, digest
 from safelight.data.rows import measure
 from safelight.data.scan import Scanned, scan
-from safelight.data.sources import Arrays, Files, SourceFile, open_source
+from safelight.data.sources import Arrays, Files, open_source
 from safelight.data.sources.image_folder import LOOSE
 from safelight.data.summary import too_bad
 from safelight.errors import DataError
@@ -40,7 +40,7 @@ GROUP = 64  # images written at a time
 Progress = Callable[[int, int], None]
 
 
-def open_images(data: Data, progress: Progress | None = None, say: Say = lambda text: None) -> Images:
+def open_images(data: Data, progress: Progress = lambda done, total: None, say: Say = lambda text: None) -> Images:
     """The images of `data.source`, ready to train on; DataError if too many files of it cannot be used."""
     images = prepare(data, progress, say)
     if data.classes is not None and len(images.class_names) > data.classes:
@@ -53,17 +53,18 @@ def open_images(data: Data, progress: Progress | None = None, say: Say = lambda 
     return images
 
 
-def prepare(data: Data, progress: Progress | None = None, say: Say = lambda text: None) -> Images:
+def prepare(data: Data, progress: Progress = lambda done, total: None, say: Say = lambda text: None) -> Images:
     """The images of `data.source` at their final size; decoded only where no cache has them."""
     source = open_source(data)
-    folder = cache.cache_root(data, say) / cache.folder_name(data, _slot(data), _key(source))
+    stamp = source.stamp if isinstance(source, Arrays) else digest(source.entries())
+    folder = cache.cache_root(data, say) / cache.folder_name(data, _slot(data), _sha256(stamp))
     images = cache.open_cache(folder)
     if images is not None and not _readable_now(images, folder, data):
         return images
     stale = images is not None
     with cache.locked(folder, say):
         if stale or (images := cache.open_cache(folder)) is None:
-            images = _build(source, data, folder, progress or (lambda done, total: None))
+            images = _build(source, data, folder, progress)
     cache.forget_old(folder)
     return images
 
@@ -84,25 +85,23 @@ def _slot(data: Data) -> str:
     path = os.path.expanduser(data.source)
     place = os.path.realpath(path) if os.path.exists(path) else data.source
     settings = {name: getattr(data, name) for name in TRANSFORM}
-    words = json.dumps([cache.VERSION, decode.VERSION, PIL.__version__, os.fsencode(place).hex(), settings])
-    return hashlib.sha256(words.encode()).hexdigest()
+    return _sha256(json.dumps([cache.VERSION, decode.VERSION, PIL.__version__, os.fsencode(place).hex(), settings]))
 
 
-def _key(source: Files | Arrays) -> str:
-    stamp = source.stamp if isinstance(source, Arrays) else digest(source.entries())
-    return hashlib.sha256(stamp.encode()).hexdigest()
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _readable_now(images: Images, folder: Path, data: Data) -> bool:
     """Whether a file that could not be had, or not within the limits of then, can be read now."""
     if not isinstance(images.names, Names) or not images.rejected:
         return False
-    then = cache.limits_of(folder)
-    hopes: set[Hope] = {"any time"}
+    then = (cache.read_manifest(folder) or {}).get("limits", {})
+    retried: set[Retry] = {"any time"}
     if any(getattr(data, name) > then.get(name, 0) for name in LIMITS):
-        hopes.add("larger limits")
-    waiting = [name for name, _, hope in images.names.rejected() if hope in hopes]
-    return any(found is not None and found.row is not None for found in scan(waiting, data, at_most=len(waiting)))
+        retried.add("larger limits")
+    names = [name for name, _, retry in images.names.rejected() if retry in retried]
+    return any(found.row is not None for found in scan(names, data))
 
 
 def _build(source: Files | Arrays, data: Data, folder: Path, report: Progress) -> Images:
@@ -117,8 +116,7 @@ def _build(source: Files | Arrays, data: Data, folder: Path, report: Progress) -
         pixels, rows, labels = writer.finish(class_names)
         shape = writer.count, writer.side, writer.channels
         near = find_alike(rows, pixels)
-        with open(building / cache.NEAR, "wb") as file:
-            file.write(near.tobytes())
+        (building / cache.NEAR).write_bytes(near.tobytes())
         facts = find_facts(rows, shape, labels, class_names, near, data)
         cache.seal(
             building,
@@ -151,8 +149,6 @@ def _write_arrays(source: Arrays, writer: CacheWriter, data: Data, report: Progr
 
 
 def _squares(pixels: np.ndarray, data: Data) -> np.ndarray:
-    from PIL import Image
-
     side, bands = side_of(data), data.channels or pixels.shape[3]
     if pixels.shape[1:] == (side, side, bands):
         return pixels
@@ -177,58 +173,31 @@ def _earlier(folder: Path) -> tuple[Path, Images] | None:
 def _write_files(
     source: Files, writer: CacheWriter, data: Data, earlier: tuple[Path, Images] | None, report: Progress
 ) -> tuple[str, ...]:
-    with closing(Listing(writer.folder / cache.NAMES)) as listing:
-        return _write_listed(listing, source, writer, data, earlier, report)
-
-
-def _write_listed(
-    listing: Listing,
-    source: Files,
-    writer: CacheWriter,
-    data: Data,
-    earlier: tuple[Path, Images] | None,
-    report: Progress,
-) -> tuple[str, ...]:
-    total = listing.fill(source.entries())
-    if not total:
-        raise DataError(source.nothing_inside())
-    cache.refuse_small_disk(writer.folder, total * side_of(data) ** 2 * (data.channels or 3))
-    rejected = source.passed_over()
-    for name, reason in rejected:
-        listing.reject(name, reason, "any time")
-    numbers = {name: number for number, name in enumerate(listing.labels())}
-    labelled = [*numbers] not in ([], [LOOSE])
-    listed = listing.entries(earlier and earlier[0] / cache.NAMES)
-    for done, (entry, found) in enumerate(_decoded(listed, earlier and earlier[1], data, total)):
-        if found.row is None or found.pixels is None:
-            listing.reject(entry.name, found.reason, found.hope)
-            rejected.append((printable(entry.name), found.reason))
-        else:
-            label = [numbers.setdefault(entry.label or LOOSE, len(numbers))] if labelled else None
-            writer.add(found.row[None], found.pixels[None], label)
-            listing.keep(writer.count - 1, entry)
-        report(done + 1, total)
-    listing.commit()
+    """What an earlier cache has is taken from there, the rest is decoded."""
+    with (
+        closing(Listing(writer.folder / cache.NAMES, earlier and earlier[0] / cache.NAMES)) as listing,
+        closing(scan(listing.new_names(), data)) as scanned,
+    ):
+        total = listing.fill(source.entries())
+        if not total:
+            raise DataError(source.nothing_inside())
+        cache.refuse_small_disk(writer.folder, total * side_of(data) ** 2 * (data.channels or 3))
+        rejected = list(source.passed_over)
+        for name, reason in rejected:
+            listing.reject(name, reason, "any time")
+        numbers = {name: number for number, name in enumerate(listing.labels())}
+        labelled = [*numbers] not in ([], [LOOSE])
+        for done, (entry, row) in enumerate(listing.entries(), 1):
+            found = next(scanned) if row is None or earlier is None else Scanned(*cache.stored_image(earlier[1], row))
+            if found.row is None or found.pixels is None:
+                listing.reject(entry.name, found.reason, found.retry)
+                rejected.append((printable(entry.name), found.reason))
+            else:
+                label = [numbers.setdefault(entry.label or LOOSE, len(numbers))] if labelled else None
+                writer.add(found.row[None], found.pixels[None], label)
+                listing.keep(writer.count - 1, entry)
+            report(done, total)
+        listing.commit()
     if not writer.count:
         raise DataError(too_many_bad(data, rejected, 0))
     return tuple(map(printable, writer.renumber([*numbers]))) if labelled else ()
-
-
-def _decoded(
-    listed: Iterator[Listed], earlier: Images | None, data: Data, total: int
-) -> Iterator[tuple[SourceFile, Scanned]]:
-    """Every entry with its image: what an earlier cache has is taken from there, the rest is scanned."""
-    waiting: deque[Listed] = deque()
-
-    def new() -> Iterator[str | None]:
-        for each in listed:
-            waiting.append(each)
-            yield each.entry.name if each.earlier is None else None
-
-    for found in scan(new(), data, at_most=total):
-        each = waiting.popleft()
-        if found is None:
-            assert earlier is not None
-            assert each.earlier is not None
-            found = Scanned(each.entry.name, *cache.stored_image(earlier, each.earlier))
-        yield each.entry, found

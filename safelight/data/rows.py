@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import zlib
 
 import numpy as np
 from PIL import Image
@@ -13,7 +12,7 @@ from safelight.data.decode import FORMATS, DecodedImage
 ROW = np.dtype(
     [
         ("content", "<u8", 2),  # hash of the final pixels: equal where the images are
-        ("look", "<u8"),  # difference hash: near where they look alike
+        ("dhash", "<u8"),  # difference hash: near where they look alike
         ("bytes", "<u8"),  # of the file
         ("width", "<u4"),
         ("height", "<u4"),
@@ -23,12 +22,12 @@ ROW = np.dtype(
         ("high", "u1"),
         ("format", "u1"),  # place in FORMATS, NO_FORMAT for numbers that were never a file
         ("marks", "u1"),
-        ("check", "<u4"),  # crc32 of the stored pixels
+        ("crc32", "<u4"),  # of the stored pixels
     ]
 )
 NO_FORMAT = len(FORMATS)
 GREY, TRANSPARENT, TURNED = 1, 2, 4  # marks
-_LOOK = (9, 8)
+_DHASH_GRID = (9, 8)
 
 
 def describe(picture: DecodedImage, size: int) -> np.ndarray:
@@ -51,7 +50,7 @@ def measure(pixels: np.ndarray) -> np.ndarray:
         image = Image.fromarray(one if channels == 3 else one[:, :, 0])
         histogram[:] = np.array(image.histogram()).reshape(channels, 256)
         row["content"] = np.frombuffer(hashlib.blake2b(one.data, digest_size=16).digest(), "<u8")
-        row["look"] = look(image)
+        row["dhash"] = difference_hash(image)
     levels = np.arange(256, dtype=np.uint64)
     rows["total"], rows["squares"] = histograms @ levels, histograms @ levels**2  # one channel spreads over three
     present = np.asarray(histograms.any(1))
@@ -59,12 +58,7 @@ def measure(pixels: np.ndarray) -> np.ndarray:
     return rows
 
 
-def check(pixels: np.ndarray) -> int:
-    """Of one image as it is stored."""
-    return zlib.crc32(pixels.data)
-
-
-def look(image: Image.Image) -> int:
+def difference_hash(image: Image.Image) -> int:
     """64 bits, each for whether a cell of a coarse grid is brighter than the one to its left."""
-    cells = np.asarray(image.convert("L").resize(_LOOK, Image.Resampling.BOX))
+    cells = np.asarray(image.convert("L").resize(_DHASH_GRID, Image.Resampling.BOX))
     return int.from_bytes(np.packbits(cells[:, 1:] > cells[:, :-1]).tobytes(), "little")

@@ -11,6 +11,7 @@ from safelight.words import in_bytes
 
 Line = tuple[str, str]
 BAR = 24
+MARKS = {"grey": "grey", "transparent": "transparent", "turned": "turned upright", "blank": "of one colour"}
 CLASSES = 20  # that are shown one by one
 FEW = 1000  # images, below which a model learns them by heart rather than what they have in common
 COPIES, LOST, SMALL, NARROW, UNEVEN = 0.01, 0.25, 0.1, 64, 10.0
@@ -45,7 +46,7 @@ def lines(found: Mapping[str, Any]) -> Iterator[Line]:
     yield "left out", f"{len(found['rejected']):,}" + (" (below)" if found["rejected"] else "")
     mean, std = (" ".join(f"{level:.0f}" for level in found[name]) for name in ("mean", "std"))
     yield "levels", f"{found['low']} to {found['high']} of 255, mean {mean}, deviation {std}"
-    marks = [f"{found[name]:,} {words}" for name, words in _MARKS.items() if found[name]]
+    marks = [f"{found[name]:,} {words}" for name, words in MARKS.items() if found[name]]
     if marks:
         yield "of them", ", ".join(marks)
     yield "copies", f"{found['duplicates']:,} equal another one; pairs that look alike: {found['near']:,}"
@@ -97,17 +98,8 @@ def remarks(found: Mapping[str, Any], data: Data) -> Iterator[str]:
         )
 
 
-_MARKS = {
-    "grey": "grey",
-    "transparent": "transparent",
-    "turned": "turned upright",
-    "blank": "of one colour",
-}
-
-
 def _sizes(found: Mapping[str, Any]) -> Iterator[Line]:
-    common = ", ".join(f"{width} x {height} ({count:,})" for width, height, count in found["common_sizes"])
-    yield "sizes", common
+    yield "sizes", ", ".join(f"{width} x {height} ({count:,})" for width, height, count in found["common_sizes"])
     (thin, _, wide), (low, _, high) = found["widths"], found["heights"]
     if len(found["common_sizes"]) > 1:
         yield "", f"widths {thin} to {wide} px, heights {low} to {high} px"

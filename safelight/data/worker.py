@@ -14,13 +14,13 @@ import sys
 from typing import BinaryIO, cast
 
 from safelight.config.tree import Data
-from safelight.data.decode import Hope, UnreadableImage, decode
+from safelight.data.decode import Retry, UnreadableImage, decode
 from safelight.data.rows import describe
 from safelight.data.sources import Files, open_source
 
 FRAME = struct.Struct("<cI")
 READY, IMAGE = b"r", b"i"
-BAD: dict[bytes, Hope] = {b"n": "never", b"a": "any time", b"l": "larger limits"}
+BAD: dict[bytes, Retry] = {b"n": "never", b"a": "any time", b"l": "larger limits"}
 
 
 def main() -> None:
@@ -41,7 +41,7 @@ def answer(source: Files, name: str, data: Data) -> tuple[bytes, bytes]:
         picture = decode(content, data)
         return IMAGE, describe(picture, len(content)).tobytes() + picture.pixels.tobytes()
     except UnreadableImage as reason:
-        kind = next(kind for kind, hope in BAD.items() if hope == reason.hope)
+        kind = next(kind for kind, retry in BAD.items() if retry == reason.retry)
         return kind, str(reason).encode("utf-8", "backslashreplace")
     except MemoryError:
         return b"l", f"reading it takes more memory than data.max_memory allows ({data.max_memory:g} MB)".encode()

@@ -25,12 +25,12 @@ RATE = 0.01  # of the healthy runs may have a false alarm
 SHARE = RATE / len(get_args(Test))
 
 
-def allowed(test: Test, detect: int = 1) -> float:
+def allowed(test: Test, look: int = 1) -> float:
     """The chance that a healthy run fails the test at this look."""
     del test  # all have equal shares; the name says which test spends it
-    return SHARE * 6 / (math.pi * max(detect, 1)) ** 2
+    return SHARE * 6 / (math.pi * max(look, 1)) ** 2
 
 
-def bound(test: Test, detect: int = 1, tests: int = 1) -> float:
+def bound(test: Test, look: int = 1, tests: int = 1) -> float:
     """The standard errors that this chance means, two-sided; `tests` that are made at once share it."""
-    return -NormalDist().inv_cdf(allowed(test, detect) / (2 * tests))
+    return -NormalDist().inv_cdf(allowed(test, look) / (2 * tests))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from safelight.config.resolve import resolve
-from safelight.diagnosis.finding import ORDER, Evidence, Finding, Fix
+from safelight.diagnosis.finding import ORDER, Evidence, Finding, Fix, subsystem_of, urgency
 from safelight.diagnosis.rule import Rule
 from safelight.diagnosis.rules import RULES
 from safelight.diagnosis.run_history import RunHistory
@@ -34,9 +34,7 @@ def examine(run: RunHistory, rules: tuple[Rule, ...] = RULES) -> list[Finding]:
             finding = _broken(rule, error)
         if finding is not None:
             found.append((rule, finding))
-    kept = _without_consequences(found)
-    order = {rule.code: place for place, rule in enumerate(rules)}
-    return sorted(kept, key=lambda f: (f.over is not None, ORDER.index(f.severity), f.step, order[f.code]))
+    return sorted(_without_consequences(found), key=lambda f: urgency(f.over, f.severity, f.step))
 
 
 def _without_consequences(found: list[tuple[Rule, Finding]]) -> list[Finding]:
@@ -48,23 +46,23 @@ def _without_consequences(found: list[tuple[Rule, Finding]]) -> list[Finding]:
     behind = [_reached(causes, place) for place in range(len(found))]
     kept: list[Finding] = []
     for place, (_, finding) in enumerate(found):
-        circle = [place, *(other for other in behind[place] if place in behind[other] and other != place)]
-        leads_on = any(place not in behind[other] for other in behind[place])
+        circle = behind[place] | {place}
         first = min(circle, key=lambda i: (found[i][1].step, ORDER.index(found[i][1].severity), i))
-        if not leads_on and first == place:
+        if first == place and all(place in behind[other] for other in behind[place]):
             kept.append(finding)
     return kept
 
 
 def _reached(causes: list[list[int]], place: int) -> set[int]:
-    seen: set[int] = set()
+    """The causes of a finding, their causes, and so on."""
+    reached: set[int] = set()
     ahead = list(causes[place])
     while ahead:
         each = ahead.pop()
-        if each not in seen:
-            seen.add(each)
+        if each not in reached:
+            reached.add(each)
             ahead += causes[each]
-    return seen
+    return reached
 
 
 def _explains(other: Rule, cause: Finding, rule: Rule, finding: Finding) -> bool:
@@ -73,13 +71,13 @@ def _explains(other: Rule, cause: Finding, rule: Rule, finding: Finding) -> bool
         return False
     if "*" in rule.explained_by and "*" not in other.explained_by:
         return True
-    return any(other.cause.startswith(start) for start in rule.explained_by if start != "*")
+    return any(other.cause.startswith(start) for start in rule.explained_by.split() if start != "*")
 
 
 def _broken(rule: Rule, error: Exception) -> Finding:
     return Finding(
         code=rule.code,
-        cause=f"{rule.cause.partition('.')[0]}.rule-broken",
+        cause=f"{subsystem_of(rule.cause)}.rule-broken",
         severity="info",
         step=0,
         confidence=0.0,

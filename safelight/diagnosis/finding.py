@@ -13,6 +13,15 @@ Safety = Literal["safe", "unsafe", "manual"]
 ORDER: tuple[Severity, ...] = ("error", "warning", "info")
 
 
+def urgency(over: int | None, severity: Severity, step: int) -> tuple[bool, int, int]:
+    """What findings are sorted by: the worst first, then the earliest, and what is over last."""
+    return over is not None, ORDER.index(severity), step
+
+
+def subsystem_of(cause: str) -> str:
+    return cause.partition(".")[0]
+
+
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """One number that proves it, or a range of steps of one signal."""
@@ -52,7 +61,7 @@ class Finding:
 
     @property
     def subsystem(self) -> str:
-        return self.cause.partition(".")[0]
+        return subsystem_of(self.cause)
 
     def to_json(self) -> dict[str, Any]:
         found = asdict(self)

@@ -1,20 +1,22 @@
-"""A rule: one cause, how it differs from similar ones, and a function of the history that looks for it."""
+"""A rule: one cause, how it differs from similar ones, and a function of the history that detects it."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, fields
+from functools import partial
+from typing import Any
 
 from safelight.checks import Check
 from safelight.diagnosis.finding import Evidence, Finding, Fix, Severity
-from safelight.diagnosis.run_history import Episode, Reading, RunHistory, name_of
+from safelight.diagnosis.run_history import Episode, HealthyRanges, Reading, RunHistory, name_of
 from safelight.vocabulary import Signal
 
 
 @dataclass(frozen=True, slots=True)
 class Detection:
-    """What a look found, in addition to the rule's page."""
+    """What a detector found, in addition to the rule's page."""
 
     step: int
     summary: str
@@ -29,8 +31,6 @@ class Detection:
 
 
 Detector = Callable[[RunHistory], Detection | None]
-HealthyRanges = Mapping[Reading, str | None]
-"""Readings that are evidence, with what a healthy run has."""
 CONFIG = "config"
 Need = Check | Signal | str
 """A check, a signal or a family of signals; CONFIG for the settings of our own runs."""
@@ -49,78 +49,125 @@ class Rule:
     fix: str
     detect: Detector
     needs: tuple[Need | tuple[Need, ...], ...] = ()
-    """What it cannot look without; of an inner tuple any one is enough."""
+    """The readings it cannot do without; of an inner tuple any one is enough."""
     similar: str = ""
     """How it differs from what looks like it."""
     limits: str = ""
     severity: Severity = "error"
     default_fix: Fix = field(default_factory=lambda: Fix(""))
     """The fix of a finding; without a text, that of `fix`."""
-    explained_by: tuple[str, ...] = ()
-    """Beginnings of causes that explain this one: where one of them is found, this one is only a consequence. A star
+    explained_by: str = ""
+    """Beginnings of causes, separated by spaces: where one of them is found, this one is only its consequence. A star
     stands for every cause that has no star itself."""
 
     def find(self, run: RunHistory) -> Finding | None:
-        seen = self.detect(run)
-        if seen is None:
+        detection = self.detect(run)
+        if detection is None:
             return None
-        fix = seen.fix or self.default_fix
+        fix = detection.fix or self.default_fix
         return Finding(
             code=self.code,
             cause=self.cause,
-            severity=seen.severity or self.severity,
-            step=seen.step,
-            confidence=seen.confidence,
-            summary=seen.summary,
-            evidence=tuple(each for each in seen.evidence if _is_there(each)),
+            severity=detection.severity or self.severity,
+            step=detection.step,
+            confidence=detection.confidence,
+            summary=detection.summary,
+            evidence=tuple(each for each in detection.evidence if _is_recorded(each)),
             fix=fix if fix.text else Fix(self.fix, fix.set, fix.safety),
-            ruled_out=seen.ruled_out,
-            over=seen.over,
+            ruled_out=detection.ruled_out,
+            over=detection.over,
         )
 
+    def to_json(self) -> dict[str, Any]:
+        """All but what detects it; needs by the names that are recorded."""
+        page = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "detect"}
+        needs = [list(map(name_of, need)) if isinstance(need, tuple) else name_of(need) for need in self.needs]
+        return page | {
+            "needs": needs,
+            "default_fix": asdict(self.default_fix),
+            "explained_by": self.explained_by.split(),
+        }
 
-def _is_there(evidence: Evidence) -> bool:
-    """A reading that was not recorded is no evidence."""
+
+def error(code: str, cause: str, title: str) -> partial[Rule]:
+    """The heading of a rule, which is called with its page: `error("EMA003", "ema.low-precision", "...")(what=...)`."""
+    return partial(Rule, code, cause, title)
+
+
+def warning(code: str, cause: str, title: str) -> partial[Rule]:
+    """The same where findings are warnings, unless a detector says otherwise."""
+    return partial(Rule, code, cause, title, severity="warning")
+
+
+def _is_recorded(evidence: Evidence) -> bool:
     return isinstance(evidence.value, str) or not math.isnan(evidence.value) or evidence.steps is not None
 
 
 def on_latest(
-    check: Check, is_wrong: Callable[[float], bool], summary: str, usual: str, *ruled_out: str, step: int | None = None
+    evidence: HealthyRanges,
+    is_wrong: Callable[..., bool],
+    summary: str | Callable[..., str],
+    *ruled_out: str,
+    also: tuple[Reading, ...] = (),
+    step: int | None = None,
+    confidence: float = 1.0,
 ) -> Detector:
-    """A look at the last number of one check, which `summary` is formatted with."""
+    """Detects by the last numbers of some readings, which `is_wrong` and `summary` are given: those of `evidence`, then
+    those that are needed as well. Where one of them was not recorded, there is no detection. A recorded number may be
+    NaN, which passes no comparison: `not share <= 0.1` detects it, `share > 0.1` does not."""
+    readings = (*evidence, *also)
+    describe = summary.format if isinstance(summary, str) else summary
 
     def detect(run: RunHistory) -> Detection | None:
-        if not len(run.steps(check)) or not is_wrong(value := run.latest(check)):
+        numbers = [run.latest(reading) for reading in readings]
+        if not all(len(run.steps(reading)) for reading in readings) or not is_wrong(*numbers):
             return None
-        since = run.latest_step(check) if step is None else step
-        return Detection(since, summary.format(value), (run.evidence(check, usual),), ruled_out)
+        since = run.latest_step(readings[0]) if step is None else step
+        return Detection(since, describe(*numbers), run.evidence_of(evidence), ruled_out, confidence)
 
     return detect
 
 
 def on_episode(
-    run: RunHistory,
-    episode: Episode | None,
-    summary: str | Callable[[Episode], str],
-    evidence: HealthyRanges,
+    find: Callable[[RunHistory], Episode | None],
+    summary: str | Callable[[RunHistory, Episode], str],
     *ruled_out: str,
+    evidence: HealthyRanges | None = None,
     latest: HealthyRanges | None = None,
-    severity: Severity | None = None,
-) -> Detection | None:
-    """What was found for the time of a spell, with `evidence` of its last step and the `latest` of other readings."""
-    if episode is None:
-        return None
-    found = [run.evidence(reading, usual, episode.last) for reading, usual in evidence.items()]
-    found += [run.evidence(reading, usual) for reading, usual in (latest or {}).items()]
-    text = summary if isinstance(summary, str) else summary(episode)
-    return Detection(episode.first, text, tuple(found), ruled_out, severity=severity, over=episode.over)
+    can_end: bool = True,
+) -> Detector:
+    """Detects the episode that `find` returns, with `evidence` of its last step and the `latest` of other readings.
+    A text is formatted with the last numbers of all these, and the `episode`. Where it cannot end, the cause is still
+    there after it."""
+    during, after = evidence or {}, latest or {}
+
+    def detect(run: RunHistory) -> Detection | None:
+        if (episode := find(run)) is None:
+            return None
+        if isinstance(summary, str):
+            text = summary.format(*map(run.latest, (*during, *after)), episode=episode)
+        else:
+            text = summary(run, episode)
+        found = run.evidence_of(during, episode.last) + run.evidence_of(after)
+        return Detection(episode.first, text, found, ruled_out, over=episode.over if can_end else None)
+
+    return detect
 
 
-def on_count(
-    run: RunHistory, check: Check, summary: str, *ruled_out: str, severity: Severity | None = None
-) -> Detection:
-    """What was found where a check is recorded only for hits; `summary` is formatted with their number."""
-    steps = run.steps(check)
-    where = int(steps[0]), int(steps[-1])
-    evidence = Evidence(name_of(check), float(len(steps)), where, "0")
-    return Detection(where[0], summary.format(len(steps)), (evidence,), ruled_out, severity=severity)
+def on_count(check: Check, least: int, summary: str, *ruled_out: str) -> Detector:
+    """Detects that a check, which is recorded only for hits, has some; `summary` is formatted with their number."""
+
+    def detect(run: RunHistory) -> Detection | None:
+        steps = run.steps(check)
+        if len(steps) < least:
+            return None
+        where = int(steps[0]), int(steps[-1])
+        evidence = Evidence(name_of(check), float(len(steps)), where, "0")
+        return Detection(where[0], summary.format(len(steps)), (evidence,), ruled_out)
+
+    return detect
+
+
+def first_of(*detectors: Detector) -> Detector:
+    """What the first of them detects that detects anything."""
+    return lambda run: next((found for detect in detectors if (found := detect(run)) is not None), None)

@@ -1,4 +1,4 @@
-"""What a rule is given: the history of a run, and the questions that rules ask of it."""
+"""What a rule is given: the readings and events of a run, by name, step and episode."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from safelight import checks
 from safelight.checks import Check
 from safelight.config import Config
 from safelight.diagnosis.finding import Evidence
-from safelight.record.events import RecordedEvent
+from safelight.record.history import RecordedEvent
 from safelight.vocabulary import CHECK, LOSS, Signal
 
 NOTHING = 1e-6  # change of an output over its length; healthy networks have 0.01 to 0.1 after four updates
@@ -22,6 +22,8 @@ LEARNS = 0.95  # of the error of a network that always predicts 0
 Test = Callable[[np.ndarray], np.ndarray]
 Reading = Check | Signal | str
 """A declared check or signal; a plain string is one member of a family of signals, as it is recorded."""
+HealthyRanges = Mapping[Reading, str | None]
+"""Readings that are evidence, with what a healthy run has."""
 
 
 def name_of(reading: Reading) -> str:
@@ -62,13 +64,13 @@ class InMemoryReadings:
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """Consecutive looks at which a test passed."""
+    """Consecutive readings that passed a test."""
 
     first: int
     last: int
     looks: int
     over: int | None
-    """The step of the next look, at which it failed."""
+    """The step of the next reading, which failed it."""
 
 
 @dataclass(frozen=True)
@@ -93,8 +95,20 @@ class RunHistory:
     def numbers(self, reading: Reading) -> np.ndarray:
         return self.series(reading)[1]
 
-    def by_step(self, reading: Reading) -> dict[Any, Any]:
-        return dict(zip(*self.series(reading), strict=True))
+    def at(self, reading: Reading, steps: np.ndarray, otherwise: float = math.nan) -> np.ndarray:
+        """The numbers of a reading at some steps; `otherwise` where it was not recorded."""
+        known = dict(zip(*self.series(reading), strict=True))
+        return np.array([known.get(step, otherwise) for step in steps], np.float32)
+
+    def during(self, reading: Reading, episode: Episode) -> np.ndarray:
+        """The numbers of an episode."""
+        steps, numbers = self.series(reading)
+        return numbers[(steps >= episode.first) & (steps <= episode.last)]
+
+    def median(self, reading: Reading, episode: Episode) -> float:
+        """Of the numbers of an episode; NaN where it has none."""
+        numbers = self.during(reading, episode)
+        return float(np.median(numbers)) if len(numbers) else math.nan
 
     def parts(self, family: Signal) -> list[str]:
         """The parts of a network that a family of signals has."""
@@ -103,6 +117,11 @@ class RunHistory:
 
     def events(self, kind: str) -> Sequence[RecordedEvent]:
         return self.readings.events(kind)
+
+    def named_parameters(self, kind: str) -> str:
+        """The first of the parameters that were recorded as `missing` in the optimizer, or as `frozen`."""
+        names = [name for note in self.events("parameters") for name in note.facts.get(kind, [])]
+        return ", ".join(names[:4]) + (" …" if len(names) > 4 else "")
 
     def latest(self, reading: Reading, otherwise: float = math.nan) -> float:
         """The last number."""
@@ -141,15 +160,18 @@ class RunHistory:
     def evidence(self, reading: Reading, usual: str | None = None, step: int | None = None) -> Evidence:
         """The last number, or that of a step."""
         steps, numbers = self.series(reading)
-        place = len(numbers) - 1 if step is None else int(np.searchsorted(steps, step))
-        place = min(max(place, 0), len(numbers) - 1)
-        value = float(numbers[place]) if len(numbers) else math.nan
-        where = (int(steps[place]), int(steps[place])) if len(numbers) else None
-        return Evidence(name_of(reading), value, where, usual)
+        if not len(numbers):
+            return Evidence(name_of(reading), math.nan, None, usual)
+        place = len(numbers) - 1 if step is None else min(int(np.searchsorted(steps, step)), len(numbers) - 1)
+        return Evidence(name_of(reading), float(numbers[place]), (int(steps[place]), int(steps[place])), usual)
+
+    def evidence_of(self, usual: HealthyRanges, step: int | None = None) -> tuple[Evidence, ...]:
+        """That of several readings, each with what a healthy run has."""
+        return tuple(self.evidence(reading, range_, step) for reading, range_ in usual.items())
 
 
 def episode_of(steps: np.ndarray, hits: np.ndarray, least: int = 1) -> Episode | None:
-    """The last time that at least `least` looks in a row were hits."""
+    """The last time that at least `least` readings in a row were hits."""
     edges = np.diff(np.concatenate([[0], np.asarray(hits, bool)[: len(steps)].astype(np.int8), [0]]))
     begins, ends = np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)
     long = np.flatnonzero(ends - begins >= least)

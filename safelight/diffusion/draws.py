@@ -33,20 +33,15 @@ def _interleaved(count: int) -> Tensor:
 
 def draw_noise(seed: int, step: int, start: int, stop: int, shape: tuple[int, ...]) -> Tensor:
     """Standard normal [stop - start, *shape]; row i depends on (seed, step, i) and on nothing else."""
-    return _rows_of_noise([key(seed, "noise", step, row) for row in range(start, stop)], shape)
+    noise, generator = torch.empty(stop - start, *shape), torch.Generator()
+    for row, values in enumerate(noise, start):  # 4 µs a row at 8 px: cheaper than one draw is to lose
+        values.normal_(generator=generator.manual_seed(key(seed, "noise", step, row)))
+    return noise
 
 
 def sample_generators(seed: int, start: int, stop: int) -> list[torch.Generator]:
     """One generator per image: image i of a seed is the same in every stage and every batch size."""
     return [torch.Generator().manual_seed(key(seed, "sample", index)) for index in range(start, stop)]
-
-
-def _rows_of_noise(keys: list[int], shape: tuple[int, ...]) -> Tensor:
-    noise = torch.empty(len(keys), *shape)
-    generator = torch.Generator()
-    for row, seed in zip(noise, keys, strict=True):  # 4 µs a row at 8 px: cheaper than one draw is to lose
-        row.normal_(generator=generator.manual_seed(seed))
-    return noise
 
 
 def draw_label_drop(seed: int, step: int, batch_size: int, share: float) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from torch import Tensor
@@ -22,7 +22,7 @@ class MicroBatch:
 
     def moved(self, send: Callable[[Tensor], Tensor]) -> MicroBatch:
         labels = None if self.labels is None else send(self.labels)
-        return MicroBatch(self.start, self.ids, send(self.x0), send(self.noise), send(self.t), labels)
+        return replace(self, x0=send(self.x0), noise=send(self.noise), t=send(self.t), labels=labels)
 
     def rows(self) -> Iterator[MicroBatch]:
         """Each sample as a micro-batch of its own."""

@@ -64,13 +64,12 @@ def loss_of(kind: Loss, answer: Tensor, target: Tensor, huber_delta: float) -> T
     answer, target = answer.float(), target.float()
     match kind:
         case "l2":
-            return (answer - target).square().flatten(1).mean(1)
+            each = (answer - target).square()
         case "l1":
-            return (answer - target).abs().flatten(1).mean(1)
+            each = (answer - target).abs()
         case "huber":
             each = 2 * functional.huber_loss(answer, target, reduction="none", delta=huber_delta)
-            return each.flatten(1).mean(1)
-    assert_never(kind)
+    return each.flatten(1).mean(1)
 
 
 def weights_of(weighting: Weighting, prediction: Prediction, snr: Tensor, gamma: float) -> Tensor:

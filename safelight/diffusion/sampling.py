@@ -14,6 +14,7 @@ from safelight.diffusion.objective import from_x0, per_sample, to_x0
 from safelight.diffusion.schedule import NoiseSchedule
 
 Denoiser = Callable[[Tensor, Tensor], Tensor]  # (x_t, t [batch]) -> the model's answer
+OnStep = Callable[[int, Tensor], None]  # gets (t, x_t), before it is denoised
 
 
 def make_scheduler(sampler: Sampler, schedule: NoiseSchedule, prediction: Prediction) -> Any:
@@ -24,10 +25,11 @@ def make_scheduler(sampler: Sampler, schedule: NoiseSchedule, prediction: Predic
         "num_train_timesteps": len(schedule),
         "trained_betas": schedule.betas.tolist(),
         "prediction_type": prediction,
-        # "leading", the default elsewhere, never visits the last timesteps: it starts from noise the model
-        # was told is a faint image.
+        # "leading", the default elsewhere, never reaches the last timesteps: it starts from noise, at a timestep that
+        # stands for a faint image.
         "timestep_spacing": "trailing",
     }
+    scheduler: Any
     match sampler:
         case "ddim":
             scheduler = DDIMScheduler(**shared, clip_sample=True, set_alpha_to_one=True)
@@ -40,15 +42,11 @@ def make_scheduler(sampler: Sampler, schedule: NoiseSchedule, prediction: Predic
             )
     if schedule.alphas_cumprod[-1] == 0 and sampler == "dpm-solver++":
         scheduler.alphas_cumprod[-1] = 2**-24  # its log-SNR would be minus infinity
-        _rebuild_dpm_tables(scheduler)
+        scheduler.alpha_t = scheduler.alphas_cumprod.sqrt()
+        scheduler.sigma_t = (1 - scheduler.alphas_cumprod).sqrt()
+        scheduler.lambda_t = scheduler.alpha_t.log() - scheduler.sigma_t.log()
+        scheduler.sigmas = ((1 - scheduler.alphas_cumprod) / scheduler.alphas_cumprod) ** 0.5
     return scheduler
-
-
-def _rebuild_dpm_tables(scheduler: Any) -> None:
-    scheduler.alpha_t = scheduler.alphas_cumprod.sqrt()
-    scheduler.sigma_t = (1 - scheduler.alphas_cumprod).sqrt()
-    scheduler.lambda_t = scheduler.alpha_t.log() - scheduler.sigma_t.log()
-    scheduler.sigmas = ((1 - scheduler.alphas_cumprod) / scheduler.alphas_cumprod) ** 0.5
 
 
 @torch.no_grad()
@@ -61,7 +59,7 @@ def sample(
     generators: list[torch.Generator] | None = None,
     on_step: Callable[[int, Tensor], None] | None = None,
 ) -> Tensor:
-    """Images in [-1, 1] from noise. `on_step(t, x)` sees the image at each timestep, before it is denoised."""
+    """Images in [-1, 1] from noise. `on_step` gets the image at each timestep."""
     scheduler.set_timesteps(steps, device=noise.device)
     extra = {} if generators is None else {"generator": generators}
     x = noise.float() * scheduler.init_noise_sigma

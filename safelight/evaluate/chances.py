@@ -1,7 +1,7 @@
 """Quantiles and tail probabilities of the tests in this package.
 
-scipy.stats has all of them but Holm's, and is not used: measured against it, Student's tail differs by up to 0.002 and
-its quantile by up to 0.0007, Fisher's test and the normal tail in their last bits. All are recorded with a run. Its
+scipy.stats has all of them but Holm's, and is not used: measured against it, Student's law differs by up to 0.002 and
+its quantile by up to 0.0007, Fisher's test and the normal law in their last bits. All are recorded with a run. Its
 import takes 0.8 s.
 """
 
@@ -13,7 +13,7 @@ from statistics import NormalDist
 import numpy as np
 
 
-def normal_tail(z: float) -> float:
+def normal_cdf(z: float) -> float:
     """Chance that a standard normal number is below z."""
     return 0.5 * math.erfc(-z / math.sqrt(2))
 
@@ -30,14 +30,14 @@ def student_quantile(confidence: float, degrees: float) -> float:
     return z + (z**3 + z) / (4 * degrees) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * degrees**2) + third / degrees**3
 
 
-def student_tail(t: float, degrees: float) -> float:
+def student_cdf(t: float, degrees: float) -> float:
     """Chance that a number of Student's law is below t, by the normal law (Abramowitz and Stegun 26.7.8)."""
     if math.isinf(degrees):
-        return normal_tail(t)
-    return normal_tail(t * (1 - 1 / (4 * degrees)) / math.sqrt(1 + t * t / (2 * degrees)))
+        return normal_cdf(t)
+    return normal_cdf(t * (1 - 1 / (4 * degrees)) / math.sqrt(1 + t * t / (2 * degrees)))
 
 
-def more_often(hits: int, count: int, other_hits: int, other_count: int) -> float:
+def fisher_greater(hits: int, count: int, other_hits: int, other_count: int) -> float:
     """One-sided exact p-value (Fisher) that the first share is not larger than the second."""
     total, all_hits = count + other_count, hits + other_hits
     logs = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, total + 1)))])  # of factorials

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from safelight.errors import UsageError
-from safelight.evaluate.figures import Figure, range_text, span, split, thin
+from safelight.evaluate.figures import Figure, against_real, draw_rows, range_text, span, split
 from safelight.evaluate.moments import LEAST, check_pair
 from safelight.evaluate.neighbours import squared_distances
 
@@ -24,7 +24,7 @@ class Diversity:
     vendi: Figure  # ratio of effective numbers of different images
 
 
-def diversity(features: np.ndarray, reference: np.ndarray, *, seed: int = 0) -> Diversity:
+def diversity(features: np.ndarray, reference: np.ndarray) -> Diversity:
     """Ratios of the samples to real images at the same number, which is at most half of the real ones; their range for
     real images comes from halves of these drawn again and again. The Vendi score needs that: it grows with the number.
     """
@@ -35,7 +35,8 @@ def diversity(features: np.ndarray, reference: np.ndarray, *, seed: int = 0) -> 
             f"Expected at least {2 * LEAST} real images to draw two sets from, came {len(real)}. Add some."
         )
     centre = real.mean(0)
-    chosen, draws = thin(samples, count, seed), [split(len(real), count, seed + draw) for draw in range(DRAWS)]
+    chosen = samples[draw_rows(len(samples), count)]
+    draws = [split(len(real), count, draw) for draw in range(DRAWS)]
 
     def figure(name: str, measure: Callable[[np.ndarray], float], what: str) -> Figure:
         own = measure(chosen)
@@ -50,7 +51,12 @@ def diversity(features: np.ndarray, reference: np.ndarray, *, seed: int = 0) -> 
         # The noise of one set of samples is not known: that of real images is used. A ratio of two halves has
         # twice the variance of one, and the mean over all draws that of the whole reference.
         half = 1.96 * float(null.std()) * math.sqrt((1 + count / len(real)) / 2) * value
-        return _figure(name, value, half, span(np.exp(null)), count, what)
+        baseline = span(np.exp(null))
+        text = f"Samples {what.format(value)} (real against real: {range_text(*baseline)})"
+        return against_real(
+            name, value, half, baseline, count, text, lack="part of the variety is missing",
+            excess="they vary more than real images, as noise and broken images do",
+        )  # fmt: skip
 
     return Diversity(
         figure("variance", lambda x: float(x.var(0, ddof=1).sum()), "vary {:.2f} times as much as real images"),
@@ -81,15 +87,3 @@ def vendi(features: np.ndarray) -> float:
     shares = np.clip(np.linalg.eigvalsh(smaller) / len(units), 0, None)
     shares = shares[shares > 0]
     return float(math.exp(-(shares * np.log(shares)).sum()))
-
-
-def _figure(name: str, value: float, half: float, baseline: tuple[float, float], count: int, what: str) -> Figure:
-    low, high = max(0.0, value - half), value + half
-    words = f"Samples {what.format(value)} (real against real: {range_text(*baseline)}): "
-    if high < baseline[0]:
-        words += "part of the variety is missing."
-    elif low > baseline[1]:
-        words += "they vary more than real images, as noise and broken images do."
-    else:
-        words += "as real images do."
-    return Figure(name, value, low, high, baseline, count, words)

@@ -5,20 +5,25 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from safelight.config.tree import Data
+from safelight.data.images import Images, hold_out
 from safelight.evaluate.diversity import diversity
+from safelight.evaluate.features import Extractor
 from safelight.evaluate.figures import Figure
 from safelight.evaluate.frechet import FrechetDistance, frechet
 from safelight.evaluate.kernel import KernelDistance, KernelReference, fit_kernel_reference, kernel_distance
-from safelight.evaluate.memorisation import Memorisation, memorisation
+from safelight.evaluate.memorisation import Memorisation
 from safelight.evaluate.modes import modes
 from safelight.evaluate.neighbours import NEIGHBOURS, precision_recall
+from safelight.evaluate.real import choose, real_features
 from safelight.evaluate.reference import Reference, fit_reference
+from safelight.evaluate.thumbnails import Thumbnails, thumbnails_of
 
-LEAST_SEARCHED = 10  # training images, without which "nearer than to the next" means nothing
 LEAST_REAL = 100  # fewer make neither modes nor halves to compare with each other
 
 
@@ -43,22 +48,11 @@ class Real:
 
 
 @dataclass(frozen=True, slots=True)
-class Thumbnails:
-    """Small pixels [n, d] for the search for copies: features forgive what makes two pictures different ones."""
-
-    rows: np.ndarray
-    """[n], which images of the set `training` are."""
-    training: np.ndarray
-    held_out: np.ndarray | None
-
-
-@dataclass(frozen=True, slots=True)
 class Examination:
     label: str
     distance: FrechetDistance
     kernel: KernelDistance
-    figures: tuple[Figure, ...]
-    """Likeness and variety, each with what real images would score."""
+    figures: tuple[Figure, ...]  # likeness and variety, each with what real images would score
     copies: Memorisation | None
 
     @property
@@ -68,54 +62,43 @@ class Examination:
         value = max(self.distance.corrected, 0.0)
         return f"{self.label} {shown(value, self.distance.error)} (N = {self.distance.count:,}{doubt})"
 
-    @property
-    def sentences(self) -> list[str]:
-        """What the numbers mean, one after the other."""
-        copies = [] if self.copies is None else [self.copies.sentence]
-        return [self.distance.sentence, self.kernel.sentence, *(figure.sentence for figure in self.figures), *copies]
-
     def to_json(self) -> dict[str, Any]:
-        low, high = self.distance.interval()
-        found: dict[str, Any] = {
+        distance, kernel, copies = self.distance, self.kernel, self.copies
+        return {
             "label": self.label,
             "distance": {
-                "value": self.distance.value,
-                "corrected": self.distance.corrected,
-                "error": self.distance.error,
-                "interval": [low, high],
-                "trusted": self.distance.trusted,
-                "dimension": self.distance.dimension,
+                "value": distance.value,
+                "corrected": distance.corrected,
+                "error": distance.error,
+                "interval": [*distance.interval()],
+                "trusted": distance.trusted,
+                "dimension": distance.dimension,
             },
-            "kernel": {"value": self.kernel.value, "error": self.kernel.error, "interval": [*self.kernel.interval()]},
-            "count": self.distance.count,
-            "reference_count": self.distance.reference_count,
-            "figures": {figure.name: _figure(figure) for figure in self.figures},
-            "copies": None,
+            "kernel": {"value": kernel.value, "error": kernel.error, "interval": [*kernel.interval()]},
+            "count": distance.count,
+            "reference_count": distance.reference_count,
+            "figures": {figure.name: figure.to_json() for figure in self.figures},
+            "copies": None if copies is None else copies.to_json(),
         }
-        if self.copies is not None:
-            found["copies"] = {
-                "share": _figure(self.copies.copied),
-                "chance": self.copies.copied_chance,
-                "alarm": self.copies.alarm,
-                "smallest_share_seen": _finite(self.copies.smallest),
-                "likeness": _finite(self.copies.likeness),
-                "likeness_chance": _finite(self.copies.closer_chance),
-                "held_out": self.copies.held_out,
-                "sentence": self.copies.sentence,
-            }
-        return found
+
+
+def prepare_real(
+    images: Images, data: Data, extractor: Extractor, *, cache: Path, references: int, searched: int, components: int
+) -> tuple[Real, Thumbnails]:
+    """The training images of a run as its samples are compared with them: features of at most `references`, and
+    thumbnails of at most `searched`, and of held-out ones."""
+    training, held_out = hold_out(images, data.held_out)
+    training = np.arange(len(images)) if training is None else training
+    features = real_features(images, choose(training, references), extractor, side=data.image_size, cache=cache)
+    small = thumbnails_of(images, training, held_out, data.image_size, most=searched)
+    return Real(features, extractor.label, components=components), small
 
 
 def examine(
-    features: np.ndarray,
-    real: Real,
-    *,
-    pixels: np.ndarray | None = None,
-    thumbnails: Thumbnails | None = None,
-    finite_reference: bool = False,
+    features: np.ndarray, real: Real, copies: Memorisation | None = None, *, finite_reference: bool = False
 ) -> Examination:
-    """`features` [n, d] of samples; with their `pixels` and `thumbnails` of real images, also the search for copies.
-    `finite_reference`: the chance in the choice of real images counts too, as it does between two folders."""
+    """`features` [n, d] of samples, and the `copies` that were found among them. `finite_reference`: the chance in the
+    choice of real images counts too, as it does between two folders."""
     distance = frechet(features, real.reference, finite_reference=finite_reference)
     kernel = kernel_distance(features, real.kernel, finite_reference=finite_reference)
     figures: tuple[Figure, ...] = ()
@@ -127,9 +110,6 @@ def examine(
             near.precision, near.recall, near.density, near.coverage, variety.variance, variety.distance,
             variety.vendi, kinds.coverage, kinds.largest, kinds.different,
         )  # fmt: skip
-    copies = None
-    if pixels is not None and thumbnails is not None and len(thumbnails.training) >= LEAST_SEARCHED:
-        copies = memorisation(pixels, thumbnails.training, thumbnails.held_out)
     return Examination(real.label, distance, kernel, figures, copies)
 
 
@@ -139,17 +119,3 @@ def shown(value: float, error: float) -> str:
         return f"{value:.4g}"
     digits = max(0, 1 - math.floor(math.log10(error)))
     return f"{value:.{digits}f} ± {error:.{digits}f}"
-
-
-def _figure(figure: Figure) -> dict[str, Any]:
-    return {
-        "value": figure.value,
-        "interval": [figure.low, figure.high],
-        "real": [_finite(edge) for edge in figure.baseline],
-        "count": figure.count,
-        "sentence": figure.sentence,
-    }
-
-
-def _finite(number: float) -> float | None:
-    return number if math.isfinite(number) else None

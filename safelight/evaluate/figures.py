@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +18,26 @@ class Figure:
     baseline: tuple[float, float]  # range of real images against other real ones, at the same count
     count: int  # images of each kind it was taken from
     sentence: str
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "value": self.value,
+            "interval": [self.low, self.high],
+            "real": [*self.baseline],
+            "count": self.count,
+            "sentence": self.sentence,
+        }
+
+
+def against_real(
+    name: str, value: float, half: float, baseline: tuple[float, float], count: int, text: str, *,
+    lack: str = "", excess: str = "", usual: str = "as real images do", most: float = math.inf
+) -> Figure:  # fmt: skip
+    """`half`: of the interval, which stays between 0 and `most`. The sentence is `text` and the verdict: whether the
+    interval lies below the range of real images, above it, or neither."""
+    low, high = max(0.0, value - half), min(most, value + half)
+    verdict = lack if lack and high < baseline[0] else excess if excess and low > baseline[1] else usual
+    return Figure(name, value, low, high, baseline, count, f"{text}: {verdict}.")
 
 
 def span(values: np.ndarray) -> tuple[float, float]:
@@ -34,8 +56,6 @@ def split(count: int, size: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return order[:size], order[size : 2 * size]
 
 
-def thin(features: np.ndarray, size: int, seed: int) -> np.ndarray:
-    """`size` rows drawn without repeats, always the same ones; all of them in their order if there are no more."""
-    if len(features) <= size:
-        return features
-    return features[np.sort(np.random.default_rng(seed).permutation(len(features))[:size])]
+def draw_rows(count: int, most: int) -> np.ndarray:
+    """At most `most` of `count` rows, in their order, drawn without repeats: always the same ones."""
+    return np.sort(np.random.default_rng(0).permutation(count)[:most])

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from safelight.evaluate.chances import student_quantile
-from safelight.evaluate.jackknife import assemble, jackknife
+from safelight.evaluate.jackknife import jackknife
 from safelight.evaluate.moments import Moments
 from safelight.evaluate.reference import Reference, fit_reference
 
@@ -30,7 +30,6 @@ class FrechetDistance:
     dimension: int
     degrees: float  # of freedom of `error`
     trusted: bool  # whether there are enough samples for `corrected` and `error` to be taken at their word
-    finite_reference: bool  # whether the chance in the choice of the real images is in them too
 
     def interval(self, confidence: float = 0.95) -> tuple[float, float]:
         """Where the distance of the model itself lies; never below 0, as no distance is."""
@@ -59,48 +58,41 @@ def frechet(
     Moments are enough for `value`; for bias and error they make the features Gaussian, which real ones are not:
     such a distance is only trusted with many samples. Two sets that share images come out nearer than they are.
     """
-    held = reference if isinstance(reference, Reference) else fit_reference(reference)
-    value, corrected, error, degrees, count, enough = _one_sided(features, held)
-    counts = finite_reference if finite_reference is not None else not isinstance(reference, Reference)
-    if counts:  # the distance is symmetric: the other side is the same with the roles exchanged
-        own = features if isinstance(features, Moments) else Moments.of(features)
-        turned = fit_reference(held.project_moments(own))
-        other = held.moments() if isinstance(reference, Reference) else reference
-        _, other_corrected, other_error, other_degrees, _, other_enough = _one_sided(other, turned)
-        corrected += other_corrected - value
-        error, degrees = math.hypot(error, other_error), min(degrees, other_degrees)
-        enough = enough and other_enough
-    return FrechetDistance(value, corrected, error, count, held.count, held.dimension, degrees, enough, counts)
+    fitted = reference if isinstance(reference, Reference) else fit_reference(reference)
+    found = _one_sided(features, fitted)
+    if not (finite_reference if finite_reference is not None else not isinstance(reference, Reference)):
+        return found
+    # The distance is symmetric: the other side is the same with the roles exchanged.
+    own = features if isinstance(features, Moments) else Moments.of(features)
+    turned = _one_sided(
+        fitted.moments() if isinstance(reference, Reference) else reference, fit_reference(fitted.project_moments(own))
+    )
+    return replace(
+        found,
+        corrected=found.corrected + (turned.corrected - found.value),
+        error=math.hypot(found.error, turned.error),
+        degrees=min(found.degrees, turned.degrees),
+        trusted=found.trusted and turned.trusted,
+    )
 
 
-def _one_sided(features: np.ndarray | Moments, reference: Reference) -> tuple[float, float, float, float, int, bool]:
-    """(value, corrected, error, degrees, count, whether that is enough), the reference taken as it is."""
+def _one_sided(features: np.ndarray | Moments, reference: Reference) -> FrechetDistance:
+    """The reference taken as it is."""
     if isinstance(features, Moments):
-        moments = reference.project_moments(features)
-        value, bias, error = _gaussian(moments, reference)
-        enough = moments.count >= ENOUGH_MOMENTS * reference.dimension
-        return value, value - bias, error, math.inf, moments.count, enough
-    found = jackknife(features, reference)
-    enough = len(features) >= ENOUGH * reference.dimension
-    error = math.sqrt(found.variance(CROSSED))
-    return found.value, found.corrected, error, found.degrees, len(features), enough
-
-
-def plain_frechet(moments: Moments, reference: Reference) -> float:
-    """The plain estimator alone: one eigenvalue problem, symmetric and so always real."""
-    projected = reference.project_moments(moments)
-    covariance = projected.covariance
-    return assemble(projected.mean - reference.mean, np.trace(covariance), _sandwich(covariance, reference), reference)
-
-
-def _sandwich(covariance: np.ndarray, reference: Reference) -> np.ndarray:
-    return reference.root @ covariance @ reference.root
+        value, bias, error = _gaussian(reference.project_moments(features), reference)
+        count, corrected, degrees, enough = features.count, value - bias, math.inf, ENOUGH_MOMENTS
+    else:
+        found = jackknife(features, reference)
+        value, corrected, error = found.value, found.corrected, math.sqrt(found.variance(CROSSED))
+        count, degrees, enough = len(features), found.degrees, ENOUGH
+    trusted = count >= enough * reference.dimension
+    return FrechetDistance(value, corrected, error, count, reference.count, reference.dimension, degrees, trusted)
 
 
 def _gaussian(moments: Moments, reference: Reference) -> tuple[float, float, float]:
     """(value, bias, error) to first order in 1 / count, with the fourth moments of a Gaussian."""
     covariance, shift = moments.covariance, moments.mean - reference.mean
-    values, vectors = np.linalg.eigh(_sandwich(covariance, reference))
+    values, vectors = np.linalg.eigh(reference.root @ covariance @ reference.root)
     kept = values > max(values[-1], 0) * reference.dimension * np.finfo(np.float64).eps
     roots, axes = np.sqrt(values[kept]), reference.root @ vectors[:, kept]
     trace = np.trace(covariance)

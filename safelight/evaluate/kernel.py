@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,9 +27,6 @@ class KernelReference:
 class KernelDistance:
     value: float  # unbiased, so below 0 by chance when there is hardly any distance
     error: float
-    count: int
-    reference_count: int
-    finite_reference: bool
 
     def interval(self, confidence: float = 0.95) -> tuple[float, float]:
         half = student_quantile(confidence, math.inf) * self.error
@@ -55,44 +53,45 @@ def kernel_distance(
     The error comes from the projections of the statistic on single samples (Hoeffding); the usual deviation over
     random subsets is none, as its size depends on the size of the subsets.
     """
-    held = reference if isinstance(reference, KernelReference) else fit_kernel_reference(reference)
-    counts = finite_reference if finite_reference is not None else not isinstance(reference, KernelReference)
-    own = check_features(features)
-    likeness, spread = _within(own)
-    across, across_reference, cross_spread = _across(own, held.features)
-    n, m = len(own), len(held.features)
-    value = float(likeness.mean() + held.likeness.mean() - 2 * across.mean())
+    fitted = reference if isinstance(reference, KernelReference) else fit_kernel_reference(reference)
+    value, slopes, across_reference, spread, cross_spread = measure_kernel(features, fitted)
+    n, m = len(slopes), len(fitted.features)
     # A variance of estimated means counts the noise within pairs twice; without it, two sets of one kind would get an
     # error that is too large by a factor 1.4. Half is kept at least.
-    first = 4 * float((likeness - across).var(ddof=1)) / n
+    first = float(slopes.var(ddof=1)) / n
     second = 2 * spread / n**2
-    if counts:
-        first += 4 * float((held.likeness - across_reference).var(ddof=1)) / m
-        second += 2 * held.spread / m**2 + 4 * cross_spread / (n * m)
-    return KernelDistance(value, math.sqrt(max(first - second, first / 2)), n, m, counts)
+    if finite_reference if finite_reference is not None else not isinstance(reference, KernelReference):
+        first += 4 * float((fitted.likeness - across_reference).var(ddof=1)) / m
+        second += 2 * fitted.spread / m**2 + 4 * cross_spread / (n * m)
+    return KernelDistance(value, math.sqrt(max(first - second, first / 2)))
 
 
-def slopes(features: np.ndarray, reference: KernelReference) -> tuple[float, np.ndarray, np.ndarray]:
-    """The distance, and how it depends on each sample [n] and, through the samples, on each real image [m]."""
+def measure_kernel(
+    features: np.ndarray, reference: KernelReference
+) -> tuple[float, np.ndarray, np.ndarray, float, float]:
+    """The distance, how it depends on each sample [n], the mean kernel of each real image with all samples [m], and
+    the variances of the kernel that the means do not explain: within samples, and between them and real images."""
     own = check_features(features)
-    likeness = _within(own)[0]
-    across, across_reference, _ = _across(own, reference.features)
+    likeness, spread = _within(own)
+    across, across_reference, cross_spread = _across(own, reference.features)
     value = float(likeness.mean() + reference.likeness.mean() - 2 * across.mean())
-    return value, 2 * (likeness - across), -2 * across_reference
+    return value, 2 * (likeness - across), across_reference, spread, cross_spread
 
 
-def _kernel(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    return (left @ right.T / left.shape[1] + 1) ** 3
+def _kernel(left: np.ndarray, right: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
+    """(rows of `left`, block [rows, len(right)])."""
+    for start in range(0, len(left), _CHUNK):
+        rows = slice(start, start + _CHUNK)
+        yield rows, (left[rows] @ right.T / left.shape[1] + 1) ** 3
 
 
 def _within(features: np.ndarray) -> tuple[np.ndarray, float]:
     """Mean kernel of each row with all others, and the variance of the kernel of a pair beyond these means."""
     count = len(features)
     means, squares = np.empty(count), 0.0
-    for start in range(0, count, _CHUNK):
-        block = _kernel(features[start : start + _CHUNK], features)
-        block[np.arange(len(block)), np.arange(start, start + len(block))] = 0
-        means[start : start + _CHUNK] = block.sum(1) / (count - 1)
+    for rows, block in _kernel(features, features):
+        block[np.arange(len(block)), np.arange(rows.start, rows.start + len(block))] = 0
+        means[rows] = block.sum(1) / (count - 1)
         squares += float((block**2).sum())
     return means, _leftover(squares / (count * (count - 1)), means, means)
 
@@ -101,9 +100,8 @@ def _across(features: np.ndarray, other: np.ndarray) -> tuple[np.ndarray, np.nda
     """Mean kernel of each row with all of the other set, of each of the other set with all rows, and what is left."""
     check_dimension(features.shape[1], other.shape[1])
     means, sums, squares = np.empty(len(features)), np.zeros(len(other)), 0.0
-    for start in range(0, len(features), _CHUNK):
-        block = _kernel(features[start : start + _CHUNK], other)
-        means[start : start + _CHUNK] = block.mean(1)
+    for rows, block in _kernel(features, other):
+        means[rows] = block.mean(1)
         sums += block.sum(0)
         squares += float((block**2).sum())
     others = sums / len(features)

@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from safelight.evaluate.chances import more_often, normal_tail
-from safelight.evaluate.figures import Figure
+from safelight.evaluate.chances import fisher_greater, normal_cdf
+from safelight.evaluate.figures import Figure, draw_rows
 from safelight.evaluate.moments import check_dimension, check_features
 from safelight.evaluate.nearest import Nearest, find_nearest, find_nearest_others
 
 COPY = 1 / 3  # of the distance to the second nearest training image
+ERROR_RATE = 0.05  # of false alarms
 CLOSER_RATE = 0.01  # of false words about `closer`, which is no alarm
+PAIRS = 16  # of samples and training images that are shown
 PER_CELL, MOST_CELLS = 50, 20
 
 
@@ -34,16 +37,20 @@ class Memorisation:
     held_out: bool  # whether there were real images that were not trained on
     sentence: str
 
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "share": self.copied.to_json(),
+            "chance": self.copied_chance,
+            "alarm": self.alarm,
+            "smallest_share_seen": self.smallest if math.isfinite(self.smallest) else None,
+            "likeness": self.likeness,
+            "likeness_chance": self.closer_chance,
+            "held_out": self.held_out,
+            "sentence": self.sentence,
+        }
 
-def memorisation(
-    features: np.ndarray,
-    training: np.ndarray,
-    held_out: np.ndarray | None = None,
-    *,
-    error_rate: float = 0.05,
-    pairs: int = 16,
-    seed: int = 0,
-) -> Memorisation:
+
+def memorisation(features: np.ndarray, training: np.ndarray, held_out: np.ndarray | None = None) -> Memorisation:
     """Features [n, d], or pixels of any shape, of samples, of all training images, and of real ones left out of it.
 
     The alarm checks only whether there are more copies than among held-out images. `closer` is a second opinion that
@@ -54,19 +61,21 @@ def memorisation(
     samples, trained = check_features(_flat(features)), _flat(training)
     check_features(trained[:1], "training images", least=1)
     check_dimension(samples.shape[1], trained.shape[1], "training images")
-    loose = _left_out(trained, held_out, len(samples), seed)
-    twins = find_nearest_others(trained, _some(len(trained), 500, seed)).usual() * COPY
-    own, others = find_nearest(samples, trained), loose[1]
-    ratios, other_ratios = own.ratios(trained, twins), others.ratios(trained, twins)
+    baseline, baseline_nearest = _left_out(trained, held_out, len(samples))
+    duplicate = find_nearest_others(trained, draw_rows(len(trained), 500)).usual_distance() * COPY
+    own = find_nearest(samples, trained)
+    ratios, other_ratios = own.ratios(trained, duplicate), baseline_nearest.ratios(trained, duplicate)
     hits, other_hits = int((ratios < COPY).sum()), int((other_ratios < COPY).sum())
-    chance = more_often(hits, len(ratios), other_hits, len(other_ratios))
-    likeness, closer_chance = _likeness(samples, loose[0], own, others, trained, seed)
-    order = np.argsort(ratios, kind="stable")[:pairs]
-    figure = _figure(hits, len(ratios), other_hits, len(other_ratios))
-    alarm, closer = chance <= error_rate, closer_chance <= CLOSER_RATE
+    count, other = len(ratios), (other_hits, len(other_ratios))
+    chance = fisher_greater(hits, count, *other)
+    smallest = (some / count for some in range(1, count + 1) if fisher_greater(some, count, *other) <= ERROR_RATE)
+    likeness, closer_chance = _likeness(samples, baseline, own, baseline_nearest, trained)
+    order = np.argsort(ratios, kind="stable")[:PAIRS]
+    figure = _figure(hits, count, *other)
+    alarm, closer = chance <= ERROR_RATE, closer_chance <= CLOSER_RATE
     return Memorisation(
-        figure, chance, alarm, _smallest(len(ratios), other_hits, len(other_ratios), error_rate), likeness,
-        closer_chance, closer, ratios, np.stack([order, own.places[order, 0]], 1), held_out is not None,
+        figure, chance, alarm, next(smallest, math.inf), likeness, closer_chance, closer, ratios,
+        np.stack([order, own.places[order, 0]], 1), held_out is not None,
         _sentence(figure, alarm, closer, held_out is not None),
     )  # fmt: skip
 
@@ -76,57 +85,39 @@ def _flat(images: np.ndarray) -> np.ndarray:
     return array.reshape(len(array), -1) if array.ndim > 2 and len(array) else array
 
 
-def _some(count: int, most: int, seed: int) -> np.ndarray:
-    return np.sort(np.random.default_rng(seed).permutation(count)[:most])
-
-
-def _left_out(trained: np.ndarray, held_out: np.ndarray | None, count: int, seed: int) -> tuple[np.ndarray, Nearest]:
+def _left_out(trained: np.ndarray, held_out: np.ndarray | None, count: int) -> tuple[np.ndarray, Nearest]:
     """Real images and the nearest training images of each, itself left out."""
     if held_out is None:
         check_features(trained[:PER_CELL], "training images", least=10)
-        rows = _some(len(trained), max(count, 500), seed)
+        rows = draw_rows(len(trained), max(count, 500))
         return check_features(trained[rows]), find_nearest_others(trained, rows)
-    loose = check_features(_flat(held_out), "held-out images")
-    check_dimension(loose.shape[1], trained.shape[1], "training images")
-    return loose, find_nearest(loose, trained)
-
-
-def _smallest(count: int, other_hits: int, other_count: int, error_rate: float) -> float:
-    for hits in range(1, count + 1):
-        if more_often(hits, count, other_hits, other_count) <= error_rate:
-            return hits / count
-    return math.inf
+    baseline = check_features(_flat(held_out), "held-out images")
+    check_dimension(baseline.shape[1], trained.shape[1], "training images")
+    return baseline, find_nearest(baseline, trained)
 
 
 def _likeness(
-    samples: np.ndarray, loose: np.ndarray, own: Nearest, others: Nearest, trained: np.ndarray, seed: int
+    samples: np.ndarray, baseline: np.ndarray, own: Nearest, baseline_nearest: Nearest, trained: np.ndarray
 ) -> tuple[float, float]:
     """C_T, the mean over cells of how many deviations the distances of samples lie below those of real images, and the
     chance of a mean so low. Within cells, because rare kinds of images are far from everything."""
+    from scipy.stats import ranksums  # z of Mann and Whitney: below 0 where the first are smaller
     from sklearn.cluster import KMeans
 
-    cells = int(np.clip(min(len(samples), len(loose), len(trained)) // PER_CELL, 1, MOST_CELLS))
-    part = check_features(trained[_some(len(trained), 5000, seed)], least=1)
-    means = KMeans(cells, random_state=seed).fit(part)
-    homes, other_homes = means.predict(samples), means.predict(loose)
+    cells = int(np.clip(min(len(samples), len(baseline), len(trained)) // PER_CELL, 1, MOST_CELLS))
+    part = check_features(trained[draw_rows(len(trained), 5000)], least=1)
+    means = KMeans(cells, random_state=0).fit(part)
+    cell_of, baseline_cell_of = means.predict(samples), means.predict(baseline)
     scores, weights = [], []
     for cell in range(cells):
-        first, second = own.distances[homes == cell, 0], others.distances[other_homes == cell, 0]
+        first, second = own.distances[cell_of == cell, 0], baseline_nearest.distances[baseline_cell_of == cell, 0]
         if min(len(first), len(second)) >= 5:
-            scores.append(rank_score(first, second))
+            scores.append(ranksums(first, second).statistic)
             weights.append(len(second))
     if not scores:
         return 0.0, 1.0
     z, w = np.array(scores), np.array(weights, np.float64)
-    return float(z @ w / w.sum()), normal_tail(float(z @ w / math.sqrt(w @ w)))
-
-
-def rank_score(first: np.ndarray, second: np.ndarray) -> float:
-    """z of Mann and Whitney: below 0 where the first are smaller."""
-    ordered = np.sort(second)
-    wins = (np.searchsorted(ordered, first, "left") + np.searchsorted(ordered, first, "right")).sum() / 2
-    n, m = len(first), len(second)
-    return float((wins - n * m / 2) / math.sqrt(n * m * (n + m + 1) / 12))
+    return float(z @ w / w.sum()), normal_cdf(float(z @ w / math.sqrt(w @ w)))
 
 
 def _figure(hits: int, count: int, other_hits: int, other_count: int) -> Figure:

@@ -21,19 +21,19 @@ class Nearest:
     distances: np.ndarray  # [n, kept]
     places: np.ndarray  # [n, kept], rows of the training set
 
-    def usual(self) -> float:
+    def usual_distance(self) -> float:
         """Median of the nearest distances above 0: what lies between neighbours that are no duplicates."""
         above = np.where(self.distances > 0, self.distances, np.inf).min(1)
         return float(np.median(above[np.isfinite(above)])) if np.isfinite(above).any() else 0.0
 
-    def ratios(self, trained: np.ndarray, twins: float) -> np.ndarray:
-        """[n], nearest distance over second nearest. Second is the first that is no twin of the nearest: an image that
-        is twice in the training set would otherwise hide every copy of it."""
+    def ratios(self, trained: np.ndarray, duplicate: float) -> np.ndarray:
+        """[n], nearest distance over second nearest. Second is the first that is farther from the nearest than
+        `duplicate`: an image that is twice in the training set would otherwise hide every copy of it."""
         found = np.empty(len(self.places))
         for rows in _blocks(len(found)):
             images = trained[self.places[rows]].astype(np.float64)  # [rows, kept, d]
-            strange = np.sqrt(((images - images[:, :1]) ** 2).sum(2)) > twins
-            place = np.where(strange.any(1), strange.argmax(1), strange.shape[1] - 1)
+            different = np.sqrt(((images - images[:, :1]) ** 2).sum(2)) > duplicate
+            place = np.where(different.any(1), different.argmax(1), different.shape[1] - 1)
             near, second = self.distances[rows, 0], np.take_along_axis(self.distances[rows], place[:, None], 1)[:, 0]
             found[rows] = np.where(second > 0, near / np.where(second > 0, second, 1), 0.0)
         return found

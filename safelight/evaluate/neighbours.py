@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from safelight.errors import UsageError
-from safelight.evaluate.figures import Figure, range_text, span, split, thin
+from safelight.evaluate.figures import Figure, against_real, draw_rows, range_text, span, split
 from safelight.evaluate.moments import check_pair
 
 NEIGHBOURS = 5
@@ -39,9 +39,7 @@ def squared_distances(left: np.ndarray, right: np.ndarray) -> Iterator[tuple[sli
         yield rows, np.maximum(block, 0, out=block)
 
 
-def precision_recall(
-    features: np.ndarray, reference: np.ndarray, *, neighbours: int = NEIGHBOURS, seed: int = 0
-) -> Neighbourhood:
+def precision_recall(features: np.ndarray, reference: np.ndarray) -> Neighbourhood:
     """All four depend on the number of images, so both sets are thinned to the same one, always in the same way.
 
     The baseline is what other real images score at that number, drawn from the same reference: half of it at most is
@@ -49,18 +47,17 @@ def precision_recall(
     """
     samples, real = check_pair(features, reference)
     count = min(len(samples), len(real) // 2)
-    if count <= neighbours:
+    if count <= NEIGHBOURS:
         raise UsageError(
-            f"Expected more than {neighbours} images of each kind for {neighbours} neighbours, came {count} "
-            f"({len(samples)} samples, {len(real)} real, of which half is the baseline). "
-            "Evaluate more images, or use fewer neighbours."
+            f"Expected more than {NEIGHBOURS} images of each kind for {NEIGHBOURS} neighbours, came {count} "
+            f"({len(samples)} samples, {len(real)} real, of which half is the baseline). Evaluate more images."
         )
     scores, bases = [], []
-    chosen = thin(samples, count, seed)
+    chosen = samples[draw_rows(len(samples), count)]
     for draw in range(DRAWS):
-        first, second = split(len(real), count, seed + draw)
-        scores.append(score(chosen, real[first], neighbours))
-        bases.append(score(real[second], real[first], neighbours))
+        first, second = split(len(real), count, draw)
+        scores.append(score(chosen, real[first], NEIGHBOURS))
+        bases.append(score(real[second], real[first], NEIGHBOURS))
     value, base = np.mean(scores, 0), np.array(bases)
     return Neighbourhood(*(_figure(name, float(value[i]), base[:, i], count) for i, name in enumerate(_WORDS)))
 
@@ -112,11 +109,9 @@ _WORDS = {
 
 def _figure(name: str, value: float, base: np.ndarray, count: int) -> Figure:
     words, lack, excess = _WORDS[name]
-    density = name == "density"
     # A density is no share: its noise is that of real images.
-    half = 1.96 * (float(base.std(ddof=1)) if density else math.sqrt(value * (1 - value) / count))
-    low, high = max(0.0, value - half), value + half if density else min(1.0, value + half)
-    baseline = span(base)
-    verdict = lack if high < baseline[0] else excess if excess and low > baseline[1] else "as real images do"
-    sentence = f"{words.format(value)} (other real images: {range_text(*baseline)}): {verdict}."
-    return Figure(name, value, low, high, baseline, count, sentence)
+    density = name == "density"
+    noise = float(base.std(ddof=1)) if density else math.sqrt(value * (1 - value) / count)
+    most = math.inf if density else 1.0
+    text = f"{words.format(value)} (other real images: {range_text(*span(base))})"
+    return against_real(name, value, 1.96 * noise, span(base), count, text, lack=lack, excess=excess, most=most)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-from safetensors.numpy import load as parse
-from safetensors.numpy import save as render
+from safetensors import safe_open
+from safetensors.numpy import save
 
 from safelight.data.images import Images
 from safelight.evaluate.features import Extractor, extract
@@ -34,15 +34,13 @@ def real_pixels(images: Images, ids: np.ndarray, side: int) -> np.ndarray:
     return np.ascontiguousarray(pixels[:, margin : margin + side, margin : margin + side].transpose(0, 3, 1, 2))
 
 
-def real_features(
-    images: Images,
-    ids: np.ndarray,
-    extractor: Extractor,
-    *,
-    side: int,
-    cache: Path | None,
-    on_batch: Callable[[int], None] | None = None,
-) -> np.ndarray:
+def real_chunks(images: Images, ids: np.ndarray, side: int) -> Iterator[np.ndarray]:
+    """The same, a few at a time."""
+    for start in range(0, len(ids), CHUNK):
+        yield real_pixels(images, ids[start : start + CHUNK], side)
+
+
+def real_features(images: Images, ids: np.ndarray, extractor: Extractor, *, side: int, cache: Path) -> np.ndarray:
     """float32 [n, dimension] of these rows. A cache that is damaged or cannot be written costs time, nothing else."""
     identity = {
         "data": images.fingerprint,
@@ -52,21 +50,14 @@ def real_features(
         **extractor.identity(),
     }
     key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
-    path = None if cache is None else cache / "features" / f"{key[:32]}.safetensors"
-    kept = None if path is None else _read(path, (len(ids), extractor.dimension))
-    if kept is not None:
+    path = cache / "features" / f"{key[:32]}.safetensors"
+    if (kept := _read(path, (len(ids), extractor.dimension))) is not None:
         return kept
-
-    def chunks() -> Iterator[np.ndarray]:
-        for start in range(0, len(ids), CHUNK):
-            yield real_pixels(images, ids[start : start + CHUNK], side)
-
-    found = extract(extractor, chunks(), on_batch=on_batch)
-    if path is not None:
-        with contextlib.suppress(OSError):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            words = {name: str(value) for name, value in identity.items()}
-            write_atomically(path, render({FEATURES: found}, words | {"check": _check(found)}))
+    found = extract(extractor, real_chunks(images, ids, side))
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        words = {name: str(value) for name, value in identity.items()}
+        write_atomically(path, save({FEATURES: found}, words | {"check": _check(found)}))
     return found
 
 
@@ -77,10 +68,9 @@ def _check(features: np.ndarray) -> str:
 def _read(path: Path, shape: tuple[int, int]) -> np.ndarray | None:
     """What was kept, if every byte of it is as it was written."""
     try:
-        content = path.read_bytes()
-        found = parse(content)[FEATURES]
-        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])["__metadata__"]
+        with safe_open(path, "numpy") as file:
+            found, header = file.get_tensor(FEATURES), file.metadata()
     except Exception:  # safetensors has errors of its own for each way a file can be broken
         return None
-    intact = found.shape == shape and found.dtype == np.float32 and header.get("check") == _check(found)
+    intact = found.shape == shape and found.dtype == np.float32 and (header or {}).get("check") == _check(found)
     return found if intact else None

@@ -18,13 +18,10 @@ class Projection:
     components: np.ndarray  # [d, k], orthonormal columns, the widest first
 
     def project(self, features: np.ndarray) -> np.ndarray:
-        wide = check_features(features, least=0)
-        check_dimension(wide.shape[1], len(self.mean))
-        return (wide - self.mean) @ self.components
+        return (features - self.mean) @ self.components
 
     def project_moments(self, moments: Moments) -> Moments:
-        check_dimension(moments.dimension, len(self.mean))
-        mean = (moments.mean - self.mean) @ self.components
+        mean = self.project(moments.mean)
         return Moments(len(mean), moments.count, mean, self.components.T @ moments.scatter @ self.components)
 
 
@@ -45,18 +42,17 @@ class Reference:
     def project(self, features: np.ndarray) -> np.ndarray:
         """Checked, as float64, in the space of the reference."""
         wide = check_features(features)
-        if self.projection is not None:
-            return self.projection.project(wide)
-        check_dimension(wide.shape[1], self.dimension)
-        return wide
+        self._check_dimension(wide.shape[1])
+        return wide if self.projection is None else self.projection.project(wide)
 
     def project_moments(self, moments: Moments) -> Moments:
         if moments.count < LEAST:
             raise UsageError(f"Expected moments of at least {LEAST} features, came {moments.count}. Add more of them.")
-        if self.projection is not None:
-            return self.projection.project_moments(moments)
-        check_dimension(moments.dimension, self.dimension)
-        return moments
+        self._check_dimension(moments.dimension)
+        return moments if self.projection is None else self.projection.project_moments(moments)
+
+    def _check_dimension(self, found: int) -> None:
+        check_dimension(found, self.dimension if self.projection is None else len(self.projection.mean))
 
     def moments(self) -> Moments:
         return Moments(self.dimension, self.count, self.mean.copy(), self.covariance * (self.count - 1))
@@ -69,15 +65,14 @@ def fit_reference(features: np.ndarray | Moments, *, components: int | None = No
         raise UsageError(f"Expected a reference of at least {LEAST} images, came {moments.count}. Take more of them.")
     projection = None
     if components is not None:
-        projection = principal(moments, components)
+        projection = _principal(moments, components)
         moments = projection.project_moments(moments)
     covariance = moments.covariance
     return Reference(moments.count, moments.mean.copy(), covariance, symmetric_root(covariance), projection)
 
 
-def principal(features: np.ndarray | Moments, components: int) -> Projection:
+def _principal(moments: Moments, components: int) -> Projection:
     """The `components` widest axes, of real features: axes of generated ones would hide what these lack."""
-    moments = features if isinstance(features, Moments) else Moments.of(check_features(features, "reference features"))
     most = min(moments.dimension, moments.count - 1)
     if not 1 <= components <= most:
         raise UsageError(

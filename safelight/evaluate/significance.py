@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from safelight.errors import UsageError
-from safelight.evaluate.chances import student_tail
+from safelight.evaluate.chances import student_cdf
 from safelight.evaluate.frechet import ENOUGH
 from safelight.evaluate.jackknife import jackknife
-from safelight.evaluate.kernel import KernelReference, fit_kernel_reference, slopes
+from safelight.evaluate.kernel import KernelReference, fit_kernel_reference, measure_kernel
 from safelight.evaluate.reference import Reference, fit_reference
 
 
@@ -28,9 +28,10 @@ class Verdict:
 
 
 def compare(
-    features_new: np.ndarray, features_old: np.ndarray, reference: np.ndarray | Reference, *, error_rate: float = 0.05
+    new: np.ndarray, old: np.ndarray, reference: np.ndarray | Reference, *, error_rate: float = 0.05
 ) -> Verdict:
-    """By the Fréchet distance. Row i of both must come from the same seed and label, by a sampler without chance.
+    """By the Fréchet distance, of features [n, d]. Row i of new and old must come from the same seed and label, by a
+    sampler without chance.
 
     `error_rate` is that of one comparison: among equal checkpoints, at most this share of comparisons calls the new one
     better. Ties keep the older, so a run that compares each candidate with its best so far is wrong more often over
@@ -40,44 +41,40 @@ def compare(
     The error comes from the jackknife with the same seeds left out of both. The deviation of the influences, as the
     delta method has it, is up to 1.6 times too large at 8 samples per dimension: real gains would go unseen.
     """
-    held = reference if isinstance(reference, Reference) else fit_reference(reference)
-    new, old = _paired(held.project(features_new), held.project(features_old))
-    plain = Reference(held.count, held.mean, held.covariance, held.root)  # projected already
+    fitted = reference if isinstance(reference, Reference) else fit_reference(reference)
+    new, old = fitted.project(new), fitted.project(old)
+    _check_paired(new, old)
+    plain = Reference(fitted.count, fitted.mean, fitted.covariance, fitted.root)  # projected already
     one, other = jackknife(new, plain), jackknife(old, plain)
     both = one.minus(other)
-    enough = len(new) >= ENOUGH * held.dimension
+    enough = len(new) >= ENOUGH * fitted.dimension
     spreads = both.variance(1), one.variance(1), other.variance(1)
     return _judge(both.corrected, spreads, both.degrees, error_rate, len(new), enough)
 
 
 def compare_kernel(
-    features_new: np.ndarray,
-    features_old: np.ndarray,
-    reference: np.ndarray | KernelReference,
-    *,
-    error_rate: float = 0.05,
+    new: np.ndarray, old: np.ndarray, reference: np.ndarray | KernelReference, *, error_rate: float = 0.05
 ) -> Verdict:
     """The same by the kernel distance (Bounliphone et al. 2015), whose error also counts the choice of real images.
     It has no bias at any number of samples, so there is no least one beyond a few dozen."""
-    held = reference if isinstance(reference, KernelReference) else fit_kernel_reference(reference)
-    _paired(np.asarray(features_new), np.asarray(features_old))
-    value_new, slope_new, real_new = slopes(features_new, held)
-    value_old, slope_old, real_old = slopes(features_old, held)
-    count, real = len(slope_new), float((real_new - real_old).var(ddof=1)) / len(real_new)
-    parts = (slope_new - slope_old, slope_new, slope_old)
-    paired, first, second = (float(slope.var(ddof=1)) / count for slope in parts)
+    fitted = reference if isinstance(reference, KernelReference) else fit_kernel_reference(reference)
+    _check_paired(new, old)
+    value_new, slopes_new, real_new, *_ = measure_kernel(new, fitted)
+    value_old, slopes_old, real_old, *_ = measure_kernel(old, fitted)
+    count, real = len(slopes_new), 4 * float((real_new - real_old).var(ddof=1)) / len(real_new)
+    parts = (slopes_new - slopes_old, slopes_new, slopes_old)
+    paired, first, second = (float(slopes.var(ddof=1)) / count for slopes in parts)
     enough = count >= 30  # a sum of fewer is not yet normal
     spreads = paired + real, first + real, second
     return _judge(value_new - value_old, spreads, math.inf, error_rate, count, enough)
 
 
-def _paired(new: np.ndarray, old: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _check_paired(new: np.ndarray, old: np.ndarray) -> None:
     if len(new) != len(old):
         raise UsageError(
             f"Expected as many new samples as old ones, from the same seeds, came {len(new):,} and {len(old):,}. "
             "Sample both checkpoints with one list of seeds."
         )
-    return new, old
 
 
 def _judge(
@@ -88,7 +85,7 @@ def _judge(
     if error <= 1e-9 * apart:  # equal up to rounding
         return Verdict(0.0, 0.0, 0.0, 1.0, False, math.inf, enough, "Both checkpoints make the same samples: a tie.")
     z = difference / error
-    chance = student_tail(z, degrees)
+    chance = student_cdf(z, degrees)
     better = enough and chance <= error_rate
     words = f"The distance changed by {difference:+.4g} ± {error:.2g} (z = {z:.1f}): "
     if not enough:

@@ -33,26 +33,26 @@ class RecentRange:
     nothing."""
 
     def __init__(self) -> None:
-        self._seen: tuple[deque[float], ...] = (deque(maxlen=HISTORY), deque(maxlen=HISTORY))
+        self._logs: tuple[deque[float], ...] = (deque(maxlen=HISTORY), deque(maxlen=HISTORY))
 
     def is_odd(self, loss: float, norm: float) -> bool:
-        return any(_is_far(number, seen) for number, seen in zip((loss, norm), self._seen, strict=True))
+        return any(_is_far(number, logs) for number, logs in zip((loss, norm), self._logs, strict=True))
 
     def remember(self, loss: float, norm: float) -> None:
-        for number, seen in zip((loss, norm), self._seen, strict=True):
+        for number, logs in zip((loss, norm), self._logs, strict=True):
             if math.isfinite(number):
-                seen.append(math.log(max(number, 1e-30)))
+                logs.append(math.log(max(number, 1e-30)))
 
 
-def _is_far(number: float, seen: deque[float]) -> bool:
-    if len(seen) < ENOUGH:
+def _is_far(number: float, logs: deque[float]) -> bool:
+    if len(logs) < ENOUGH:
         return False
     # Cheap first: the median of 64 numbers takes longer than the arithmetic of a small step's bookkeeping.
-    value, low, high = math.log(max(number, 1e-30)), min(seen), max(seen)
+    value, low, high = math.log(max(number, 1e-30)), min(logs), max(logs)
     if low - NARROWEST * FARTHEST <= value <= high + NARROWEST * FARTHEST:
         return False
-    middle = statistics.median(seen)
-    spread = 1.4826 * statistics.median(abs(each - middle) for each in seen)
+    middle = statistics.median(logs)
+    spread = 1.4826 * statistics.median(abs(each - middle) for each in logs)
     return abs(value - middle) > FARTHEST * max(spread, NARROWEST)
 
 
@@ -65,7 +65,7 @@ class DivergenceWatch:
     risen: int = 0  # steps in a row
     overflows: list[int] = field(default_factory=list)  # steps
 
-    def see(self, loss: float, zero: float) -> bool:
+    def add_loss(self, loss: float, zero: float) -> bool:
         """The loss of a step, and that of a model which predicts zero. True where all that was learnt seems lost
         for good."""
         if not math.isfinite(loss):
@@ -77,7 +77,7 @@ class DivergenceWatch:
         self.risen = self.risen + 1 if high else 0
         return self.risen >= SUSTAINED and (self.risen - SUSTAINED) % CHECKED_EVERY == 0
 
-    def see_overflow(self, step: int) -> bool:
+    def add_overflow(self, step: int) -> bool:
         """True where half of the last steps overflowed: no scale is small enough."""
         self.overflows = [each for each in (*self.overflows, step) if each > step - STORM_STEPS]
         return len(self.overflows) >= STORM

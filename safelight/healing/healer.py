@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import torch
@@ -17,14 +17,31 @@ from safelight.config.tree import Optimizer
 from safelight.diffusion.micro_batch import MicroBatch
 from safelight.errors import Stopped
 from safelight.healing.alarms import DivergenceWatch, is_lost
-from safelight.healing.bad_samples import find_bad_samples
 from safelight.healing.journal import Act, Journal, Kind
-from safelight.healing.orders import Rollback
 from safelight.healing.rates import choose_cut, longer_warmup, try_rates
 from safelight.healing.replays import Replays
 from safelight.healing.step_settings import StepSettings, next_micro_batches, settings_at
 from safelight.model.memory import is_out_of_memory
 from safelight.processes.group import ProcessGroup
+
+MOST_BAD = 0.5  # share of a step's samples; where more are bad alone, it is not the samples
+
+
+@dataclass(eq=False)
+class Rollback(Exception):
+    """Raised to make the loop go back to a good checkpoint: what came after it is given up."""
+
+    kind: Kind
+    step: int
+    reason: str
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    def without_checkpoint(self, lr: float) -> Stopped:
+        return Stopped(
+            f"Stopped at step {self.step}: {self.reason}, and there is no good checkpoint to go back to. The usual "
+            f"fixes: a lower --lr (now {lr:g}), a longer optimizer.warmup.",
+            finding=self.reason,
+        )
 
 
 class HealedCounters(Protocol):
@@ -52,35 +69,26 @@ class Training(Protocol):
     device: torch.device
     group: ProcessGroup
 
-    def zero_level(self) -> float:
-        """The loss of a model that always predicts zero, on the fixed set."""
-        ...
-
-    def probe_loss(self) -> float:
-        """The loss of the fixed set under the raw weights."""
-        ...
+    # The loss of a model that always predicts zero, and that of the raw weights, on the fixed set.
+    def zero_level(self) -> float: ...
+    def probe_loss(self) -> float: ...
 
     def inputs(self, step: int, step_settings: StepSettings) -> Sequence[MicroBatch]: ...
 
-    def is_finite(self, row: MicroBatch, step: int, step_settings: StepSettings) -> bool:
-        """Whether loss and gradient of one sample alone are."""
-        ...
+    # Whether loss and gradient of one sample alone are.
+    def is_finite(self, row: MicroBatch, step: int, step_settings: StepSettings) -> bool: ...
 
-    def is_overflow(self, loss: Tensor) -> bool:
-        """Whether a refused update only means that the loss scale is too large."""
-        ...
+    # Whether a refused update only means that the loss scale is too large.
+    def is_overflow(self, loss: Tensor) -> bool: ...
 
-    def discard_pass(self) -> None:
-        """Drops the gradients of a pass and puts back the buffers that it moved."""
-        ...
+    # Drops the gradients of a pass and restores the buffers that it moved.
+    def discard_pass(self) -> None: ...
 
-    def restore(self, loaded: Loaded) -> None:
-        """The state of a checkpoint; the journal stays."""
-        ...
+    # The state of a checkpoint; the journal stays.
+    def restore(self, loaded: Loaded) -> None: ...
 
-    def loss_after(self, loaded: Loaded, step_settings: StepSettings, updates: int) -> float:
-        """The loss of the fixed set after some updates; the checkpoint is restored afterwards."""
-        ...
+    # The loss of the fixed set after some updates; the checkpoint is restored afterwards.
+    def loss_after(self, loaded: Loaded, step_settings: StepSettings, updates: int) -> float: ...
 
     def warmup_steps(self, settings: Optimizer) -> int: ...
 
@@ -96,13 +104,13 @@ class Healer:
         self._in_train_mode = [module for module in state.model.modules() if module.training]
         self._zero = training.zero_level() if self.enabled else math.nan
         self._replays = Replays()
-        self._step_settings = self._settings(state.counters.step)
+        self.step_settings = self._settings(state.counters.step)  # of the step that is being made
         self._touched = False  # whether the update of this step may have begun
         self._repeated = False  # whether the step was repeated in train mode
 
     def prepare(self, step: int) -> StepSettings:
         """How the next step is made: as the journal says."""
-        self._step_settings = step_settings = self._settings(step)
+        self.step_settings = step_settings = self._settings(step)
         if self.enabled or step_settings.keeps_train_mode:
             self._keep_train_mode(step)
         self._replays.begin()
@@ -126,11 +134,11 @@ class Healer:
         self, step: int, inputs: Sequence[MicroBatch], loss: Tensor, norm: Tensor, refused: Tensor
     ) -> Sequence[MicroBatch] | None:
         """Inside a step, before anything is touched: None to continue, or the inputs to repeat the step with."""
-        again = self._again(step, inputs, loss, norm, refused)
+        again = self._inputs_again(step, inputs, loss, norm, refused)
         self._touched = again is None
         return again
 
-    def _again(
+    def _inputs_again(
         self, step: int, inputs: Sequence[MicroBatch], loss: Tensor, norm: Tensor, refused: Tensor
     ) -> Sequence[MicroBatch] | None:
         if self._keep_train_mode(step) and not self._repeated:
@@ -146,27 +154,22 @@ class Healer:
             return inputs
         if verdict == "isolate" and self._quarantine(step, inputs, since=step):
             self._replays.begin()
-            self._step_settings = self._settings(step)
-            return self._training.inputs(step, self._step_settings)
+            self.step_settings = self._settings(step)
+            return self._training.inputs(step, self.step_settings)
         if verdict == "redone":
-            self._report_redone(step)
+            facts = self._replays.facts()
+            reason = "loss {loss:.4g} and gradient norm {norm:.4g} did not come out again (now {loss_again:.4g} and "
+            reason += "{norm_again:.4g}): an error of the machine; the step was redone"
+            self._act("redo", step, reason.format(**facts), facts)
         self._replays.remember(mean, size)
         self._check_divergence(step, mean)
         return None
-
-    def _report_redone(self, step: int) -> None:
-        facts = self._replays.facts()
-        reason = (
-            f"loss {facts['loss']:.4g} and gradient norm {facts['norm']:.4g} did not come out again (now "
-            f"{facts['loss_again']:.4g} and {facts['norm_again']:.4g}): an error of the machine; the step was redone"
-        )
-        self._act("redo", step, reason, facts)
 
     def _quarantine(self, step: int, inputs: Sequence[MicroBatch], *, since: int) -> bool:
         """Whether some samples are the cause. If not, it is the weights: a divergence, if it continues."""
         self._training.discard_pass()
         samples = find_bad_samples(
-            inputs, lambda row: self._training.is_finite(row, step, self._step_settings), self._training.group
+            inputs, lambda row: self._training.is_finite(row, step, self.step_settings), self._training.group
         )
         if not samples:
             return False
@@ -178,7 +181,7 @@ class Healer:
         return True
 
     def _check_divergence(self, step: int, loss: float) -> None:
-        if not self._state.watch.see(loss, self._zero):
+        if not self._state.watch.add_loss(loss, self._zero):
             return
         probe, lowest = self._training.probe_loss(), self._state.counters.lowest_probe
         if is_lost(probe, lowest, self._zero):
@@ -189,8 +192,9 @@ class Healer:
         """After a step was brought to the host; an update that was not checked before is checked now."""
         if not self.enabled:
             return
-        if overflow and self._state.watch.see_overflow(step):
-            to = "bf16" if self._has_bf16() else "fp32"
+        if overflow and self._state.watch.add_overflow(step):
+            on_cuda = self._training.device.type == "cuda"
+            to = "bf16" if not on_cuda or torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
             reason = f"{len(self._state.watch.overflows)} of the last steps overflowed in fp16; {to} from here"
             raise Rollback("change-precision", step, reason, {"to": to})
         if self._checks_before or overflow:
@@ -199,9 +203,6 @@ class Healer:
             self._quarantine(step, inputs, since=self._state.counters.step)
         else:
             self._check_divergence(step, loss)
-
-    def _has_bf16(self) -> bool:
-        return self._training.device.type != "cuda" or torch.cuda.is_bf16_supported(including_emulation=False)
 
     def give_up_weights(self, step: int, where: str) -> None:
         """Too many refused updates in a row, and no sample is the cause: the weights have diverged."""
@@ -242,7 +243,7 @@ class Healer:
             return False  # the other processes are in the middle of the step; a shard cannot be cut
         if not self.enabled or self._touched or not is_out_of_memory(error):
             return False
-        return next_micro_batches(self._config.train.batch_size, self._step_settings.micro_batches) is not None
+        return next_micro_batches(self._config.train.batch_size, self.step_settings.micro_batches) is not None
 
     def split(self, step: int) -> None:
         """After running out of memory: the same batch in smaller pieces."""
@@ -250,7 +251,7 @@ class Healer:
         gc.collect()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
-        batch, before = self._config.train.batch_size, self._step_settings.micro_batches
+        batch, before = self._config.train.batch_size, self.step_settings.micro_batches
         more = next_micro_batches(batch, before)
         assert more is not None, "may_split comes first"
         reason = f"out of memory with micro-batches of {batch // before}; "
@@ -272,3 +273,14 @@ class Healer:
                 f"--set heal.budget={2 * budget}",
                 finding=reason,
             )
+
+
+def find_bad_samples(
+    inputs: Sequence[MicroBatch], is_finite: Callable[[MicroBatch], bool], group: ProcessGroup
+) -> list[int]:
+    """Dataset indices of the samples whose own loss or gradient is not finite; none where it is the weights that are
+    bad, or where samples are bad only together."""
+    rows = [row for micro in inputs for row in micro.rows()]
+    found = group.all_gather_object([int(row.ids[0]) for row in rows if not is_finite(row)])
+    bad = [sample for each in found for sample in each]
+    return sorted(set(bad)) if len(bad) <= MOST_BAD * len(rows) * group.size else []

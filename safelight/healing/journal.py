@@ -59,10 +59,6 @@ class Journal:
         self.acts = (*self.acts[: number - 1], undone, *self.acts[number:])
         return undone
 
-    def of(self, kind: Kind) -> list[Act]:
-        """Those of a kind that were not undone."""
-        return [act for act in self.acts if act.kind == kind and act.undone is None]
-
     def to_json(self) -> list[dict[str, Any]]:
         return [asdict(act) for act in self.acts]
 

@@ -25,19 +25,19 @@ class Replays:
 
     def judge(self, loss: float, norm: float, *, finite: bool) -> Verdict:
         """Of one more pass of the step that was begun."""
-        seen = loss, norm
-        odd = not finite or self._usual.is_odd(*seen)
+        now = loss, norm
+        odd = not finite or self._usual.is_odd(*now)
         if not self._passes and not odd:
             return "continue"
-        self._passes.append(seen)
+        self._passes.append(now)
         if len(self._passes) == 1:
             return "again"
-        if _alike(self._passes[-2], seen):
+        if _alike(self._passes[-2], now):
             if not finite:
                 return "isolate"
         elif odd and len(self._passes) < MOST_PASSES:
             return "again"
-        return "continue" if _alike(self._passes[0], seen) else "redone"  # a hard batch is not an error
+        return "continue" if _alike(self._passes[0], now) else "redone"  # a hard batch is not an error
 
     def remember(self, loss: float, norm: float) -> None:
         self._usual.remember(loss, norm)

@@ -15,27 +15,19 @@ from collections.abc import Iterable, Sequence
 # process repeats the calls and never touches what it is given. It inherits MALLOC_ and GLIBC_TUNABLES settings.
 # A low, fixed threshold would leave no holes, but costs half of a step's time again in page faults (measured).
 
-Event = tuple[int, int]
-"""A block's number and its bytes when it is taken, 0 when it is given back."""
+Event = tuple[int, int]  # a block's number and its bytes when it is allocated, 0 when it is freed
 
-COMPANIONS = (184, 104)
-"""Bytes of TensorImpl and StorageImpl in torch 2.13, which come and go with every tensor."""
-PASSING = (*(24, 40) * 4, 56, 72, 88, 104, 184, 776, 824)
-"""Bytes of the small objects that an operation makes and drops, in about the proportion that was counted."""
-ALIGNMENT = 64
-"""Of torch's CPU tensors. glibc takes a larger block and cuts it: that, too, leaves holes."""
-REPEATS = 5
-"""Steps after which the heap hardly grows any more."""
+TENSOR_OBJECTS = (184, 104)  # bytes of TensorImpl and StorageImpl in torch 2.13, which come and go with every tensor
+# Bytes of the small objects that an operation makes and drops, in about the proportion that was counted.
+TEMPORARY_OBJECTS = (*(24, 40) * 4, 56, 72, 88, 104, 184, 776, 824)
+ALIGNMENT = 64  # of torch's CPU tensors; glibc takes a larger block and cuts it: that, too, leaves holes
+REPEATS = 5  # steps after which the heap hardly grows any more
 
 
 class _Usage(ctypes.Structure):
-    """struct mallinfo2"""
+    """struct mallinfo2. Field 0 is arena, what the heap holds; field 4 is hblkhd, what is mapped block by block."""
 
     _fields_ = tuple((f"field{i}", ctypes.c_size_t) for i in range(10))
-
-    @property
-    def held(self) -> int:
-        return self.field0 + self.field4  # arena: by the heap; hblkhd: mapped one by one
 
 
 class _Heap:
@@ -53,34 +45,35 @@ class _Heap:
         self._start = self._held()
         self.peak = 0
 
-    def play(self, events: Iterable[Event]) -> None:
+    def replay(self, events: Iterable[Event]) -> None:
         for number, size in events:
             if size:
-                self._take(number, size)
+                self._allocate(number, size)
             else:
-                self.give_back(number)
+                self.free(number)
 
     def rename(self, old: int, new: int) -> None:
         self._blocks[new] = self._blocks.pop(old)
 
-    def give_back(self, number: int) -> None:
+    def free(self, number: int) -> None:
         self._refused.pop(number, None)
         for block in self._blocks.pop(number, []):
             self._library.free(block)
 
-    def _take(self, number: int, size: int) -> None:
-        passing = [self._library.malloc(count) for count in PASSING]
-        companions = [self._library.malloc(count) for count in COMPANIONS]
+    def _allocate(self, number: int, size: int) -> None:
+        temporary = [self._library.malloc(count) for count in TEMPORARY_OBJECTS]
+        objects = [self._library.malloc(count) for count in TENSOR_OBJECTS]
         block = ctypes.c_void_p()
         if self._library.posix_memalign(ctypes.byref(block), ALIGNMENT, size):
             self._refused[number] = size  # more than the machine has: it would have been a mapping of its own
-        self._blocks[number] = [*companions, block.value]
+        self._blocks[number] = [*objects, block.value]
         self.peak = max(self.peak, self._held() - self._start)
-        for small in passing:
+        for small in temporary:
             self._library.free(small)
 
     def _held(self) -> int:
-        return self._library.mallinfo2().held + sum(self._refused.values())
+        usage = self._library.mallinfo2()
+        return usage.field0 + usage.field4 + sum(self._refused.values())
 
 
 def settled_peak(before: Sequence[Event], step: Sequence[Event]) -> int | None:
@@ -96,29 +89,29 @@ def settled_peak(before: Sequence[Event], step: Sequence[Event]) -> int | None:
 def _survivors(before: Sequence[Event], step: Sequence[Event]) -> tuple[dict[int, int], list[int]]:
     """Blocks that a step leaves to the next, each with the number under which that one frees it; and the others."""
     sizes = {number: size for number, size in [*before, *step] if size}
-    taken = {number for number, size in step if size}
-    given_back = [number for number, size in step if not size]
-    left = sorted(taken.difference(given_back))
-    heirs: dict[int, int] = {}
-    for stranger in (number for number in given_back if number not in taken):
-        heir = next((number for number in left if sizes[number] == sizes[stranger]), None)
-        if heir is not None:
-            left.remove(heir)
-            heirs[heir] = stranger
-    return heirs, left
+    allocated = {number for number, size in step if size}
+    freed = [number for number, size in step if not size]
+    left = sorted(allocated.difference(freed))
+    successors: dict[int, int] = {}
+    for replaced in (number for number in freed if number not in allocated):
+        successor = next((number for number in left if sizes[number] == sizes[replaced]), None)
+        if successor is not None:
+            left.remove(successor)
+            successors[successor] = replaced
+    return successors, left
 
 
 def _main() -> None:
     before, step = json.load(sys.stdin)
     heap = _Heap()
-    heap.play(before)
-    heirs, others = _survivors(before, step)
+    heap.replay(before)
+    successors, others = _survivors(before, step)
     for _ in range(REPEATS):
-        heap.play(step)
-        for old, new in heirs.items():
+        heap.replay(step)
+        for old, new in successors.items():
             heap.rename(old, new)
         for number in others:
-            heap.give_back(number)
+            heap.free(number)
     print(heap.peak)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -49,11 +50,8 @@ def traced(device: torch.device | None = None) -> Iterator[LiveBytes]:
     gc.collect()
 
 
-@contextmanager
-def with_content() -> Iterator[None]:
-    """Inside of `traced`, for small tensors whose numbers matter: they are real. Elsewhere nothing changes."""
-    with unset_fake_temporarily():
-        yield
+with_content = unset_fake_temporarily
+"""Inside of `traced`, for small tensors whose numbers matter: they are real. Elsewhere nothing changes."""
 
 
 def largest_batch(budget: int, trace: Callable[[int], Memory]) -> int:
@@ -66,12 +64,10 @@ def largest_batch(budget: int, trace: Callable[[int], Memory]) -> int:
     base = trace(1).peak
     if base > budget:
         return 0
-    fits, too_many = 1, None
+    fits, too_many = 1, math.inf
     slope = (trace(5).peak - base) / 4
     for _ in range(6):
-        guess = 1 + int((budget - base) / max(slope, 1.0))
-        if too_many is not None:
-            guess = min(guess, too_many - 1)
+        guess = int(min(1 + int((budget - base) / max(slope, 1.0)), too_many - 1))
         if guess <= fits + fits // 32:
             break
         peak = trace(guess).peak
@@ -129,28 +125,21 @@ def find_accumulation(attempt: Callable[[int], None], batch_size: int) -> int:
     """The smallest number of equal micro-batches for which `attempt(size)` does not run out of memory.
 
     Trap: on a CPU, Linux promises more memory than it has and kills the process that uses it. Only a single
-    allocation larger than all of the machine's memory is refused, so ask `largest_batch` before.
+    allocation larger than all of the machine's memory is refused, so call `largest_batch` before.
     """
     for count in (n for n in range(1, batch_size + 1) if batch_size % n == 0):
-        if _fits(attempt, batch_size // count):
+        try:
+            attempt(batch_size // count)
             return count
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+        gc.collect()  # outside the handler: the traceback would keep the failed pass alive
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        elif torch.backends.mps.is_available():
+            torch.mps.empty_cache()
     raise OutOfMemory(
         "Not even one image at a time fits into memory. Use a smaller data.image_size, narrower model.widths, "
         "--set model.gradient_checkpointing=true, or --precision bf16."
     )
-
-
-def _fits(attempt: Callable[[int], None], size: int) -> bool:
-    try:
-        attempt(size)
-    except (RuntimeError, MemoryError) as error:
-        if not is_out_of_memory(error):
-            raise
-    else:
-        return True
-    gc.collect()  # outside the handler: the traceback would keep the failed pass alive
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
-    elif torch.backends.mps.is_available():
-        torch.mps.empty_cache()
-    return False

@@ -39,10 +39,8 @@ class LiveBytes(TorchDispatchMode):
 
         On a CPU this starts a process that measures the heap, which takes about a second.
         """
-        settled = None
-        if self._on_cpu:
-            settled = settled_peak(self._events[: self._begin], self._events[self._begin :])
-        return max(self._highest, settled or 0)
+        before, since = self._events[: self._begin], self._events[self._begin :]
+        return max(self._highest, (settled_peak(before, since) if self._on_cpu else None) or 0)
 
     @peak.setter
     def peak(self, count: int) -> None:
@@ -61,56 +59,46 @@ class LiveBytes(TorchDispatchMode):
         storage = tensor.untyped_storage()
         address = storage._cdata
         if address not in self._numbers:
-            self._numbers[address] = self.take(storage.nbytes())
+            self._numbers[address] = self.allocate(storage.nbytes())
             # A storage's Python object lives as long as the C++ one: autograd's saved tensors count.
-            weakref.finalize(storage, self._end, address)
+            weakref.finalize(storage, lambda: self.free(self._numbers.pop(address)))
 
     @contextmanager
     def scratch(self, *sizes: int) -> Iterator[None]:
-        """Memory that a kernel takes for itself and gives back before it returns."""
-        numbers = [self.take(size) for size in sizes if size]
+        """Memory that a kernel allocates for itself and frees before it returns."""
+        numbers = [self.allocate(size) for size in sizes if size]
         yield
         for number in reversed(numbers):
-            self.give_back(number)
+            self.free(number)
 
-    def take(self, size: int) -> int:
+    def allocate(self, size: int) -> int:
         """The number of a new block."""
         self._last += 1
         self._sizes[self._last] = size
-        self._events.append((self._last, max(1, size)))  # 0 would mean: given back
+        self._events.append((self._last, max(1, size)))  # 0 would mean: freed
         self.now += size
         self._highest = max(self._highest, self.now)
         return self._last
 
-    def give_back(self, number: int) -> None:
+    def free(self, number: int) -> None:
         self.now -= self._sizes.pop(number)
         self._events.append((number, 0))
-
-    def _end(self, address: int) -> None:
-        self.give_back(self._numbers.pop(address))
 
 
 def _convolution(live: LiveBytes, args: Sequence[Any], output: Tensor) -> None:
     images, weight = args[:2]
-    if _is_slow(args):
-        with live.scratch(_columns(images, weight, output)):
-            live.follow(output)
-    else:
-        _reorder(live, images, weight, output)
+    columns = _columns(images, weight, output) if _is_slow(args) else None
+    _compute(live, images, weight, output, columns)
 
 
 def _convolution_backward(live: LiveBytes, args: Sequence[Any], outputs: Sequence[Tensor | None]) -> None:
     gradient, images, weight = args[:3]
-    slow = _is_slow((images, weight, None, *args[4:10]))
-    with live.scratch(0 if _is_dense(gradient) else _bytes(gradient)):
+    columns = _columns(images, weight, gradient) if _is_slow((images, weight, None, *args[4:10])) else None
+    dense = gradient.is_contiguous() or gradient.is_contiguous(memory_format=CHANNELS_LAST)
+    with live.scratch(0 if dense else gradient.nbytes):
         for other, output in zip((weight, images), outputs, strict=False):
-            if output is None:
-                continue
-            if slow:
-                with live.scratch(_columns(images, weight, gradient)):
-                    live.follow(output)
-            else:
-                _reorder(live, gradient, other, output)
+            if output is not None:
+                _compute(live, gradient, other, output, columns)
 
 
 def _upsample(live: LiveBytes, args: Sequence[Any], output: Tensor) -> None:
@@ -118,7 +106,7 @@ def _upsample(live: LiveBytes, args: Sequence[Any], output: Tensor) -> None:
     images = args[0]
     live.follow(output)
     if not images.is_contiguous(memory_format=CHANNELS_LAST) and sum(output.shape[-2:]) <= 128:
-        with live.scratch(_bytes(images), _bytes(output)):
+        with live.scratch(images.nbytes, output.nbytes):
             pass
 
 
@@ -129,14 +117,18 @@ SCRATCH: dict[Any, Callable[[LiveBytes, Any, Any], None]] = {
 }
 
 
-def _reorder(live: LiveBytes, left: Tensor, right: Tensor, output: Tensor) -> None:
+def _compute(live: LiveBytes, left: Tensor, right: Tensor, output: Tensor, columns: int | None) -> None:
+    if columns is not None:
+        with live.scratch(columns):
+            live.follow(output)
+        return
     # oneDNN copies both inputs into blocks of channels, computes in blocks, and copies those to the output.
-    inputs = [live.take(_blocked(tensor)) for tensor in (left, right)]
-    blocks = live.take(_blocked(output))
+    inputs = [live.allocate(_blocked(tensor)) for tensor in (left, right)]
+    blocks = live.allocate(_blocked(output))
     for number in reversed(inputs):
-        live.give_back(number)
+        live.free(number)
     live.follow(output)
-    live.give_back(blocks)
+    live.free(blocks)
 
 
 def _blocked(tensor: Tensor) -> int:
@@ -144,7 +136,7 @@ def _blocked(tensor: Tensor) -> int:
         return 0  # worked on as it is
     width = 16 if "AVX512" in torch.backends.cpu.get_cpu_capability() else 8
     channels = max(1, tensor.shape[1])
-    return _bytes(tensor) // channels * -(-channels // width) * width
+    return tensor.nbytes // channels * -(-channels // width) * width
 
 
 def _is_slow(arguments: Sequence[Any]) -> bool:
@@ -158,11 +150,3 @@ def _columns(images: Tensor, weight: Tensor, output: Tensor) -> int:
         return 0
     pixels = images.shape[0] * output.shape[-2] * output.shape[-1]
     return pixels * images.shape[1] * kernel * images.element_size()
-
-
-def _is_dense(tensor: Tensor) -> bool:
-    return tensor.is_contiguous() or tensor.is_contiguous(memory_format=CHANNELS_LAST)
-
-
-def _bytes(tensor: Tensor) -> int:
-    return tensor.numel() * tensor.element_size()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from types import MethodType
@@ -52,14 +52,13 @@ def build_unet(model: Model, *, image_size: int, channels: int, classes: int, se
             num_class_embeds=classes + 1 if model.conditional else None,
         )
     if model.zero_output:
-        nn.init.zeros_(unet.conv_out.weight)
-        if unet.conv_out.bias is not None:
-            nn.init.zeros_(unet.conv_out.bias)
+        for parameter in unet.conv_out.parameters():
+            nn.init.zeros_(parameter)
     return unet
 
 
 def predict(model: nn.Module, x: Tensor, t: Tensor, labels: Tensor | None) -> Tensor:
-    """What the model says about `x` at `t`: a UNet2DModel or any nn.Module of (x, t[, label])."""
+    """The output for `x` at `t` of a UNet2DModel or any nn.Module of (x, t[, label])."""
     # By position: the third argument of UNet2DModel is class_labels, and a wrapper
     # (DDP, torch.compile) hides the signature that has the name.
     output = model(x, t) if labels is None else model(x, t, labels)
@@ -68,12 +67,12 @@ def predict(model: nn.Module, x: Tensor, t: Tensor, labels: Tensor | None) -> Te
         output = output[0]
     if not isinstance(output, Tensor):
         raise UsageError(
-            f"The model {_name(model)} returned a {type(output).__name__}. "
+            f"The model {type(model).__name__} returned a {type(output).__name__}. "
             "Expected a tensor, or an object whose `.sample` is one."
         )
     if output.shape != x.shape:
         raise UsageError(
-            f"The model {_name(model)} turned a batch of shape {tuple(x.shape)} into {tuple(output.shape)}. "
+            f"The model {type(model).__name__} turned a batch of shape {tuple(x.shape)} into {tuple(output.shape)}. "
             "A denoiser must keep the shape; if it also predicts a variance, return only the mean."
         )
     return output
@@ -107,11 +106,11 @@ def checkpoint_blocks(model: nn.Module) -> int:
     diffusers' own flag wraps the residual blocks and leaves out all attention, all resampling and the
     first residual block in the middle. Names of parameters stay, and copies of the model keep it.
     """
-    blocks = list(_blocks(model))
+    blocks = list(_named_blocks(model).values())
     if not blocks:
         raise UsageError(
             f"model.gradient_checkpointing needs a model with down_blocks, mid_block or up_blocks; "
-            f"{_name(model)} has none of them. Checkpoint it yourself, or turn the setting off."
+            f"{type(model).__name__} has none of them. Checkpoint it yourself, or turn the setting off."
         )
     for block in blocks:
         # A bound method of a module-level function, not a closure: deepcopy binds it to the copied block.
@@ -122,10 +121,8 @@ def checkpoint_blocks(model: nn.Module) -> int:
 def units_of(model: nn.Module) -> list[nn.Module]:
     """What is computed as a whole, one after the other: the blocks of a U-Net, or of any other model the members of
     its lists of modules."""
-    units = list(_blocks(model))
-    if not units:
-        lists = [child for child in model.children() if isinstance(child, nn.ModuleList | nn.Sequential)]
-        units = [member for each in lists for member in each]
+    lists = [child for child in model.children() if isinstance(child, nn.ModuleList | nn.Sequential)]
+    units = list(_named_blocks(model).values()) or [member for each in lists for member in each]
     return [unit for unit in units if any(True for _ in unit.parameters())]
 
 
@@ -137,7 +134,8 @@ def add_spectral_norm(model: nn.Module, seed: int = 0) -> int:
     (model, seed). State dict names change (`weight` becomes `parametrizations.weight.original`):
     export after `torch.nn.utils.parametrize.remove_parametrizations`.
     """
-    layers = [(n, m) for n, m in _named_block_layers(model) if isinstance(m, nn.Conv2d | nn.Linear)]
+    parts = [part for prefix, block in _named_blocks(model).items() for part in block.named_modules(prefix=prefix)]
+    layers = [(name, part) for name, part in parts if isinstance(part, nn.Conv2d | nn.Linear)]
     for name, layer in layers:
         if not isinstance(layer.weight, FakeTensor) and not torch.any(layer.weight):
             raise UsageError(f"model.spectral_norm cannot divide {name} by its norm: its weights are all zero.")
@@ -168,33 +166,22 @@ def _unet_folder(folder: Path) -> Path:
     return home
 
 
-def _blocks(model: nn.Module) -> Iterator[nn.Module]:
-    yield from (block for _, block in _named_blocks(model))
-
-
-def _named_blocks(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+def _named_blocks(model: nn.Module) -> dict[str, nn.Module]:
+    found: dict[str, nn.Module] = {}
     for attribute in ("down_blocks", "mid_block", "up_blocks"):
         part = getattr(model, attribute, None)
         if isinstance(part, nn.ModuleList):
-            yield from ((f"{attribute}.{index}", block) for index, block in enumerate(part))
+            found |= {f"{attribute}.{index}": block for index, block in enumerate(part)}
         elif isinstance(part, nn.Module):
-            yield attribute, part
-
-
-def _named_block_layers(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    for name, block in _named_blocks(model):
-        yield from block.named_modules(prefix=name)
+            found[attribute] = part
+    return found
 
 
 def _recomputed_forward(block: nn.Module, *args: Any, **kwargs: Any) -> Any:
     forward = partial(type(block).forward, block)
     if not (block.training and torch.is_grad_enabled()):
         return forward(*args, **kwargs)
-
-    def contexts() -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
-        return nullcontext(), _still(block)
-
-    return checkpoint(forward, *args, use_reentrant=False, context_fn=contexts, **kwargs)
+    return checkpoint(forward, *args, use_reentrant=False, context_fn=lambda: (nullcontext(), _still(block)), **kwargs)
 
 
 @contextmanager
@@ -220,10 +207,6 @@ def _fixed_random(seed: int) -> Iterator[None]:
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         yield
-
-
-def _name(model: nn.Module) -> str:
-    return type(model).__name__
 
 
 def describe_unet(model: nn.Module) -> dict[str, Any] | None:

@@ -9,18 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from safelight import vocabulary as signals
 from safelight.monitors.modules import ParameterBlocks, Total
 from safelight.monitors.reading_buffer import PendingReading
-from safelight.vocabulary import (
-    CLIP_KEPT,
-    CLIP_LIMIT,
-    CLIPPED,
-    GRADIENT_NOISE,
-    GRADIENT_NORM,
-    GRADIENT_PART,
-    GRADIENT_ZERO,
-    NONFINITE_PARAMETERS,
-)
 
 MEMORY = 0.98  # of the two parts of the noise scale
 
@@ -30,27 +21,23 @@ class GradientMonitor:
 
     def __init__(self, parts: ParameterBlocks, total: Total | None = None) -> None:
         self._parts, self._total = parts, total
-        self._names = [f"{GRADIENT_PART.name}/{name}" for name in parts.names]
-        self._zero_names = [f"{GRADIENT_ZERO.name}/{name}" for name in parts.names]
         self.signal = 0.0  # squared length of the true gradient, estimated
         self.noise = 0.0  # variance of one sample's gradient, estimated
 
-    def look(self, norms: np.ndarray, norm: float, limit: float) -> dict[str, float]:
+    def measure(self, norms: np.ndarray, norm: float, limit: float) -> dict[str, float]:
         """`norms` [parameters] after unscaling and before clipping; `norm` of all of them together."""
         kept = min(1.0, limit / max(norm, 1e-12)) if math.isfinite(norm) else norm
-        told = {
-            GRADIENT_NORM.name: norm,
-            CLIP_LIMIT.name: limit,
-            CLIP_KEPT.name: kept,
-            CLIPPED.name: float(kept < 1),
-            NONFINITE_PARAMETERS.name: float(np.count_nonzero(~np.isfinite(norms))),
+        return {
+            signals.GRADIENT_NORM.name: norm,
+            signals.CLIP_LIMIT.name: limit,
+            signals.CLIP_KEPT.name: kept,
+            signals.CLIPPED.name: float(kept < 1),
+            signals.NONFINITE_PARAMETERS.name: float(np.count_nonzero(~np.isfinite(norms))),
+            **self._parts.by_name(signals.GRADIENT_PART, self._parts.norms(norms)),
         }
-        by_part = np.sqrt(self._parts.total(np.square(norms, dtype=np.float64)))
-        told.update(zip(self._names, by_part.tolist(), strict=True))
-        return told
 
     @torch.no_grad()
-    def look_deeper(self, gradients: Sequence[Tensor]) -> PendingReading:
+    def measure_zeros(self, gradients: Sequence[Tensor]) -> PendingReading:
         """Share of gradients that are exactly zero: reads every number, so not at every step."""
         first = gradients[0].device
         zeros = torch.stack([_zeros(gradient).to(first) for gradient in gradients]).float()
@@ -59,22 +46,21 @@ class GradientMonitor:
             zeros, sizes = self._total(torch.stack([zeros.double(), sizes.to(first)]))
 
         def finish(counts: np.ndarray, sizes: np.ndarray) -> dict[str, float]:
-            shares = self._parts.total(counts) / self._parts.total(sizes)
-            return dict(zip(self._zero_names, shares.tolist(), strict=True))
+            return self._parts.by_name(signals.GRADIENT_ZERO, self._parts.total(counts) / self._parts.total(sizes))
 
         return PendingReading((zeros, sizes), finish)
 
-    def look_at_noise(self, small: float, big: float, small_batch: int, big_batch: int) -> dict[str, float]:
-        """The batch size at which noise and signal of the gradient are equal, from the norm over a part of the batch
+    def measure_noise_scale(self, small_batch: int, big_batch: int, norms: np.ndarray) -> dict[str, float]:
+        """The batch size at which noise and signal of the gradient are equal, from the norms over a part of the batch
         and over all of it (McCandlish et al. 2018, appendix A). Both parts are averaged before they are divided."""
-        small, big = small * small, big * big
+        small, big = (norm * norm for norm in norms.tolist())
         signal = (big_batch * big - small_batch * small) / (big_batch - small_batch)
         noise = (small - big) / (1 / small_batch - 1 / big_batch)
         if math.isfinite(signal) and math.isfinite(noise):
             self.signal = self.signal * MEMORY + signal * (1 - MEMORY)
             self.noise = self.noise * MEMORY + noise * (1 - MEMORY)
         # The estimates may be negative while they are few; a negative batch size says nothing yet.
-        return {GRADIENT_NOISE.name: self.noise / self.signal} if self.signal > 0 and self.noise > 0 else {}
+        return {signals.GRADIENT_NOISE.name: self.noise / self.signal} if self.signal > 0 and self.noise > 0 else {}
 
     def state(self) -> dict[str, Tensor]:
         return {"gradient/noise": torch.tensor([self.signal, self.noise], dtype=torch.float64)}

@@ -10,54 +10,51 @@ from torch import Tensor
 
 from safelight.vocabulary import LOSS, LOSS_AT_LEVEL, LOSS_WHITENED, TIMESTEPS_OUTSIDE
 
-LEVELS = 16  # noise levels that the loss is told for
+LEVELS = 16  # noise levels that have a loss of their own
 BINS = 4 * LEVELS  # finer ones, whose usual loss is remembered
-MEMORY = 0.98  # of the usual loss, per step that visits a bin
+MEMORY = 0.98  # of the usual loss, per step that draws from a bin
 WINDOW = 64  # steps over which the loss by level is averaged: one cell of the record
 TINY = 1e-12
 
 
 class LossMonitor:
-    """Levels are slices of equal probability, from little noise to much: every one is visited equally often."""
+    """Levels are slices of equal probability, from little noise to much: every one is drawn equally often."""
 
     def __init__(self, log_snr: np.ndarray) -> None:
         """`log_snr` [timesteps], of each timestep."""
         order = np.argsort(-log_snr, kind="stable")
         place = np.empty(len(order), np.int64)
         place[order] = np.arange(len(order))  # 0: least noise
-        self.edges = [float(log_snr[part[0]]) for part in np.array_split(order, LEVELS) if len(part)]
         self._bin = place * BINS // len(order)
         self._names = [f"{LOSS_AT_LEVEL.name}/{level:02d}" for level in range(LEVELS)]
         # What is remembered over steps, for each bin; a checkpoint holds it.
-        self.usual, self.weight = np.zeros(BINS), np.zeros(BINS)
-        self.sums, self.visits = np.zeros(BINS), np.zeros(BINS)
+        self._memory = {name: np.zeros(BINS) for name in ("usual", "weight", "sums", "visits")}
+        self.usual, self.weight, self.sums, self.visits = self._memory.values()
 
-    def look(self, step: int, loss: np.ndarray, t: np.ndarray) -> dict[str, float]:
+    def measure(self, step: int, loss: np.ndarray, t: np.ndarray) -> dict[str, float]:
         """`loss` and `t` [n], of every sample of the step."""
         mean = float(loss.mean(dtype=np.float64))
-        told = {LOSS.name: mean}
+        readings = {LOSS.name: mean}
         places = t.astype(np.int64, copy=False)
-        if outside := int(((places < 0) | (places >= len(self._bin))).sum()):  # counted, and left out of the levels
-            told[TIMESTEPS_OUTSIDE.name] = outside / len(places)
-            known = (places >= 0) & (places < len(self._bin))
+        known = (places >= 0) & (places < len(self._bin))
+        if not known.all():  # counted, and left out of the levels
+            readings[TIMESTEPS_OUTSIDE.name] = float((~known).mean())
             loss, places = loss[known], places[known]
         bins = self._bin[places]
-        finite = math.isfinite(mean)
-        if not finite:  # told by the mean of its step; remembered, it would blank all that follow
-            sound = np.isfinite(loss)
-            loss, bins = loss[sound], bins[sound]
+        if not math.isfinite(mean):  # reported by the mean of its step; remembered, it would blank all that follow
+            finite = np.isfinite(loss)
+            loss, bins = loss[finite], bins[finite]
         hits, totals = np.bincount(bins, minlength=BINS), np.bincount(bins, loss, BINS)
-        told[LOSS_WHITENED.name] = self._whitened(hits, totals) if finite else mean
+        readings[LOSS_WHITENED.name] = self._whitened(hits, totals) if math.isfinite(mean) else mean
         self._remember(hits, totals)
         if (step + 1) % WINDOW == 0:
-            told |= self._levels()
-        return told
+            readings |= self._levels()
+        return readings
 
     def _whitened(self, hits: np.ndarray, totals: np.ndarray) -> float:
         """Mean of loss over usual loss at the same noise level; 1 in a run that stands still, and where nothing is
-        known yet. A bin that was never visited has no usual loss and does not count."""
-        known = hits * (self.weight > 0)
-        count = known.sum()
+        known yet. A bin that was never drawn has no usual loss and does not count."""
+        count = (hits * (self.weight > 0)).sum()
         if not count:
             return 1.0
         # usual / weight: free of the bias of a memory that began empty
@@ -72,17 +69,15 @@ class LossMonitor:
         self.visits += hits
 
     def _levels(self) -> dict[str, float]:
-        """The means since the last time; a level that nobody visited has none."""
+        """The means since the last time; a level that was not drawn has none."""
         sums, visits = (each.reshape(LEVELS, -1).sum(1) for each in (self.sums, self.visits))
-        self.sums, self.visits = np.zeros(BINS), np.zeros(BINS)
+        self.sums[:] = self.visits[:] = 0
         means = sums / np.maximum(visits, 1)
         return {name: mean for name, mean, count in zip(self._names, means.tolist(), visits, strict=True) if count}
 
     def state(self) -> dict[str, Tensor]:
-        kept = {"usual": self.usual, "weight": self.weight, "sums": self.sums, "visits": self.visits}
-        return {f"loss/{name}": torch.from_numpy(array.copy()) for name, array in kept.items()}
+        return {f"loss/{name}": torch.from_numpy(array.copy()) for name, array in self._memory.items()}
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
-        self.usual, self.weight, self.sums, self.visits = (
-            tensors[f"loss/{name}"].double().numpy().copy() for name in ("usual", "weight", "sums", "visits")
-        )
+        for name, array in self._memory.items():
+            array[:] = tensors[f"loss/{name}"].double().numpy()

@@ -1,4 +1,4 @@
-"""The parts of a network that readings are told for: a dozen blocks rather than hundreds of tensors."""
+"""The parts of a network that have readings of their own: a dozen blocks rather than hundreds of tensors."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from safelight.vocabulary import Signal
+
 NAMED = 16  # parameters that an event about gradients which are not finite names; it counts all
 MOST = 32  # parts of a network; more are put together
+BINS = 64  # of a histogram of weights
 
 Total = Callable[[Tensor], Tensor]
 """Adds numbers over all processes, where each holds but some rows of every parameter."""
@@ -29,6 +32,14 @@ class ParameterBlocks:
         """Sums over the parameters of each part."""
         return np.bincount(self.index, per_parameter, len(self.names))
 
+    def norms(self, per_parameter: np.ndarray) -> np.ndarray:
+        """The norm of each part, from those of its parameters."""
+        return np.sqrt(self.total(np.square(per_parameter, dtype=np.float64)))
+
+    def by_name(self, family: Signal, values: np.ndarray) -> dict[str, float]:
+        """Readings of a family of signals, from one value for each part."""
+        return {f"{family.name}/{name}": value for name, value in zip(self.names, values.tolist(), strict=True)}
+
     def nonfinite(self, norms: Tensor) -> list[str]:
         """The parameters whose norms are not finite; waits for the device."""
         return [name for name, bad in zip(self.parameters, (~norms.isfinite()).tolist(), strict=True) if bad]
@@ -37,7 +48,10 @@ class ParameterBlocks:
 def find_parts(named: Sequence[tuple[str, object]]) -> ParameterBlocks:
     """Blocks by the beginning of the parameters' names: `conv_in`, `down_blocks.0`, `mid_block`, …"""
     parameters = tuple(name for name, _ in named)
-    labels = [_block(name) for name in _without_wrapper(parameters)]
+    paths = [name.split(".") for name in parameters]
+    while paths and min(map(len, paths)) > 1 and len({path[0] for path in paths}) == 1:
+        paths = [path[1:] for path in paths]  # without `module` of DDP, `model` of a wrapper
+    labels = [_block(*path) for path in paths]
     names = list(dict.fromkeys(labels))
     if len(names) > MOST:
         size = -(-len(names) // MOST)
@@ -46,6 +60,24 @@ def find_parts(named: Sequence[tuple[str, object]]) -> ParameterBlocks:
         names = list(dict.fromkeys(labels))
     places = {name: place for place, name in enumerate(names)}
     return ParameterBlocks(tuple(names), parameters, np.array([places[label] for label in labels], np.int64))
+
+
+@torch.no_grad()
+def weight_histograms(parts: ParameterBlocks, parameters: Sequence[Tensor]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """(counts [BINS], edges [BINS + 1]) for each part, over its whole range. Reads every weight and waits for the
+    device: only for steps with pictures. Weights that are not finite are left out: signals count them."""
+    found = {}
+    for index, name in enumerate(parts.names):
+        chosen = [parameter for place, parameter in zip(parts.index, parameters, strict=True) if place == index]
+        flat = torch.cat([parameter.detach().reshape(-1).float() for parameter in chosen])
+        flat = flat[flat.isfinite()]
+        if not len(flat):
+            continue
+        low, high = (float(edge) for edge in flat.aminmax())
+        high = high if high > low else low + 1e-6
+        counts = torch.histc(flat, BINS, low, high).cpu().numpy()
+        found[name] = counts, np.linspace(low, high, BINS + 1)
+    return found
 
 
 def trained(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
@@ -66,14 +98,5 @@ def join_norms(norms: Tensor, total: Total | None) -> Tensor:
     return norms if total is None else total(norms.double().square()).sqrt().to(norms.dtype)
 
 
-def _without_wrapper(names: Sequence[str]) -> list[str]:
-    """Without what all names begin with: `module.` of DDP, `model.` of a wrapper."""
-    split = [name.split(".") for name in names]
-    while split and min(map(len, split)) > 1 and len({parts[0] for parts in split}) == 1:
-        split = [parts[1:] for parts in split]
-    return [".".join(parts) for parts in split]
-
-
-def _block(name: str) -> str:
-    first, *rest = name.split(".")
+def _block(first: str, *rest: str) -> str:
     return f"{first}.{rest[0]}" if len(rest) > 1 and rest[0].isdigit() else first

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 DEVICE_WINDOW = 16  # steps: a copy from a device waits for all the work that is queued before it
-HOST_SECONDS = 0.5  # a look costs a cold start of its own, some 0.3 ms: not at every short step
+HOST_SECONDS = 0.5  # a flush costs a cold start of its own, some 0.3 ms: not at every short step
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class ReadingBuffer:
 
     def __init__(self, receiver: Receiver, *, by_clock: bool = True) -> None:
         """`by_clock`: on the host a window may end when some time has passed; else all windows have as many steps,
-        which several processes agree on without a word."""
+        which several processes agree on without communicating."""
         self._receiver, self._on_host, self._by_clock = receiver, True, by_clock
         self._flushed = time.monotonic()
         self._steps: list[tuple[int, Sequence[PendingReading], Mapping[str, float]]] = []
@@ -55,32 +55,30 @@ class ReadingBuffer:
     def flush(self) -> list[dict[str, float]]:
         """The readings of every step since the last flush, by name; they are in the record now."""
         steps, self._steps, self._flushed = self._steps, [], time.monotonic()
-        arrays = iter(_on_host([tensor for _, pieces, _ in steps for piece in pieces for tensor in piece.tensors]))
-        found = []
+        tensors = [tensor.detach() for _, pieces, _ in steps for piece in pieces for tensor in piece.tensors]
+        arrays = iter(_on_host(tensors))
+        flushed = []
         for step, pieces, numbers in steps:
-            told = dict(numbers)
+            readings = dict(numbers)
             for piece in pieces:
-                told.update(piece.finish(*(next(arrays) for _ in piece.tensors)))
-            self._receiver.add(step, told)
-            found.append(told)
-        return found
+                readings.update(piece.finish(*(next(arrays) for _ in piece.tensors)))
+            self._receiver.add(step, readings)
+            flushed.append(readings)
+        return flushed
 
 
 def _on_host(tensors: list[Tensor]) -> list[np.ndarray]:
     """In the order they came, with one copy from each device."""
-    found: list[np.ndarray | None] = [_plain(tensor) if tensor.device.type == "cpu" else None for tensor in tensors]
-    away: dict[torch.device, list[int]] = {}
-    for place, array in enumerate(found):
-        if array is None:
-            away.setdefault(tensors[place].device, []).append(place)
-    for places in away.values():
-        flat = torch.cat([tensors[place].detach().reshape(-1).float() for place in places]).cpu().numpy()
+    arrays: dict[int, np.ndarray] = {}
+    by_device: dict[torch.device, list[int]] = {}
+    for place, tensor in enumerate(tensors):
+        if tensor.device.type != "cpu":
+            by_device.setdefault(tensor.device, []).append(place)
+        else:  # numpy knows no bfloat16
+            arrays[place] = (tensor.float() if tensor.dtype in (torch.bfloat16, torch.float16) else tensor).numpy()
+    for places in by_device.values():
+        flat = torch.cat([tensors[place].reshape(-1).float() for place in places]).cpu().numpy()
         cuts = np.cumsum([tensors[place].numel() for place in places])[:-1]
         for place, part in zip(places, np.split(flat, cuts), strict=True):
-            found[place] = part.reshape(tensors[place].shape)
-    return [array for array in found if array is not None]
-
-
-def _plain(tensor: Tensor) -> np.ndarray:
-    tensor = tensor.detach()
-    return (tensor.float() if tensor.dtype in (torch.bfloat16, torch.float16) else tensor).numpy()
+            arrays[place] = part.reshape(tensors[place].shape)
+    return [arrays[place] for place in range(len(tensors))]

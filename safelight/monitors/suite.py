@@ -17,7 +17,7 @@ from safelight.monitors.reading_buffer import PendingReading
 from safelight.monitors.updates import UpdateMonitor
 from safelight.vocabulary import LOSS, LOSS_SCALE, REFUSED
 
-DEEP_EVERY = 64  # steps between looks that read every weight: one in each cell of the record
+DEEP_EVERY = 64  # steps between two that read every weight: one in each cell of the record
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class PartialGradient:
 
 
 class Monitors:
-    """Measures; never touches. Everything stays on the device until the pool is flushed."""
+    """Measures and changes nothing. Everything stays on the device until the buffer is flushed."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class Monitors:
         named: Sequence[tuple[str, nn.Parameter]] | None = None,
         total: Total | None = None,
     ) -> None:
-        """`log_snr` [timesteps]; None where the schedule is not known: the loss is then told as a whole only. `named`:
+        """`log_snr` [timesteps]; None where the schedule is not known: then there is no loss by noise level. `named`:
         what stands for the trained parameters of the model; with `total`, rows of them."""
         named = trained(model) if named is None else named
         self.parts = find_parts(named)
@@ -56,7 +56,7 @@ class Monitors:
         """`gradients` after unscaling, one for each trained parameter."""
         if self.is_deep(step):
             self._updates.before()
-            self._zeros = [self._gradients.look_deeper(gradients)]
+            self._zeros = [self._gradients.measure_zeros(gradients)]
 
     def after_update(
         self,
@@ -74,14 +74,12 @@ class Monitors:
     ) -> list[PendingReading]:
         """The readings of the step, as vectors on the device."""
         scalars = torch.stack([each.reshape(()).float() for each in (norm, limit, scale, refused)])
-        pieces = [PendingReading((norms, scalars), self._tell_gradients)]
+        pieces = [PendingReading((norms, scalars), self._read_gradients)]
         if small is not None:
-            noise = functools.partial(self._gradients.look_at_noise, small_batch=small.batch, big_batch=small.whole)
-            pieces.append(
-                PendingReading((torch.stack([small.norm, norm]).float(),), lambda pair: noise(*pair.tolist()))
-            )
+            noise_scale = functools.partial(self._gradients.measure_noise_scale, small.batch, small.whole)
+            pieces.append(PendingReading((torch.stack([small.norm, norm]).float(),), noise_scale))
         if self._loss is not None and t is not None:
-            pieces.append(PendingReading((loss, t), functools.partial(self._loss.look, step)))
+            pieces.append(PendingReading((loss, t), functools.partial(self._loss.measure, step)))
         else:
             pieces.append(PendingReading((loss,), lambda losses: {LOSS.name: float(losses.mean())}))
         if self.is_deep(step):
@@ -89,9 +87,9 @@ class Monitors:
             self._zeros = []
         return pieces
 
-    def _tell_gradients(self, norms: np.ndarray, scalars: np.ndarray) -> dict[str, float]:
+    def _read_gradients(self, norms: np.ndarray, scalars: np.ndarray) -> dict[str, float]:
         norm, limit, scale, refused = scalars.tolist()
-        return self._gradients.look(norms, norm, limit) | {LOSS_SCALE.name: scale, REFUSED.name: refused}
+        return self._gradients.measure(norms, norm, limit) | {LOSS_SCALE.name: scale, REFUSED.name: refused}
 
     def state(self) -> dict[str, Tensor]:
         """What is remembered over the steps that were brought to the host: a few small vectors, kept in checkpoints."""

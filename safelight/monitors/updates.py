@@ -1,4 +1,4 @@
-"""What an update did to the weights, and how far the average lies behind; every so often, for it reads them all."""
+"""What an update did to the weights, and how far the EMA lies behind; every so often, for it reads them all."""
 
 from __future__ import annotations
 
@@ -28,30 +28,24 @@ class UpdateMonitor:
 
     @torch.no_grad()
     def after(self, average: Sequence[Tensor] | None) -> PendingReading:
-        """`average`: the averaged weights, in the same order."""
+        """`average`: the EMA weights, in the same order."""
         assert self._before is not None, "before() comes first"
         before, self._before = self._before, None
-        weights = norms_of(before)
+        norms = [norms_of(before)]
         torch._foreach_sub_(before, self._parameters)
-        moved = norms_of(before)
-        apart = torch.zeros_like(weights)
+        norms.append(norms_of(before))
         if average is not None:
             near = [shadow.to(parameter.device) for shadow, parameter in zip(average, self._parameters, strict=True)]
-            apart = norms_of(torch._foreach_sub([parameter.detach() for parameter in self._parameters], near))
-        weights, moved, apart = join_norms(torch.stack([weights, moved, apart]), self._total)
-        return PendingReading(
-            (weights, moved, apart), self._tell if average is not None else self._tell_without_average
-        )
+            norms.append(norms_of(torch._foreach_sub([parameter.detach() for parameter in self._parameters], near)))
+        return PendingReading(join_norms(torch.stack(norms), self._total).unbind(), self._read)
 
-    def _tell(self, weights: np.ndarray, moved: np.ndarray, apart: np.ndarray) -> dict[str, float]:
-        told = self._tell_without_average(weights, moved, apart)
-        distance = np.linalg.norm(apart.astype(np.float64)) / max(np.linalg.norm(weights.astype(np.float64)), TINY)
-        return told | {EMA_DISTANCE.name: float(distance)}
-
-    def _tell_without_average(self, weights: np.ndarray, moved: np.ndarray, apart: np.ndarray) -> dict[str, float]:
-        lengths, changes = (np.sqrt(self._parts.total(np.square(x, dtype=np.float64))) for x in (weights, moved))
-        told: dict[str, float] = {}
-        for name, length, change in zip(self._parts.names, lengths.tolist(), changes.tolist(), strict=True):
-            told[f"{UPDATE_RATIO.name}/{name}"] = change / max(length, TINY)
-            told[f"{WEIGHT_NORM.name}/{name}"] = length
-        return told
+    def _read(self, weights: np.ndarray, moved: np.ndarray, apart: np.ndarray | None = None) -> dict[str, float]:
+        readings: dict[str, float] = {}
+        lengths, changes = (self._parts.norms(norms).tolist() for norms in (weights, moved))
+        for name, length, change in zip(self._parts.names, lengths, changes, strict=True):
+            readings[f"{UPDATE_RATIO.name}/{name}"] = change / max(length, TINY)
+            readings[f"{WEIGHT_NORM.name}/{name}"] = length
+        if apart is not None:
+            distance = np.linalg.norm(apart.astype(np.float64)) / max(np.linalg.norm(weights.astype(np.float64)), TINY)
+            readings[EMA_DISTANCE.name] = float(distance)
+        return readings

@@ -11,6 +11,7 @@ from safelight.diagnosis.finding import Finding
 from safelight.observing.recorder import Recorder
 from safelight.run import RunFolder
 
+OnFinding = Callable[[Finding], object]
 SHARE = 0.003  # of the time
 SHORTEST = 1.0  # seconds between two
 
@@ -20,11 +21,7 @@ class LiveDiagnosis:
     that a finding may end the training. If the diagnosis fails, that is reported once, and it is switched off."""
 
     def __init__(
-        self,
-        folder: RunFolder,
-        record: Recorder,
-        say: Callable[[str], None],
-        on_finding: Callable[[Finding], object] | None = None,
+        self, folder: RunFolder, record: Recorder, say: Callable[[str], None], on_finding: OnFinding | None = None
     ) -> None:
         self._folder, self._record, self._say, self._on_finding = folder, record, say, on_finding
         self._reported: dict[str, bool] = {}  # by code: whether it was over

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from safelight.config import Config
 from safelight.data.batches import Batches
+from safelight.observing.observer import StepView
 from safelight.observing.speed import Speedometer
-from safelight.observing.step_view import StepView
 from safelight.processes.group import ProcessGroup
 from safelight.processes.local_weights import LocalWeights
 from safelight.vocabulary import DRIFT, OVERLAP, PROCESS_SECONDS, SAME_NOISE, SLOWEST, WAITING
@@ -37,18 +35,14 @@ class ProcessCheck:
         self._is_sharded = weights.shard is not None  # then no two have the same weights to compare
         self._before = (0, 0.0, 0.0)  # step, seconds of all steps, seconds of waiting
 
-    def look(self, view: StepView, *, replaced: bool) -> dict[str, float]:
+    def check(self, view: StepView, *, replaced: bool) -> dict[str, float]:
         """Readings of all processes; none where there is only one, or it is not time yet. `replaced`: whether some
         samples are in quarantine."""
         if self._group.size == 1 or view.step % EVERY:
             return {}
-        steps, seconds, waited = (
-            now - before
-            for now, before in zip(
-                (view.step, self._speed.seconds, self._group.seconds_waited), self._before, strict=True
-            )
-        )
-        self._before = (view.step, self._speed.seconds, self._group.seconds_waited)
+        now, before = (view.step, self._speed.seconds, self._group.seconds_waited), self._before
+        steps, seconds, waited = (a - b for a, b in zip(now, before, strict=True))
+        self._before = now
         ids = [int(i) for micro in view.inputs for i in micro.ids]
         own = [int((seconds - waited) / max(1, steps) * NANOSECONDS), int(waited / max(1, steps) * NANOSECONDS)]
         weights = 0 if self._is_sharded else checksum(self._model)
@@ -89,18 +83,13 @@ def checksum(model: nn.Module) -> int:
 
 @torch.no_grad()
 def checksum_of(*tensors: Tensor) -> int:
-    sums = torch.stack([_sum_of_bits(tensor) for tensor in tensors]).cpu().tolist()
-    return combine(sums)
+    found = 0
+    for number in torch.stack([_sum_of_bits(tensor) for tensor in tensors]).cpu().tolist():
+        found = (found * 1_000_003 + number) % (1 << 62)
+    return found
 
 
 def _sum_of_bits(tensor: Tensor) -> Tensor:
     bits = tensor.detach().float().contiguous().view(torch.int32).flatten().long()
     places = torch.arange(1, len(bits) + 1, device=bits.device) & 0xFFFF
     return (bits * places).sum()
-
-
-def combine(sums: Sequence[int]) -> int:
-    found = 0
-    for number in sums:
-        found = (found * 1_000_003 + number) % (1 << 62)
-    return found

@@ -13,7 +13,7 @@ from PIL import Image
 from safelight.diagnosis.finding import Finding
 from safelight.record.backlog import gather
 from safelight.record.sinks import open_sinks
-from safelight.record.sinks.batch import Batch, Event, Histogram, LoggedPicture, ReadingTable
+from safelight.record.sinks.batch import Batch, Event, Histogram, LoggedPicture
 from safelight.record.sinks.logger_threads import LoggerThreads
 from safelight.record.store import RecordWriter, SilentRecordWriter
 from safelight.run import RunFolder
@@ -103,4 +103,4 @@ class Recorder:
     def _send(self) -> None:
         rows, self._readings, self._sent = self._readings, [], time.monotonic()
         if self._loggers is not None and rows:
-            self._loggers.put(Batch(readings=tuple(ReadingTable(*window) for window in gather(rows))))
+            self._loggers.put(Batch(readings=tuple(gather(rows))))

@@ -13,7 +13,7 @@ from safelight import checks
 from safelight.config import Config
 from safelight.data.images import Images, hold_out
 from safelight.monitors.reading_buffer import PendingReading
-from safelight.observing.step_view import StepView
+from safelight.observing.observer import StepView
 from safelight.probes.inspection import checked
 
 CLOSE, EVERY = 16, 8  # the first steps are all compared, then one of so many: a batch of whole numbers, without waiting
@@ -31,7 +31,7 @@ class RowCheck:
         _, held = hold_out(images, config.data.held_out)
         self._held = np.isin(np.arange(len(images)), held) if len(held) else None
 
-    def look(self, view: StepView) -> list[PendingReading]:
+    def check(self, view: StepView) -> list[PendingReading]:
         if view.step >= CLOSE and view.step % EVERY:
             return []
         pieces: list[PendingReading] = []

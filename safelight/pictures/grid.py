@@ -1,4 +1,4 @@
-"""Owns the look of sample pictures: colours, type, and images set out in rows."""
+"""Pages of sample images: rows of them, stages of denoising, two sets side by side, and pairs."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ GAP = 4
 MARGIN = 16
 TITLE_SIZE = 14
 CAPTION_SIZE = 11
+SEAM = 2  # pixels between the two of a pair
 
 
 def to_uint8(images: torch.Tensor) -> np.ndarray:
@@ -42,39 +43,61 @@ def to_uint8(images: torch.Tensor) -> np.ndarray:
     rounded = np.rint(np.where(broken[..., None], 0, floats) * np.float32(127.5) + np.float32(127.5))
     pixels = np.clip(rounded, 0, 255).astype(np.uint8)
     if broken.any():
-        pixels = _colour(pixels).copy()
+        pixels = coloured(pixels).copy()
         pixels[broken] = BROKEN
     return pixels
 
 
 def grid(
-    images: np.ndarray,
-    *,
-    columns: int | None = None,
-    captions: Sequence[str] | None = None,
-    title: str | None = None,
+    images: np.ndarray, *, columns: int | None = None, captions: Sequence[str] | None = None, title: str | None = None
 ) -> Image.Image:
     """Bytes [n, h, w, 1 or 3] in rows, read like a page; small images are enlarged by whole factors."""
     assert captions is None or len(captions) == len(images), "one caption per image"
-    columns = columns or pleasant_columns(len(images))
-    body = tiles(images, columns, captions)
-    head = MARGIN + (TITLE_SIZE + 10 if title else 0)
-    page = Image.new("RGB", (body.width + 2 * MARGIN, head + body.height + MARGIN), BACKGROUND)
-    page.paste(body, (MARGIN, head))
+    body = tiles(images, columns or pleasant_columns(len(images)), captions)
+    page = framed(body, TITLE_SIZE + 10 if title else 0)
     if title:
         draw_title(page, (MARGIN, MARGIN - 3), title, body.width)
+    return page
+
+
+def framed(body: Image.Image, head: int) -> Image.Image:
+    """With a margin all round, and `head` pixels more above."""
+    page = Image.new("RGB", (body.width + 2 * MARGIN, head + body.height + 2 * MARGIN), BACKGROUND)
+    page.paste(body, (MARGIN, head + MARGIN))
     return page
 
 
 def side_by_side(left: np.ndarray, right: np.ndarray, *, labels: tuple[str, str]) -> Image.Image:
     """Two sets of images under their names, in equal rows, so that one can be held against the other."""
     columns = pleasant_columns(max(len(left), len(right)))
-    halves = [grid(images, columns=columns, title=label) for images, label in zip((left, right), labels, strict=True)]
-    size = (halves[0].width + halves[1].width - MARGIN // 2, max(half.height for half in halves))
-    page = Image.new("RGB", size, BACKGROUND)
-    page.paste(halves[0], (0, 0))
-    page.paste(halves[1], (size[0] - halves[1].width, 0))
+    first, second = grid(left, columns=columns, title=labels[0]), grid(right, columns=columns, title=labels[1])
+    width = first.width + second.width - MARGIN // 2
+    page = Image.new("RGB", (width, max(first.height, second.height)), BACKGROUND)
+    page.paste(first, (0, 0))
+    page.paste(second, (width - second.width, 0))
     return page
+
+
+def strip(frames: np.ndarray, *, captions: Sequence[str]) -> Image.Image:
+    """Bytes [stages, images, h, w, 1 or 3] developing from left to right, under captions such as t = 999."""
+    stages, count = frames.shape[:2]
+    assert len(captions) == stages, f"{len(captions)} captions for {stages} stages"
+    body = tiles(frames.swapaxes(0, 1).reshape(stages * count, *frames.shape[2:]), columns=stages)
+    page = framed(body, CAPTION_SIZE + 6)
+    width = (body.width + GAP) // stages - GAP
+    for stage, caption in enumerate(captions):
+        draw_centred(page, (MARGIN + stage * (width + GAP), MARGIN - 2), caption, width)
+    return page
+
+
+def pairs(samples: np.ndarray, originals: np.ndarray, captions: list[str]) -> Image.Image:
+    """`samples`, each above what lies nearest to it among `originals`, uint8 [n, side, side, channels]."""
+    assert len(samples) == len(originals) == len(captions), "one original and one caption for each sample"
+    above, below = (enlarge(coloured(each)) for each in (samples, originals))
+    seam = np.broadcast_to(np.array(BACKGROUND, np.uint8), (len(above), SEAM, above.shape[2], 3))
+    stacked = np.concatenate([above, seam, below], axis=1)
+    title = "samples, each above the nearest training image"
+    return grid(stacked, columns=min(8, len(stacked)), captions=captions, title=title)
 
 
 def save_png(image: Image.Image, path: Path) -> None:
@@ -97,7 +120,7 @@ def pleasant_columns(count: int) -> int:
 
 def tiles(images: np.ndarray, columns: int, captions: Sequence[str] | None = None) -> Image.Image:
     """The images alone, with even gaps and captions below them, on a background without a margin."""
-    images = enlarge(_colour(images))
+    images = enlarge(coloured(images))
     count, height, width, _ = images.shape
     across, down = min(columns, max(1, count)), math.ceil(count / columns)
     pitch = height + GAP + (CAPTION_SIZE + 7 if captions else 0)
@@ -149,7 +172,8 @@ def font(size: int) -> ImageFont.FreeTypeFont:
     return face
 
 
-def _colour(images: np.ndarray) -> np.ndarray:
+def coloured(images: np.ndarray) -> np.ndarray:
+    """The same bytes [n, h, w, 3], one channel spread over three."""
     assert (images.ndim, images.dtype) == (4, np.uint8), f"{images.dtype} images of shape {images.shape}"
     return np.broadcast_to(images, (*images.shape[:3], 3))
 

@@ -8,19 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from PIL import Image, ImageDraw
 
-from safelight.pictures.grid import (
-    BACKGROUND,
-    CAPTION_SIZE,
-    CELL,
-    GAP,
-    MARGIN,
-    QUIET,
-    TITLE_SIZE,
-    draw_title,
-    font,
-    shorten,
-    tiles,
-)
+from safelight.pictures import grid
+from safelight.pictures.grid import CAPTION_SIZE, CELL, GAP, MARGIN, TITLE_SIZE
 
 COLUMNS = 12
 LARGEST = 128  # pixels of a cell
@@ -44,10 +33,10 @@ def sheet(groups: Sequence[Group]) -> Image.Image:
     width = COLUMNS * (cell + GAP) - GAP
     bodies = [_body(group, width, cell) for group in groups]
     height = MARGIN + sum(TITLE_SIZE + 12 + body.height + MARGIN for body in bodies)
-    page = Image.new("RGB", (width + 2 * MARGIN, height), BACKGROUND)
+    page = Image.new("RGB", (width + 2 * MARGIN, height), grid.BACKGROUND)
     top = MARGIN
     for group, body in zip(groups, bodies, strict=True):
-        draw_title(page, (MARGIN, top - 3), group.title, width)
+        grid.draw_title(page, (MARGIN, top - 3), group.title, width)
         page.paste(body, (MARGIN, top + TITLE_SIZE + 8))
         top += TITLE_SIZE + 12 + body.height + MARGIN
     return page
@@ -55,11 +44,11 @@ def sheet(groups: Sequence[Group]) -> Image.Image:
 
 def _body(group: Group, width: int, cell: int) -> Image.Image:
     if group.images is not None:
-        return tiles(_at_most(group.images, cell), COLUMNS, group.captions)
-    page = Image.new("RGB", (width, max(1, len(group.lines) * LINE)), BACKGROUND)
-    draw, face = ImageDraw.Draw(page), font(CAPTION_SIZE)
+        return grid.tiles(_at_most(group.images, cell), COLUMNS, group.captions)
+    page = Image.new("RGB", (width, max(1, len(group.lines) * LINE)), grid.BACKGROUND)
+    draw, face = ImageDraw.Draw(page), grid.font(CAPTION_SIZE)
     for place, text in enumerate(group.lines):
-        draw.text((0, place * LINE), shorten(text, face, width), font=face, fill=QUIET)
+        draw.text((0, place * LINE), grid.shorten(text, face, width), font=face, fill=grid.QUIET)
     return page
 
 
@@ -67,8 +56,5 @@ def _at_most(images: np.ndarray, cell: int) -> np.ndarray:
     """Large images shrunk to the cell, so that a page of 512 px pictures stays a page."""
     if images.shape[1] <= cell:
         return images
-    shrunk = [
-        np.asarray(Image.fromarray(np.broadcast_to(one, (*one.shape[:2], 3))).resize((cell, cell), reducing_gap=2.0))
-        for one in images
-    ]
-    return np.stack(shrunk)
+    pictures = map(Image.fromarray, grid.coloured(images))
+    return np.stack([np.asarray(picture.resize((cell, cell), reducing_gap=2.0)) for picture in pictures])

@@ -21,10 +21,11 @@ FOOT = CAPTION_SIZE + 14
 
 def timelapse(stages: Sequence[tuple[int, Path]], out: Path, *, seconds: float = 6.0) -> None:
     """A GIF over (step, PNG) stages. What cannot be read is skipped; if nothing can, nothing is written."""
-    images: list[tuple[int, Image.Image]] = []
-    for step, path in reversed(_spread(sorted(stages))):  # the last picture sets the size of all
+    images, size = list[tuple[int, Image.Image]](), None
+    for step, path in reversed(_spread(sorted(stages))):
         if (image := _read(path)) is not None:
-            images.insert(0, (step, _fitted(image, images[-1][1].size if images else _frame_size(image))))
+            size = size or _frame_size(image)  # the last picture sets the size of all
+            images.insert(0, (step, ImageOps.pad(image, size, Image.Resampling.BOX, color=BACKGROUND)))
     if not images:
         return
     last_step = images[-1][0]
@@ -57,12 +58,6 @@ def _frame_size(image: Image.Image) -> tuple[int, int]:
     return max(1, round(image.width * shrink)), max(1, round(image.height * shrink))
 
 
-def _fitted(image: Image.Image, size: tuple[int, int]) -> Image.Image:
-    if image.size == size:
-        return image
-    return ImageOps.pad(image, size, Image.Resampling.BOX, color=BACKGROUND)
-
-
 def _with_foot(image: Image.Image, step: int, last_step: int) -> Image.Image:
     """The picture over a line with the step and how far along it is."""
     frame = Image.new("RGB", (image.width, image.height + FOOT), BACKGROUND)
@@ -87,12 +82,9 @@ def _shared_palette(images: list[Image.Image]) -> Image.Image:
     mosaic = Image.new("RGB", (256, 256 * len(chosen)))
     for index, image in enumerate(chosen):
         mosaic.paste(image.resize((256, 256), Image.Resampling.NEAREST), (0, 256 * index))
+    between = list(zip(BACKGROUND, QUIET, strict=True))
     learnt = mosaic.quantize(COLOURS, Image.Quantize.MEDIANCUT).getpalette() or []
-    ink = [channel for share in np.linspace(0, 1, 8) for channel in _between(BACKGROUND, QUIET, share)]
+    ink = [round(low + (high - low) * share) for share in np.linspace(0, 1, 8) for low, high in between]
     palette = Image.new("P", (1, 1))
     palette.putpalette([*ink, *LAMP, *TRACK, *BROKEN, *learnt[: 3 * COLOURS]])
     return palette
-
-
-def _between(dark: tuple[int, int, int], light: tuple[int, int, int], share: float) -> list[int]:
-    return [round(low + (high - low) * share) for low, high in zip(dark, light, strict=True)]

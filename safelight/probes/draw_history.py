@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections import Counter, deque
 
 import numpy as np
@@ -14,11 +15,11 @@ from safelight.probes.forward_pass import ForwardPass
 
 REMEMBERED = 4096  # steps whose fingerprints are kept
 PLACES = 64  # parts of the range of timesteps
-TOLD_EVERY, OFTEN = 16, 4  # looks between two readings of the counts, at first and later
-RECENT = 8  # looks
+COUNTED_FIRST, COUNTED_LATER = 16, 4  # steps between two readings of the counts, at first and later
+RECENT = 8  # steps
 
 
-def prints_of(micro_batch: ForwardPass) -> dict[str, Tensor]:
+def fingerprints(micro_batch: ForwardPass) -> dict[str, Tensor]:
     """A number for each sample that no other has by chance; small vectors on the device."""
     found: dict[str, Tensor] = {}
     for name, values in (("noise", micro_batch.noise), ("images", micro_batch.x0)):
@@ -26,11 +27,11 @@ def prints_of(micro_batch: ForwardPass) -> dict[str, Tensor]:
             found[name] = values.detach().flatten(1).float() @ _weights(values[0].numel(), values.device)
     if (t := micro_batch.times) is not None and t.dim() == 1:
         found["times"] = t.detach().double() if t.device.type != "mps" else t.detach().float()
-    if micro_batch.labels is not None and micro_batch.labels.dim() == 1:
-        found["labels"] = micro_batch.labels.detach().float()
-    call = micro_batch.call
-    if call is not None and call.labels is not None and not call.labels.is_floating_point():
-        found["seen_labels"] = call.labels.detach().float()
+    if (labels := micro_batch.labels) is not None and labels.dim() == 1:
+        found["labels"] = labels.detach().float()
+    shown = None if micro_batch.call is None else micro_batch.call.labels
+    if shown is not None and not shown.is_floating_point():
+        found["shown_labels"] = shown.detach().float()
     return found
 
 
@@ -45,125 +46,105 @@ class DrawHistory:
 
     def __init__(self, timesteps: int | None) -> None:
         self._timesteps = timesteps
-        self._seen: dict[str, set[int]] = {}
-        self._drawn = np.zeros(PLACES, np.int64)
-        self._lowest, self._highest = np.inf, -np.inf
-        self._labels: Counter[int] = Counter()
-        self._shown: Counter[int] = Counter()
-        self._recent: deque[tuple[int, int, frozenset[int]]] = deque(maxlen=RECENT)  # hidden, compared, shown
-        self._pairs = self._equal = 0
+        self._hashes: dict[str, set[int]] = {}
         self._last: dict[str, np.ndarray] = {}
-        self._different: set[float] = set()
-        self._kinds_of_time: set[float] = set()
-        self._kinds_drawn = 0
-        self._drawn_samples = 0
+        self._images: set[float] = set()
+        self._images_drawn = 0
+        self._places_drawn = np.zeros(PLACES, np.int64)
+        self._lowest, self._highest = np.inf, -np.inf
+        self._different_times: set[float] = set()
+        self._times_drawn = 0
+        self._labels: Counter[int] = Counter()
+        self._shown: set[int] = set()
+        self._recent: deque[tuple[int, int, frozenset[int]]] = deque(maxlen=RECENT)  # hidden, compared, shown
+        self._pairs = self._equal_pairs = 0
         self._steps = 0
 
-    def look(self, **vectors: np.ndarray) -> dict[str, float]:
-        """One step: repeats as they come, and now and then the counts."""
-        told: dict[str, float] = {}
+    def add_step(self, **vectors: np.ndarray) -> dict[str, float]:
+        """Repeats as they come, and now and then the counts."""
+        readings: dict[str, float] = {}
         for name in ("noise", "images"):
             if name in vectors:
                 last, self._last[name] = self._last.get(name), vectors[name]
-                told[checks.STREAM_AGAIN[name]] = self._again(name, vectors[name])
-                told[checks.STREAM_ALIKE[name]] = float(last is not None and np.array_equal(last, vectors[name]))
-        if "images" in vectors and len(self._different) < REMEMBERED:
-            self._different.update(vectors["images"].astype(np.float32).tolist())
-            self._drawn_samples += len(vectors["images"])
-        if (times := vectors.get("times")) is not None:
-            told |= self._look_at_times(times)
-        if (labels := vectors.get("labels")) is not None:
-            self._count_labels(labels, vectors.get("seen_labels"))
-        elif (shown := vectors.get("seen_labels")) is not None:
-            self._count_labels(shown, shown)
+                readings[checks.STREAM_AGAIN[name]] = self._is_repeated(name, vectors[name])
+                readings[checks.STREAM_ALIKE[name]] = float(last is not None and np.array_equal(last, vectors[name]))
+        if "images" in vectors and len(self._images) < REMEMBERED:
+            self._images.update(vectors["images"].astype(np.float32).tolist())
+            self._images_drawn += len(vectors["images"])
+        if "times" in vectors:
+            readings |= self._add_times(vectors["times"])
+        shown = vectors.get("shown_labels")
+        if (labels := vectors.get("labels", shown)) is not None:
+            self._add_labels(labels, shown)
         self._steps += 1
-        every = TOLD_EVERY if self._steps <= 4 * TOLD_EVERY else OFTEN
+        every = COUNTED_FIRST if self._steps <= 4 * COUNTED_FIRST else COUNTED_LATER
         if self._steps & (self._steps - 1) == 0 or self._steps % every == 0:
-            told |= self._counts()
-        return told
+            readings |= self._counts()
+        return readings
 
-    def _again(self, name: str, values: np.ndarray) -> float:
-        seen = self._seen.setdefault(name, set())
-        mark = hash(values.astype(np.float32).tobytes())
-        again = mark in seen
-        if len(seen) < REMEMBERED:
-            seen.add(mark)
-        return float(again)
+    def _is_repeated(self, name: str, values: np.ndarray) -> float:
+        known, fingerprint = self._hashes.setdefault(name, set()), hash(values.astype(np.float32).tobytes())
+        is_repeated = fingerprint in known
+        if len(known) < REMEMBERED:
+            known.add(fingerprint)
+        return float(is_repeated)
 
-    def _look_at_times(self, times: np.ndarray) -> dict[str, float]:
-        told: dict[str, float] = {}
-        if len(times) > 3:
-            one = len(np.unique(times)) == 1  # for the whole batch: such come again by chance
-            told[checks.STREAM_TIMES_AGAIN] = 0.0 if one else self._again("times", times)
-            told[checks.STREAM_TIMES_ALIKE] = float(one)
+    def _add_times(self, times: np.ndarray) -> dict[str, float]:
+        readings: dict[str, float] = {}
+        first = np.unique(times, return_index=True)[1]  # of each value: one for a batch that shares its timestep
+        if len(times) > 3:  # one for the whole batch comes again by chance
+            readings[checks.STREAM_TIMES_AGAIN] = 0.0 if len(first) == 1 else self._is_repeated("times", times)
+            readings[checks.STREAM_TIMES_ALIKE] = float(len(first) == 1)
         self._lowest, self._highest = min(self._lowest, times.min()), max(self._highest, times.max())
         if self._timesteps is not None:
             places = np.clip(times * PLACES // self._timesteps, 0, PLACES - 1).astype(np.int64)
-            different = np.unique(times, return_index=True)[1]  # one for a batch that shares its timestep
-            self._drawn += np.bincount(places[different], minlength=PLACES)
-            if len(self._kinds_of_time) < REMEMBERED:
-                self._kinds_of_time.update(times[different].tolist())
-                self._kinds_drawn += len(different)
-            outside = float(((times < 0) | (times >= self._timesteps)).mean())
-            if outside:
-                told[checks.STREAM_TIMES_OUTSIDE] = outside
-        return told
+            self._places_drawn += np.bincount(places[first], minlength=PLACES)
+            if len(self._different_times) < REMEMBERED:
+                self._different_times.update(times[first].tolist())
+                self._times_drawn += len(first)
+            if outside := float(((times < 0) | (times >= self._timesteps)).mean()):
+                readings[checks.STREAM_TIMES_OUTSIDE] = outside
+        return readings
 
-    def _count_labels(self, labels: np.ndarray, shown: np.ndarray | None) -> None:
+    def _add_labels(self, labels: np.ndarray, shown: np.ndarray | None) -> None:
         self._labels.update(labels.astype(np.int64).tolist())
         if shown is not None:
-            seen = shown.astype(np.int64).tolist()
-            self._shown.update(seen)
+            kinds = frozenset(shown.astype(np.int64).tolist())
+            self._shown |= kinds
             same = shown.shape == labels.shape
-            hidden = int((shown != labels).sum()) if same else 0
-            self._recent.append((hidden, len(labels) if same else 0, frozenset(seen)))
-        self._equal += int((labels[1:] == labels[:-1]).sum())
+            self._recent.append((int((shown != labels).sum()) if same else 0, len(labels) if same else 0, kinds))
+        self._equal_pairs += int((labels[1:] == labels[:-1]).sum())
         self._pairs += max(0, len(labels) - 1)
 
-    def _expected_kinds(self) -> float:
-        """How many different timesteps as many uniform draws would have found."""
-        assert self._timesteps is not None
-        return self._timesteps * (1 - (1 - 1 / self._timesteps) ** self._kinds_drawn)
-
     def _counts(self) -> dict[str, float]:
-        told: dict[str, float] = {}
-        drawn = int(self._drawn.sum())
-        if drawn:
-            told[checks.STREAM_TIMES_DRAWN] = float(drawn)
-            told[checks.STREAM_TIMES_GAP] = _longest_gap(self._drawn == 0) / PLACES
-            told[checks.STREAM_TIMES_KINDS] = len(self._kinds_of_time) / self._expected_kinds()
-            told[checks.STREAM_TIMES_HIGHEST] = float(self._highest)
-            told[checks.STREAM_TIMES_LOWEST] = float(self._lowest)
-        if self._drawn_samples:
-            told[checks.STREAM_DIFFERENT] = float(len(self._different))
-            told[checks.STREAM_DRAWN] = float(self._drawn_samples)
+        readings: dict[str, float] = {}
+        if self._timesteps is not None and (drawn := int(self._places_drawn.sum())):
+            runs = itertools.groupby((self._places_drawn == 0).tolist())
+            longest_gap = max((len(list(run)) for is_empty, run in runs if is_empty), default=0)
+            uniform = self._timesteps * (1 - (1 - 1 / self._timesteps) ** self._times_drawn)  # as many uniform draws
+            readings[checks.STREAM_TIMES_DRAWN] = float(drawn)
+            readings[checks.STREAM_TIMES_GAP] = longest_gap / PLACES
+            readings[checks.STREAM_TIMES_KINDS] = len(self._different_times) / uniform
+            readings[checks.STREAM_TIMES_HIGHEST] = float(self._highest)
+            readings[checks.STREAM_TIMES_LOWEST] = float(self._lowest)
+        if self._images_drawn:
+            readings[checks.STREAM_DIFFERENT] = float(len(self._images))
+            readings[checks.STREAM_DRAWN] = float(self._images_drawn)
         if self._labels:
             counts = np.array(list(self._labels.values()), np.float64)
-            shares = counts / counts.sum()
-            told[checks.STREAM_LABELS_KINDS] = float(len(counts))
-            told[checks.STREAM_LABELS_DRAWN] = float(counts.sum())
-            told[checks.STREAM_LABELS_NEIGHBOURS] = self._equal / max(1, self._pairs)
-            told[checks.STREAM_LABELS_NEIGHBOURS_EXPECTED] = float((shares**2).sum())
-            told[checks.STREAM_LABELS_PAIRS] = float(self._pairs)
-        if compared := sum(count for _, count, _ in self._recent):
-            told[checks.STREAM_LABELS_HIDDEN] = sum(count for count, _, _ in self._recent) / compared
+            readings[checks.STREAM_LABELS_KINDS] = float(len(counts))
+            readings[checks.STREAM_LABELS_DRAWN] = float(counts.sum())
+            readings[checks.STREAM_LABELS_NEIGHBOURS] = self._equal_pairs / max(1, self._pairs)
+            readings[checks.STREAM_LABELS_NEIGHBOURS_EXPECTED] = float(((counts / counts.sum()) ** 2).sum())
+            readings[checks.STREAM_LABELS_PAIRS] = float(self._pairs)
         if self._recent:
-            recent = frozenset[int]().union(*(shown for _, _, shown in self._recent))
-            told[checks.STREAM_RECENT_KINDS], told[checks.STREAM_RECENT_HIGHEST] = (
-                float(len(recent)),
-                float(max(recent)),
-            )
-        if self._shown:
-            told[checks.STREAM_SHOWN_KINDS] = float(len(self._shown))
-            told[checks.STREAM_SHOWN_LOWEST], told[checks.STREAM_SHOWN_HIGHEST] = map(
-                float, (min(self._shown), max(self._shown))
-            )
-        return told
-
-
-def _longest_gap(empty: np.ndarray) -> int:
-    longest = run = 0
-    for each in empty.tolist():
-        run = run + 1 if each else 0
-        longest = max(longest, run)
-    return longest
+            hidden, compared, shown = zip(*self._recent, strict=True)
+            if sum(compared):
+                readings[checks.STREAM_LABELS_HIDDEN] = sum(hidden) / sum(compared)
+            recent = frozenset[int]().union(*shown)
+            readings[checks.STREAM_RECENT_KINDS] = float(len(recent))
+            readings[checks.STREAM_RECENT_HIGHEST] = float(max(recent))
+            readings[checks.STREAM_SHOWN_KINDS] = float(len(self._shown))
+            readings[checks.STREAM_SHOWN_LOWEST] = float(min(self._shown))
+            readings[checks.STREAM_SHOWN_HIGHEST] = float(max(self._shown))
+        return readings

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from safelight.config.tree import Prediction
 
@@ -64,48 +64,47 @@ class Call:
         return self._found(2, LABELS)
 
     def _found(self, place: int, names: tuple[str, ...]) -> Tensor | None:
+        """The first of these inputs that has one entry for each sample."""
         values = [*self.inputs[place : place + 1], *(self.named.get(name) for name in names)]
-        x = self.x
-        for value in values:
-            if isinstance(value, Tensor) and x is not None and value.shape == x.shape[:1]:
-                return value
-        return None
+        size = None if self.x is None else self.x.shape[:1]
+        return next((value for value in values if isinstance(value, Tensor) and value.shape == size), None)
 
     def with_changes(self, *, x: Tensor | None = None, t: Tensor | None = None, labels: Tensor | None = None) -> Call:
         """The same call with other values in the same places."""
         swaps = [(old, new) for old, new in ((self.x, x), (self.t, t), (self.labels, labels)) if new is not None]
 
-        def swapped(value: Any) -> Any:
-            return next((new for old, new in swaps if value is old), value)
-
-        named = {name: swapped(value) for name, value in self.named.items()}
-        return replace(self, inputs=tuple(map(swapped, self.inputs)), named=named)
+        return self._map(lambda value: next((new for old, new in swaps if value is old), value))
 
     def of_first(self, count: int) -> Call:
         """On the first samples only: everything with one entry for each sample is cut."""
-        x = self.x
-        size = 0 if x is None else len(x)
+        size = 0 if self.x is None else len(self.x)
 
         def cut(value: Any) -> Any:
             return value[:count] if isinstance(value, Tensor) and value.dim() and len(value) == size else value
 
-        named = {name: cut(value) for name, value in self.named.items()}
-        return replace(self, inputs=tuple(map(cut, self.inputs)), named=named, output=cut(self.output))
+        return self._map(cut)
 
-    def again(self, model: nn.Module) -> Tensor:
-        """The output of this call, with the autocast and the random state of then."""
+    def detached(self) -> Call:
+        return self._map(lambda value: value.detach() if isinstance(value, Tensor) else value)
+
+    def _map(self, change: Callable[[Any], Any]) -> Call:
+        named = {name: change(value) for name, value in self.named.items()}
+        return replace(self, inputs=tuple(map(change, self.inputs)), named=named, output=change(self.output))
+
+    def again(self, model: nn.Module, weights: Mapping[str, Tensor] | None = None) -> Tensor:
+        """The output of this call, with the autocast and the random state of then. With other `weights`, the buffers
+        that a pass may move are copies as well."""
         kind = "cpu" if self.x is None else self.x.device.type
-        with self._randomness(), torch.autocast(kind, dtype=self.half, enabled=self.half is not None):
-            answer = answer_of(model(*self.inputs, **self.named))
-        assert answer is not None, "the network returned a tensor before"
-        return answer
-
-    @contextmanager
-    def _randomness(self) -> Iterator[None]:
-        with torch.random.fork_rng():
+        with torch.random.fork_rng(), torch.autocast(kind, dtype=self.half, enabled=self.half is not None):
             if self.random is not None:
                 torch.set_rng_state(self.random)
-            yield
+            if weights is None:
+                answer = answer_of(model(*self.inputs, **self.named))
+            else:
+                state = {name: value.clone() for name, value in model.named_buffers()} | dict(weights)
+                answer = answer_of(functional_call(model, state, self.inputs, dict(self.named)))
+        assert answer is not None, "the network returned a tensor before"
+        return answer
 
 
 def answer_of(output: Any) -> Tensor | None:
@@ -131,9 +130,17 @@ class ForwardPass:
     call: Call | None = field(default=None, repr=False)
 
     @property
-    def tells_all(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether the loop passes what a call would show."""
         return self.t is not None and self.x_t is not None and self.pred is not None
+
+    @property
+    def replayable(self) -> tuple[Call, Tensor] | None:
+        """The call and its target, where the error of the call can be computed again."""
+        call, target = self.call, self.target
+        if call is None or target is None or call.output is None or call.output.shape != target.shape:
+            return None
+        return call, target.detach()
 
     @property
     def input(self) -> Tensor | None:
@@ -147,19 +154,3 @@ class ForwardPass:
     @property
     def answer(self) -> Tensor | None:
         return self.pred if self.pred is not None or self.call is None else self.call.output
-
-
-def call_of(
-    model: nn.Module,
-    inputs: tuple[Any, ...],
-    named: Mapping[str, Any],
-    output: Any,
-    half: torch.dtype | None,
-    random: Tensor | None,
-) -> Call:
-    """As it was made, detached from the graph."""
-    answer = answer_of(output)
-    inputs = tuple(value.detach() if isinstance(value, Tensor) else value for value in inputs)
-    named = {name: value.detach() if isinstance(value, Tensor) else value for name, value in named.items()}
-    detached = None if answer is None else answer.detach()
-    return Call(inputs, named, detached, model.training, half, random)

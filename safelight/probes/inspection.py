@@ -14,36 +14,27 @@ from torch import Tensor, nn
 
 from safelight import checks
 from safelight.model.memory import available_memory
-from safelight.monitors.modules import trained
+from safelight.monitors.modules import NAMED, trained
 from safelight.monitors.reading_buffer import PendingReading
-from safelight.probes.average import look_at_average
 from safelight.probes.call_hooks import CallHooks
-from safelight.probes.dataset import look_at_images, take_images
-from safelight.probes.draw_history import DrawHistory, prints_of
+from safelight.probes.dataset import measure_images, take_images
+from safelight.probes.draw_history import DrawHistory, fingerprints
+from safelight.probes.ema import measure_ema
 from safelight.probes.forward_pass import Call, Declared, ForwardPass
-from safelight.probes.network import look_at_network
-from safelight.probes.noising import glance, look_at_batch, look_at_noising, read_glance
+from safelight.probes.network import measure_network
+from safelight.probes.noising import measure_batch, measure_magnitudes, measure_noising, read_magnitudes
 from safelight.probes.probe_schedule import REPLAYED_FIRST, ProbeSchedule
-from safelight.probes.replay import (
-    StateBefore,
-    keep_before,
-    look_at_labels,
-    look_at_responses,
-    look_at_update,
-    replay_gradient,
-    search_line,
-)
+from safelight.probes.replay import measure_labels, measure_responses, replay_gradient, search_line
 from safelight.probes.sample_parameter import SampleParameter
-from safelight.probes.sampler import Sampler, accepts, look_at_sampler
-from safelight.probes.settings import look_at_names, look_at_optimizer, look_at_schedule
+from safelight.probes.sampler import Sampler, accepts, measure_sampler
+from safelight.probes.settings import measure_optimizer, measure_schedule, unmatched_parameters
+from safelight.probes.update import StateBefore, copy_state, measure_update
 from safelight.vocabulary import CHECK
 
 COPIES = 6  # times the weights: what a replay holds for the length of a step
 SMALL = 64_000_000  # bytes of weights that there is always room to copy
-REMEMBERS = 16  # updates at which the optimizer's state is checked
+STATE_CHECKED = 16  # updates at which the optimizer's state is checked
 HALF = {torch.float16: 1.0, torch.bfloat16: 2.0}
-
-Average = Callable[[], list[Tensor] | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +43,7 @@ class InspectedLoop:
 
     model: nn.Module
     optimizer: torch.optim.Optimizer | None = None
-    average: Average | None = None
+    ema: Callable[[], list[Tensor] | None] | None = None
     sampler: Sampler | None = None
     data: Any = None
     scaled: bool = False
@@ -68,96 +59,108 @@ class Inspection:
         declared: Declared,
         say: Callable[[str], None],
         *,
-        looked_before: bool = False,
+        after_preflight: bool = False,
         alone: bool = True,
     ) -> None:
-        """`looked_before`: a preflight has checked the network and the sampler. `alone`: no other process contributes
+        """`after_preflight`: a preflight has checked the network and the sampler. `alone`: no other process contributes
         to the gradient, so that it can be computed again."""
         self.subject, self.declared, self._say, self._alone = subject, declared, say, alone
-        self._looked_before = looked_before
+        self._after_preflight = after_preflight
         self._named = trained(subject.model)
         self._size = sum(p.numel() * p.element_size() for _, p in self._named)
         self._schedule = ProbeSchedule()
-        self._tells_all = False
+        self._is_complete = False  # the loop passes what a call would show
         self._hooks = CallHooks(
-            subject.model, self._named, self._is_wanted, lambda: self._schedule.is_close, self._is_replayed
+            subject.model, self._named, self._needs_call, lambda: self._schedule.due.close, self._is_replayed
         )
-        self._sample_parameter = SampleParameter(self._hooks.sentinel)
-        self._averaged_sample: dict[str, Tensor] = {}
-        self._came = torch.tensor(-1.0)
-        self._heard: list[dict[str, float]] = []
-        self._stream = DrawHistory(declared.timesteps)
-        self._before: StateBefore | None = None
-        self._previous: dict[str, Tensor | None] | None = None
-        self._old_average: list[Tensor] | None = None
-        self._call_average: list[Tensor] | None = None
-        self._told: dict[str, float] = {}  # measured on the host since the last step
-        self._standing: dict[str, float] = {}  # recorded where they change
-        self._calls, self._sampled, self._had_memory = 0, False, False
+        self._sample = SampleParameter(self._hooks.sentinel)
+        self._sample_ema: dict[str, Tensor] = {}
+        self._gradient_norm = torch.tensor(-1.0)
+        self._on_host: list[dict[str, float]] = []  # readings of the step that may raise an alarm
+        self._readings: dict[str, float] = {}  # measured on the host since the last step
+        self._recorded: dict[str, float] = {}  # of what is recorded where it changes
+        self._calls, self._is_sampler_measured = 0, False
         self.broken: dict[str, str] = {}  # probes that failed, and why
+        self.forget()
+
+    def forget(self) -> None:
+        """After a return to an earlier step, where repeats are expected."""
+        self._draws = DrawHistory(self.declared.timesteps)
+        self._before: StateBefore | None = None
+        self._previous: Mapping[str, Tensor | None] | None = None  # the gradients of the step before
+        self._old_ema: list[Tensor] | None = None
+        self._ema_at_call: list[Tensor] | None = None
+        self._had_state = False
+        self._sample.forget()
+        self._readings.clear()
 
     # --- before the first step ------------------------------------------------------------------------------------
 
     def at_start(self) -> dict[str, float]:
         """All that is known before the first step."""
-        told: dict[str, float] = {}
-        alphas, subject = self.declared.alphas, self.subject
+        alphas, prediction, optimizer = self.declared.alphas, self.declared.prediction, self.subject.optimizer
+        readings: dict[str, float] = {}
         if alphas is not None:
-            told |= self._ask("schedule", lambda: look_at_schedule(alphas, self.declared.prediction))
-        if (optimizer := subject.optimizer) is not None:
-            told |= self._ask("optimizer", lambda: look_at_optimizer(subject.model, optimizer))
-        shape: tuple[int, ...] | None = None
-        reach = 1.0
-        if subject.data is not None:
-            try:
-                images = take_images(subject.data)
-            except Exception as error:
-                images, self.broken["data"] = None, str(error)
-            if images is not None:
-                whole = not np.issubdtype(images.dtype, np.floating) or not _is_float(subject.data)
-                told |= self._ask("data", lambda: look_at_images(images, whole))
-                shape = tuple(images.shape[1:])
-                reach = told.get(checks.DATA_REACH, 1.0)
-        if shape is not None and not told.get(checks.DATA_INTEGER):
-            told |= self.look_at_sampler(shape, reach)
-        if (prediction := self.declared.prediction) is not None:
-            told[checks.TARGET_DECLARED] = float(checks.PREDICTIONS.index(prediction))
-        told[checks.PRECISION_SCALED] = float(subject.scaled)
-        return checked(told)
+            readings |= self._measure("schedule", measure_schedule, alphas, prediction)
+        if optimizer is not None:
+            readings |= self._measure("optimizer", measure_optimizer, self.subject.model, optimizer)
+        readings |= self._measure("data", self._measure_data)
+        if prediction is not None:
+            readings[checks.TARGET_DECLARED] = float(checks.PREDICTIONS.index(prediction))
+        return checked(readings | {checks.PRECISION_SCALED: float(self.subject.scaled)})
 
-    def look_at_sampler(self, shape: tuple[int, ...], reach: float) -> dict[str, float]:
+    def _measure_data(self) -> dict[str, float]:
+        """The images, and the sampler where they show what it has to return."""
+        images = take_images(self.subject.data)
+        if images is None:
+            return {}
+        readings = self._measure("data", measure_images, images)
+        if readings.get(checks.DATA_INTEGER):
+            return readings
+        return readings | self._measure_sampler(tuple(images.shape[1:]), readings.get(checks.DATA_REACH, 1.0))
+
+    def _measure_sampler(self, shape: tuple[int, ...], reach: float) -> dict[str, float]:
         """`reach`: of the images, from 0."""
         sampler, alphas, prediction = self.subject.sampler, self.declared.alphas, self.declared.prediction
         if sampler is None or alphas is None or prediction is None or not accepts(sampler):
             return {}
-        device = next(self.subject.model.parameters()).device
-        self._sampled = True
-        return self._ask("sampler", lambda: look_at_sampler(sampler, alphas, prediction, shape, reach, device))
+        self._is_sampler_measured = True
+        return self._measure("sampler", measure_sampler, sampler, alphas, prediction, shape, reach, self._device)
 
-    def names(self) -> dict[str, Sequence[str]]:
-        return {} if self.subject.optimizer is None else look_at_names(self.subject.model, self.subject.optimizer)
+    def names(self) -> dict[str, list[str]]:
+        """Of parameters that are missing in the optimizer, or frozen and in it: the first of them."""
+        if self.subject.optimizer is None:
+            return {}
+        unmatched = unmatched_parameters(self.subject.model, self.subject.optimizer)
+        return {kind: names[:NAMED] for kind, names in unmatched.items() if names}
 
     # --- at every step --------------------------------------------------------------------------------------------
 
-    def _is_wanted(self) -> bool:
-        return not (self._tells_all and self._schedule.is_quiet)
+    @property
+    def _device(self) -> torch.device:
+        return next(self.subject.model.parameters()).device
+
+    def _needs_call(self) -> bool:
+        return not (self._is_complete and self._schedule.is_quiet)
 
     def _is_replayed(self) -> bool:
-        return self._alone and self._schedule.is_replayed and self._has_room()
+        return self._alone and self._schedule.due.replay and self._has_room()
 
     def _is_searched(self) -> bool:
-        return self._schedule.is_searched and self._has_room()
+        return self._schedule.due.search and self._has_room()
 
     def _has_room(self) -> bool:
-        device = next(self.subject.model.parameters()).device
-        return self._size < SMALL or available_memory(device) > COPIES * self._size
+        return self._size < SMALL or available_memory(self._device) > COPIES * self._size
 
-    def attach(self, on_call: Callable[[], None] | None = None) -> None:
+    def attach(self, on_call: Callable[[], None] = lambda: None) -> None:
         """Hooks the network; `on_call` runs before every call with gradients that is not a probe's."""
-        self._hooks.attach(on_call or _nothing, lambda *heard: self._guarded(lambda: self._on_call(*heard)))
+        self._hooks.attach(on_call, functools.partial(self._guarded, self._on_call))
+
+        def after_step(*_: object) -> None:
+            self._guarded(self._just_updated)
+
         if (optimizer := self.subject.optimizer) is not None:
-            hook = optimizer.register_step_post_hook(lambda *_: self._guarded(self._just_updated))
-            self._hooks.undo_later(hook.remove)
+            self._hooks.undo.append(optimizer.register_step_post_hook(after_step).remove)
 
     def take_call(self) -> Call | None:
         """The last call of the network, once; None where the step is not checked and the loop passes everything."""
@@ -175,241 +178,197 @@ class Inspection:
     def close(self) -> None:
         self._hooks.close()
 
-    def forget(self) -> None:
-        """After a return to an earlier step, where repeats are expected."""
-        self._stream = DrawHistory(self.declared.timesteps)
-        self._before, self._previous, self._old_average, self._call_average = None, None, None, None
-        self._had_memory = False
-        self._sample_parameter.forget()
-        self._told.clear()
-
     def before_update(self) -> None:
-        """Gradients are there, weights are still the old ones, and the EMA has seen the update before."""
+        """Gradients are there, weights are still the old ones, and the EMA has followed the update before."""
         self._guarded(self._before_update)
 
-    def after_update(self, micro_batches_seen: Sequence[ForwardPass]) -> list[PendingReading]:
-        """What was measured of the step; readings follow when the pieces are on the host."""
-        pieces: list[PendingReading] = []
-        self._guarded(lambda: pieces.extend(self._after_update(micro_batches_seen)))
-        return pieces
+    def after_update(self, passes: Sequence[ForwardPass]) -> list[PendingReading]:
+        """What was measured of the step and its micro-batches; readings follow when the pieces are on the host."""
+        return self._guarded(self._after_update, passes)
 
-    def _guarded(self, act: Callable[[], None]) -> None:
+    def _guarded(self, act: Callable[..., list[PendingReading] | None], *given: Any) -> list[PendingReading]:
         """An error of the inspection switches it off, and nothing else."""
         if "inspection" not in self.broken:
             try:
-                act()
+                return act(*given) or []
             except Exception as error:
                 self.broken["inspection"] = f"{type(error).__name__}: {error}"
                 self._say(f"Safelight's probes stopped ({self.broken['inspection']}); everything else continues.")
+        return []
 
-    def _on_call(self, training: bool, half: torch.dtype | None) -> None:
-        """Once for every micro-batch."""
-        self._stand(checks.MODE_TRAINING, float(training))
-        self._stand(checks.PRECISION_HALF, 0.0 if half is None else HALF.get(half, 0.0))
-        self._calls += 1
-        if 0 < self._schedule.seen <= REPLAYED_FIRST:  # an EMA moves with an update, not between micro-batches
-            now = self._averaged()
-            if self._calls == 1:
-                self._call_average = None if now is None else [each.clone() for each in now]
-            elif now is not None and self._call_average is not None:
-                moved = not all(map(torch.equal, now, self._call_average))
-                self._told[checks.AVERAGE_BETWEEN] = max(self._told.get(checks.AVERAGE_BETWEEN, 0.0), float(moved))
-
-    def _stand(self, name: str, number: float) -> None:
-        if self._standing.get(name) != number:
-            self._standing[name] = self._told[name] = number
-
-    def _before_update(self) -> None:
-        self._look_at_memory()
-        if (changed := self._sample_parameter.look_between()) is not None:
-            self._told[checks.SENTINEL_CHANGED] = changed
-        self._averaged_sample = {}
-        if not self._schedule.is_quiet or self._old_average is not None:
-            self._keep_before()
-
-    @torch.no_grad()
-    def _keep_before(self) -> None:
-        """What the update must be compared with."""
-        self._look_at_average()
-        if self._is_replayed() or self._is_searched():
-            self._before = keep_before(self._named, self.subject.optimizer)
-        if self._schedule.is_close:
-            self._sample_parameter.keep()
-            average, place = self._averaged(), self._hooks.place
-            if average is not None and place is not None and len(average) == len(self._named):
-                self._averaged_sample = self._sample_parameter.look_at_average(average[place])
-
-    def _just_updated(self) -> None:
-        """Before the loop can change anything."""
-        optimizer = self.subject.optimizer
-        self._had_memory = optimizer is not None and any(optimizer.state.values())
-        self._sample_parameter.leave(self._schedule.is_close)
-
-    def _look_at_average(self) -> None:
-        """Between two updates: the EMA before the last one, the EMA now, and the weights."""
-        old, keep = self._old_average, self._schedule.is_about_average
-        if old is None and not keep:
-            return
-        now = self._averaged()
-        live = [parameter for _, parameter in self._named]
-        if now is not None and old is not None and len(old) == len(now) == len(live):
-            self._told |= self._ask("average", lambda: look_at_average(old, now, live))
-        self._old_average = [each.clone() for each in now] if keep and now is not None else None
-
-    def _look_at_memory(self) -> None:
-        """The optimizer's state must still be there at its next step."""
-        optimizer = self.subject.optimizer
-        if optimizer is not None and self._had_memory:
-            forgotten = not any(optimizer.state.values())
-            if forgotten or self._schedule.seen < REMEMBERS:
-                self._told[checks.OPTIMIZER_FORGOTTEN] = float(forgotten)
-
-    def _averaged(self) -> list[Tensor] | None:
-        return None if self.subject.average is None else self.subject.average()
-
-    def _after_update(self, micro_batches_seen: Sequence[ForwardPass]) -> list[PendingReading]:
-        self._stand(checks.ACCUMULATION_MICRO_BATCHES, float(len(micro_batches_seen)))
-        self._stand(checks.ACCUMULATION_BACKWARDS, float(self._hooks.take_backwards()))
-        self._tells_all = micro_batches_seen[-1].tells_all
-        told, self._told = self._told, {}
-        pieces: list[PendingReading] = []
-        if self._is_glanced(micro_batches_seen[-1].loss):
-            pieces += self._look(micro_batches_seen)
-        if self._before is not None or self._schedule.seen == 0:
-            self._hooks.busy = True
-            try:
-                told |= self._look_deep(micro_batches_seen)
-            finally:
-                self._hooks.busy = False
-        else:
-            self._previous = None
-        if told:
-            pieces.append(PendingReading((), lambda: checked(told)))
-        self._schedule.turn()
-        for found in self._heard:
-            self._schedule.listen(found)
-        self._heard.clear()
-        self._calls = 0
-        return pieces
-
-    def _is_glanced(self, loss: Tensor) -> bool:
-        """On the host, where numbers are read without waiting, also steps with an unusual loss; on a device all steps,
-        which costs almost nothing."""
-        return self._schedule.is_glanced or loss.device.type != "cpu" or self._schedule.is_odd(float(loss.mean()))
-
-    @torch.no_grad()
-    def _look(self, micro_batches_seen: Sequence[ForwardPass]) -> list[PendingReading]:
-        """Without waiting for the device."""
-        pieces: list[PendingReading] = []
-        if (seen := glance(micro_batches_seen[-1])) is not None:
-            pieces.append(self._piece(seen[1], functools.partial(read_glance, seen[0])))
-        return pieces + self._look_closely(micro_batches_seen) if self._schedule.is_close else pieces
-
-    def _look_closely(self, micro_batches_seen: Sequence[ForwardPass]) -> list[PendingReading]:
-        self._came = self._hooks.take_came()
-        scalars = self._sample_parameter.look() | self._averaged_sample | self._hooks.take_carried()
-        scalars |= self._hooks.take_unheard()
-        scalars |= {checks.SENTINEL_CAME: self._came} if scalars else {}
-        scalars |= (
-            look_at_noising(micro_batches_seen[-1], self.declared)
-            if self._schedule.is_about_noising
-            else look_at_batch(micro_batches_seen[-1])
-        )
-        pieces: list[PendingReading] = []
-        if scalars:
-            device = next(iter(scalars.values())).device
-            stacked = torch.stack([value.detach().to(device, torch.float32).reshape(()) for value in scalars.values()])
-            pieces.append(self._piece(stacked, functools.partial(_named, tuple(scalars))))
-        prints = [prints_of(micro_batch) for micro_batch in micro_batches_seen]
-        if names := tuple(prints[0]):
-            joined = tuple(torch.cat([each[name].reshape(-1) for each in prints if name in each]) for name in names)
-            pieces.append(PendingReading(joined, functools.partial(self._tell_stream, names)))
-        return pieces
-
-    def _look_deep(self, micro_batches_seen: Sequence[ForwardPass]) -> dict[str, float]:
-        told: dict[str, float] = {}
-        if self._schedule.seen == 0 and not self._looked_before:
-            told |= self._first_look(micro_batches_seen)
-        before, self._before = self._before, None
-        if before is None:
-            self._previous = None
-            return told
-        told |= self._ask("update", lambda: look_at_update(before, self._named))
-        model = self.subject.model
-        if self._is_replayed():
-            previous = self._previous
-            told |= self._ask("replay", lambda: replay_gradient(model, before, micro_batches_seen, previous))
-            told |= {checks.REPLAY_CAME: float(self._came)} if checks.REPLAY_NORM in told else {}
-        if self._is_searched():
-            told |= self._ask("search", lambda: search_line(model, before, self._named, micro_batches_seen[-1]))
-            told |= self._ask("labels", lambda: look_at_labels(model, before, micro_batches_seen[-1]))
-            told |= self._ask("response", lambda: look_at_responses(model, before, micro_batches_seen[-1]))
-        self._previous = before.gradients
-        return told
-
-    def _first_look(self, micro_batches_seen: Sequence[ForwardPass]) -> dict[str, float]:
-        told: dict[str, float] = {}
-        micro_batch = micro_batches_seen[-1]
-        x = micro_batch.x0 if micro_batch.x0 is not None else micro_batch.input
-        if x is not None:
-            told[checks.BATCH_INTEGER] = float(not x.is_floating_point())
-            told[checks.BATCH_DIMENSIONS] = float(x.dim())
-            if not self._sampled and x.dim() > 1:
-                told |= self.look_at_sampler(tuple(x.shape[1:]), float(x.detach().float().abs().max()))
-        answer, target = micro_batch.answer, micro_batch.target
-        if answer is not None and target is not None:
-            told[checks.LOSS_SAME_SHAPE] = float(answer.shape == target.shape)
-        model, timesteps = self.subject.model, self.declared.timesteps
-        if self._has_room():
-            old = {} if self._before is None else self._before.weights
-            told |= self._ask("network", lambda: look_at_network(model, micro_batch, timesteps, old))
-        return told
-
-    def _piece(self, numbers: Tensor, read: Callable[[np.ndarray], dict[str, float]]) -> PendingReading:
-        """Read at once on the host, so that no clock decides when an alarm is raised; else with its window."""
-        if numbers.device.type == "cpu":
-            self._heard.append(found := read(numbers.numpy()))
-            return PendingReading((), lambda: checked(found))
-
-        def finish(values: np.ndarray) -> dict[str, float]:
-            found = read(values)
-            self._schedule.listen(found)
-            return checked(found)
-
-        return PendingReading((numbers,), finish)
-
-    def _tell_stream(self, names: tuple[str, ...], *vectors: np.ndarray) -> dict[str, float]:
-        """Without the zeros of what did not repeat."""
-        told = self._stream.look(**dict(zip(names, vectors, strict=True)))
-        return checked({name: value for name, value in told.items() if value or not name.endswith(("again", "alike"))})
-
-    def _ask(self, name: str, probe: Callable[[], Mapping[str, float]]) -> dict[str, float]:
+    def _measure(self, name: str, probe: Callable[..., Mapping[str, float]], *given: Any) -> dict[str, float]:
         """A probe that fails is recorded once and not run again; the others continue."""
         if name in self.broken:
             return {}
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                return dict(probe())
+                return dict(probe(*given))
         except Exception as error:
             self.broken[name] = f"{type(error).__name__}: {error}"
             return {}
 
+    def _on_call(self, training: bool, half: torch.dtype | None) -> None:
+        """Once for every micro-batch."""
+        self._record_change(checks.MODE_TRAINING, float(training))
+        self._record_change(checks.PRECISION_HALF, 0.0 if half is None else HALF.get(half, 0.0))
+        self._calls += 1
+        if 0 < self._schedule.updates <= REPLAYED_FIRST:  # an EMA moves with an update, not between micro-batches
+            ema = self._read_ema()
+            if self._calls == 1:
+                self._ema_at_call = None if ema is None else [each.clone() for each in ema]
+            elif ema is not None and self._ema_at_call is not None:
+                has_moved = float(not all(map(torch.equal, ema, self._ema_at_call)))
+                self._readings[checks.AVERAGE_BETWEEN] = max(self._readings.get(checks.AVERAGE_BETWEEN, 0.0), has_moved)
 
-def checked(told: Mapping[str, float]) -> dict[str, float]:
+    def _record_change(self, name: str, number: float) -> None:
+        if self._recorded.get(name) != number:
+            self._recorded[name] = self._readings[name] = number
+
+    @torch.no_grad()
+    def _before_update(self) -> None:
+        """Copies what the update must be compared with."""
+        if self.subject.optimizer is not None and self._had_state:  # it must still have one
+            is_forgotten = not any(self.subject.optimizer.state.values())
+            if is_forgotten or self._schedule.updates < STATE_CHECKED:
+                self._readings[checks.OPTIMIZER_FORGOTTEN] = float(is_forgotten)
+        if self._sample.was_changed():
+            self._readings[checks.SENTINEL_CHANGED] = 1.0
+        self._sample_ema = {}
+        if self._schedule.is_quiet and self._old_ema is None:
+            return
+        self._compare_ema()
+        if self._is_replayed() or self._is_searched():
+            self._before = copy_state(self._named, self.subject.optimizer)
+        if self._schedule.due.close:
+            self._sample.before_update()
+            ema, place = self._read_ema(), self._hooks.sentinel_place
+            if ema is not None and place is not None and len(ema) == len(self._named):
+                self._sample_ema = self._sample.measure_ema(ema[place])
+
+    def _just_updated(self) -> None:
+        """Before the loop can change anything."""
+        optimizer = self.subject.optimizer
+        self._had_state = optimizer is not None and any(optimizer.state.values())
+        self._sample.just_updated(self._schedule.due.close)
+
+    def _compare_ema(self) -> None:
+        """Between two updates: the EMA before the last one, the EMA now, and the weights."""
+        old, is_due = self._old_ema, self._schedule.due.ema
+        if old is None and not is_due:
+            return
+        ema, weights = self._read_ema(), [parameter for _, parameter in self._named]
+        if ema is not None and old is not None and len(old) == len(ema) == len(weights):
+            self._readings |= self._measure("average", measure_ema, old, ema, weights)
+        self._old_ema = [each.clone() for each in ema] if is_due and ema is not None else None
+
+    def _read_ema(self) -> list[Tensor] | None:
+        return None if self.subject.ema is None else self.subject.ema()
+
+    def _after_update(self, passes: Sequence[ForwardPass]) -> list[PendingReading]:
+        self._record_change(checks.ACCUMULATION_MICRO_BATCHES, float(len(passes)))
+        self._record_change(checks.ACCUMULATION_BACKWARDS, float(self._hooks.take_backwards()))
+        self._is_complete = passes[-1].is_complete
+        readings, self._readings = self._readings, {}
+        pieces = self._measure_step(passes)
+        before, previous = self._before, self._previous
+        self._before, self._previous = None, None if before is None else before.gradients
+        self._hooks.paused = True
+        try:
+            if self._schedule.updates == 0 and not self._after_preflight:
+                readings |= self._measure_first_batch(passes[-1], {} if before is None else before.weights)
+            if before is not None:
+                readings |= self._measure_on_copies(passes, before, previous)
+        finally:
+            self._hooks.paused = False
+        if readings:
+            pieces.append(PendingReading((), lambda: checked(readings)))
+        self._schedule.advance()
+        for on_host in self._on_host:
+            self._schedule.check_for_alarm(on_host)
+        self._on_host.clear()
+        self._calls = 0
+        return pieces
+
+    @torch.no_grad()
+    def _measure_step(self, passes: Sequence[ForwardPass]) -> list[PendingReading]:
+        """Without waiting for the device. On the host, where numbers are read without waiting, also the magnitudes of
+        steps with an unusual loss; on a device those of all steps, which costs almost nothing."""
+        due, last = self._schedule.due, passes[-1]
+        if not (due.magnitudes or last.loss.device.type != "cpu" or self._schedule.is_odd(float(last.loss.mean()))):
+            return []
+        pieces = self._pending(measure_magnitudes(last), read_magnitudes)
+        if not due.close:
+            return pieces
+        self._gradient_norm = self._hooks.take_norm()
+        scalars = self._sample.after_update() | self._sample_ema | self._hooks.take_readings()
+        scalars |= {checks.SENTINEL_CAME: self._gradient_norm} if scalars else {}
+        scalars |= measure_noising(last, self.declared) if due.noising else measure_batch(last)
+        pieces += self._pending(scalars, dict)
+        prints = [fingerprints(micro_batch) for micro_batch in passes]
+        if names := tuple(prints[0]):
+            joined = tuple(torch.cat([each[name].reshape(-1) for each in prints if name in each]) for name in names)
+            pieces.append(PendingReading(joined, functools.partial(self._add_draws, names)))
+        return pieces
+
+    def _pending(
+        self, scalars: Mapping[str, Tensor], read: Callable[[dict[str, float]], dict[str, float]]
+    ) -> list[PendingReading]:
+        """Read at once on the host, so that no clock decides when an alarm is raised; else with its window."""
+        if not scalars:
+            return []
+        device = next(iter(scalars.values())).device
+        stacked = torch.stack([value.detach().to(device, torch.float32).reshape(()) for value in scalars.values()])
+
+        def finish(numbers: np.ndarray) -> dict[str, float]:
+            readings = read(dict(zip(scalars, numbers.tolist(), strict=True)))
+            alarming(readings)
+            return checked(readings)
+
+        if device.type == "cpu":
+            alarming = self._on_host.append
+            readings = finish(stacked.numpy())
+            return [PendingReading((), lambda: readings)]
+        alarming = self._schedule.check_for_alarm
+        return [PendingReading((stacked,), finish)]
+
+    def _add_draws(self, names: tuple[str, ...], *vectors: np.ndarray) -> dict[str, float]:
+        """Without the zeros of what did not repeat."""
+        readings = self._draws.add_step(**dict(zip(names, vectors, strict=True)))
+        return checked({name: n for name, n in readings.items() if n or not name.endswith(("again", "alike"))})
+
+    def _measure_on_copies(
+        self, passes: Sequence[ForwardPass], before: StateBefore, previous: Mapping[str, Tensor | None] | None
+    ) -> dict[str, float]:
+        model = self.subject.model
+        readings = self._measure("update", measure_update, before, self._named)
+        if self._is_replayed():
+            replayed = self._measure("replay", replay_gradient, model, before, passes, previous)
+            readings |= replayed | ({checks.REPLAY_CAME: float(self._gradient_norm)} if replayed else {})
+        if self._is_searched():
+            readings |= self._measure("search", search_line, model, before, passes[-1])
+            readings |= self._measure("labels", measure_labels, model, before, passes[-1])
+            readings |= self._measure("response", measure_responses, model, before, passes[-1])
+        return readings
+
+    def _measure_first_batch(self, micro_batch: ForwardPass, old: Mapping[str, Tensor]) -> dict[str, float]:
+        """`old`: the weights before the update, where they are known."""
+        readings: dict[str, float] = {}
+        x = micro_batch.x0 if micro_batch.x0 is not None else micro_batch.input
+        if x is not None:
+            readings[checks.BATCH_INTEGER] = float(not x.is_floating_point())
+            readings[checks.BATCH_DIMENSIONS] = float(x.dim())
+            if not self._is_sampler_measured and x.dim() > 1:
+                readings |= self._measure_sampler(tuple(x.shape[1:]), float(x.detach().float().abs().max()))
+        answer, target = micro_batch.answer, micro_batch.target
+        if answer is not None and target is not None:
+            readings[checks.LOSS_SAME_SHAPE] = float(answer.shape == target.shape)
+        if self._has_room():
+            given = self.subject.model, micro_batch, self.declared.timesteps, old
+            readings |= self._measure("network", measure_network, *given)
+        return readings
+
+
+def checked(readings: Mapping[str, float]) -> dict[str, float]:
     """By their names in the record."""
-    return {f"{CHECK.name}/{name}": value for name, value in told.items()}
-
-
-def _named(names: tuple[str, ...], numbers: np.ndarray) -> dict[str, float]:
-    return dict(zip(names, numbers.tolist(), strict=True))
-
-
-def _nothing() -> None: ...
-
-
-def _is_float(data: Any) -> bool:
-    kind = getattr(data, "dtype", None)
-    if isinstance(kind, torch.dtype):
-        return kind.is_floating_point
-    return kind is None or np.issubdtype(kind, np.floating)
+    return {f"{CHECK.name}/{name}": value for name, value in readings.items()}

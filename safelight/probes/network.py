@@ -19,116 +19,100 @@ TINY = 1e-12
 ACTIVATIONS = (nn.ReLU, nn.SiLU, nn.GELU, nn.Mish, nn.ELU, nn.LeakyReLU)
 WEIGHED = (nn.Linear, nn.modules.conv._ConvNd, nn.GroupNorm, nn.LayerNorm)
 LOUD = 1e4
+SILENT = 1e-3  # an activation that never exceeds it is dead
 SUNK = -5.0  # below it ReLU and SiLU return 0
 
 
-def look_at_network(
-    model: nn.Module, micro_batch: ForwardPass, timesteps: int | None, old: Mapping[str, Tensor] | None = None
+def measure_network(
+    model: nn.Module, micro_batch: ForwardPass, timesteps: int | None, old: Mapping[str, Tensor]
 ) -> dict[str, float]:
-    """On a copy. Returns nothing where the network cannot be copied or called again. `old`: the weights from before an
-    update that was made meanwhile."""
+    """On a copy. Returns nothing where the network cannot be called again. `old`: the weights from before an update
+    that was made meanwhile."""
     call, target = micro_batch.call, micro_batch.target
     if call is None or call.x is None or call.output is None:
         return {}
     call = call.of_first(SAMPLES)
-    with torch.random.fork_rng(), _without_hooks(model):
+    with torch.random.fork_rng():
         torch.manual_seed(0)
-        network = copy.deepcopy(model)
+        network = _copy_without_hooks(model)
         with torch.no_grad():
             for name, parameter in network.named_parameters():
-                if old and name in old:
+                if name in old:
                     parameter.copy_(old[name])
-        told = _look_at_start(network, call)
+        readings = _as_built(network, call)
         if call.output is None or (target is not None and target.shape[1:] != call.output.shape[1:]):
-            return told
+            return readings
         aim = torch.randn_like(call.output.float()) if target is None else target[:SAMPLES].detach().float()
-        told |= _rehearse(network, call, aim)
+        readings |= _rehearse(network, call, aim)
         network.eval()
         with torch.no_grad():
-            told |= _responses(network, call, timesteps)
-            told |= _bounds(network, call)
-    return told
+            return readings | _responses(network, call, timesteps) | _bounds(network, call)
 
 
 @contextmanager
-def _hooked(network: nn.Module, *kinds: tuple[Any, Callable[..., None]]) -> Iterator[None]:
-    """Calls a hook after every forward pass of the modules of its kind."""
-    hooks = [m.register_forward_hook(hook) for kind, hook in kinds for m in network.modules() if isinstance(m, kind)]
+def _hooked(network: nn.Module, kind: Any, hook: Callable[..., None]) -> Iterator[None]:
+    """Calls a hook after every forward pass of the modules of that kind."""
+    hooks = [module.register_forward_hook(hook) for module in network.modules() if isinstance(module, kind)]
     try:
         yield
     finally:
-        for hook in hooks:
-            hook.remove()
+        for each in hooks:
+            each.remove()
 
 
-@contextmanager
-def _without_hooks(model: nn.Module) -> Iterator[None]:
-    """Hooks of a watch must not be copied: they would observe the copy."""
-    kept = [(module, module._forward_hooks, module._forward_pre_hooks) for module in model.modules()]
-    for module, _, _ in kept:
-        module._forward_hooks, module._forward_pre_hooks = type(kept[0][1])(), type(kept[0][2])()
-    try:
-        yield
-    finally:
-        for module, after, before in kept:
-            module._forward_hooks, module._forward_pre_hooks = after, before
+def _copy_without_hooks(model: nn.Module) -> nn.Module:
+    """Hooks of a watch would observe the copy."""
+    hooks = [each for module in model.modules() for each in (module._forward_hooks, module._forward_pre_hooks)]
+    return copy.deepcopy(model, {id(each): type(each)() for each in hooks})
 
 
-def _look_at_start(network: nn.Module, call: Call) -> dict[str, float]:
-    """As it was built: dead units, and randomness in evaluation mode."""
-    x = call.x
-    assert x is not None
+def _as_built(network: nn.Module, call: Call) -> dict[str, float]:
+    """Dead units, and randomness in evaluation mode."""
     silent: list[float] = []
     sunk: list[float] = []
 
-    def see_activation(_: nn.Module, __: Any, output: Any) -> None:
+    def measure_units(module: nn.Module, _: Any, output: Any) -> None:
         if isinstance(output, Tensor) and output.dim() > 1:
-            units = output.detach().float().abs().flatten(2).amax(2) if output.dim() > 2 else output.detach().abs()
-            silent.append(float((units.amax(0) < 1e-3).float().mean()))
-
-    def see_layer(_: nn.Module, __: Any, output: Any) -> None:
-        if isinstance(output, Tensor) and output.dim() > 1:
-            highest = output.detach().float().flatten(2).amax(2) if output.dim() > 2 else output.detach().float()
-            sunk.append(float((highest.amax(0) < SUNK).float().mean()))
+            if isinstance(module, ACTIVATIONS):
+                silent.append(float((_highest(output.detach().abs()) < SILENT).float().mean()))
+            else:
+                sunk.append(float((_highest(output.detach()) < SUNK).float().mean()))
 
     modes = {module: module.training for module in network.modules()}
     network.eval()
     with torch.no_grad():
-        with _hooked(network, (ACTIVATIONS, see_activation), (WEIGHED, see_layer)):
+        with _hooked(network, (*ACTIVATIONS, *WEIGHED), measure_units):
             first = call.again(network)
         second = call.again(network)
     for module, training in modes.items():
         module.training = training
     dropouts = [m.p for m in network.modules() if isinstance(m, nn.modules.dropout._DropoutNd)]
-    depends = any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in network.modules()) or any(dropouts)
+    has_batch_norm = any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in network.modules())
+    matrices = [p for p in network.parameters() if p.dim() > 1]
     return {
         checks.NETWORK_FINITE: float(first.isfinite().all()),
-        checks.NETWORK_SAME_SHAPE: float(first.shape == x.shape),
+        checks.NETWORK_SAME_SHAPE: float(call.x is not None and first.shape == call.x.shape),
         checks.NETWORK_SQUARE: float(first.float().square().mean()),
         checks.NETWORK_SILENT: max(silent, default=0.0),
         checks.NETWORK_SUNK: max(sunk, default=0.0),
         checks.NETWORK_RANDOM: _apart(second, first),
         checks.NETWORK_DROPOUT: max(dropouts, default=0.0),
-        checks.NETWORK_DEPENDS_ON_MODE: float(depends),
-        checks.NETWORK_ZERO_WEIGHTS: _zero_share(network),
+        checks.NETWORK_DEPENDS_ON_MODE: float(has_batch_norm or any(dropouts)),
+        checks.NETWORK_ZERO_WEIGHTS: sum(not p.detach().any() for p in matrices) / max(1, len(matrices)),
     }
 
 
-def _zero_share(network: nn.Module) -> float:
-    """The share of matrices and kernels that are all zeros."""
-    large = [p for p in network.parameters() if p.dim() > 1]
-    return sum(float(not p.detach().any()) for p in large) / max(1, len(large))
+def _highest(values: Tensor) -> Tensor:
+    """[units]: over all samples and places."""
+    return (values.float().flatten(2).amax(2) if values.dim() > 2 else values).amax(0)
 
 
 def _rehearse(network: nn.Module, call: Call, aim: Tensor) -> dict[str, float]:
     """A few updates on one batch: what has no gradient then never will."""
-    trained = [(name, p) for name, p in network.named_parameters() if p.requires_grad]
+    trained = [parameter for parameter in network.parameters() if parameter.requires_grad]
     if not trained:
         return {}
-    for _, parameter in trained:
-        parameter.grad = None
-    optimizer = torch.optim.Adam([p for _, p in trained], lr=1e-3)
-    first = last = 0.0
+    optimizer, losses = torch.optim.Adam(trained, lr=1e-3), list[float]()
     for step in range(REHEARSAL + 1):
         optimizer.zero_grad(set_to_none=True)
         with torch.enable_grad():
@@ -137,98 +121,81 @@ def _rehearse(network: nn.Module, call: Call, aim: Tensor) -> dict[str, float]:
                 return {checks.NETWORK_REACHED: 0.0}
             loss = (answer.float() - aim).square().mean()
             loss.backward()
-        first, last = (float(loss.detach()) if step == 0 else first), float(loss.detach())
+        losses.append(float(loss.detach()))
         if step < REHEARSAL:
             optimizer.step()
     # Convolutions only: the inputs of a linear layer may be one-hot labels.
-    kernels = [m for m in network.modules() if isinstance(m, nn.modules.conv._ConvNd)]
-    unused = max(map(_unused_inputs, kernels), default=0.0)
-    reached = [p.grad is not None and bool(p.grad.any()) for _, p in trained]
-    large = [hit for hit, (_, p) in zip(reached, trained, strict=True) if p.dim() > 1]
+    kernels = [m.weight for m in network.modules() if isinstance(m, nn.modules.conv._ConvNd)]
+    reached = [p for p in trained if p.grad is not None and bool(p.grad.any())]
+    matrices, matrices_reached = (sum(p.dim() > 1 for p in group) for group in (trained, reached))
     return {
-        checks.NETWORK_REACHED: sum(reached) / len(reached),
-        checks.NETWORK_MATRICES_REACHED: sum(large) / max(1, len(large)),
-        checks.NETWORK_UNUSED: unused,
-        checks.NETWORK_REHEARSED: last / max(first, TINY),
+        checks.NETWORK_REACHED: len(reached) / len(trained),
+        checks.NETWORK_MATRICES_REACHED: matrices_reached / max(1, matrices),
+        checks.NETWORK_UNUSED: max(map(_unused_inputs, kernels), default=0.0),
+        checks.NETWORK_REHEARSED: losses[-1] / max(losses[0], TINY),
     }
 
 
-def _unused_inputs(layer: nn.Module) -> float:
+def _unused_inputs(weight: Tensor) -> float:
     """The share of a layer's inputs that are 0 for every sample: their weights have a gradient of exactly 0."""
-    weight = getattr(layer, "weight", None)
-    if not isinstance(weight, Tensor) or weight.grad is None or weight.dim() < 2 or weight.shape[1] < 4:
+    if weight.grad is None or weight.shape[1] < 4:
         return 0.0
-    heard = weight.grad.abs().transpose(0, 1).flatten(1).amax(1) > 0
-    return float((~heard).float().mean()) if bool(heard.any()) else 0.0
+    is_used = weight.grad.abs().transpose(0, 1).flatten(1).amax(1) > 0
+    return float((~is_used).float().mean()) if bool(is_used.any()) else 0.0
 
 
 def _responses(network: nn.Module, call: Call, timesteps: int | None) -> dict[str, float]:
-    x, t, labels, told = call.x, call.t, call.labels, dict[str, float]()
+    x, t, labels, readings = call.x, call.t, call.labels, dict[str, float]()
     assert x is not None
     plain = call.again(network)
     if t is not None:
-        told |= _response_to_time(network, call, t, plain, timesteps)
+        readings |= _response_to_time(network, call, t, timesteps)
     if labels is not None and not labels.is_floating_point() and len(labels) > 1:
-        rows = _rows(network, int(labels.max()))
-        told[checks.NETWORK_LABEL_ROWS] = float(rows)
+        # Of the label embedding: the smallest one that has room for the labels.
+        sizes = [m.num_embeddings for m in network.modules() if isinstance(m, nn.Embedding)]
+        rows = min((size for size in sizes if size > int(labels.max())), default=0)
+        readings[checks.NETWORK_LABEL_ROWS] = float(rows)
         others = (labels + 1) % max(rows, 2)
-        told[checks.NETWORK_LABEL_RESPONSE] = _apart(call.with_changes(labels=others).again(network), plain)
+        readings[checks.NETWORK_LABEL_RESPONSE] = _apart(call.with_changes(labels=others).again(network), plain)
     if len(x) > 1:
         other = x.clone()
         other[-1] = torch.randn_like(x[-1]) if x.is_floating_point() else x[0]
         moved = call.with_changes(x=other).again(network)
-        told[checks.NETWORK_COUPLING] = _apart(moved[:-1], plain[:-1])
-        told[checks.NETWORK_RESPONSE] = _apart(moved[-1:], plain[-1:])
-    return told
+        readings[checks.NETWORK_COUPLING] = _apart(moved[:-1], plain[:-1])
+        readings[checks.NETWORK_RESPONSE] = _apart(moved[-1:], plain[-1:])
+    return readings
 
 
-def _rows(network: nn.Module, largest: int) -> int:
-    """Of the label embedding: the smallest one that has room for the labels that were seen."""
-    sizes = [m.num_embeddings for m in network.modules() if isinstance(m, nn.Embedding) and m.num_embeddings > largest]
-    return min(sizes, default=0)
-
-
-def _response_to_time(
-    network: nn.Module, call: Call, t: Tensor, plain: Tensor, timesteps: int | None
-) -> dict[str, float]:
+def _response_to_time(network: nn.Module, call: Call, t: Tensor, timesteps: int | None) -> dict[str, float]:
     low, high = float(t.min()), float(t.max())
     if timesteps is not None and high > 1:
         low, high = 0.0, float(timesteps - 1)
     elif high == low:
         low, high = 0.0, max(high, 1.0)
-    ends = [torch.full_like(t, value) for value in (low, high)]
-    first, last = (call.with_changes(t=end).again(network) for end in ends)
-    told: dict[str, float] = {checks.NETWORK_TIME_RESPONSE: _apart(last, first)}
+    first, last = (call.with_changes(t=torch.full_like(t, end)).again(network) for end in (low, high))
+    readings: dict[str, float] = {checks.NETWORK_TIME_RESPONSE: _apart(last, first)}
     places = torch.linspace(low, high, len(t), device=t.device)
-    codes = _codes_of_time(network, call, (places if t.is_floating_point() else places.round()).to(t.dtype))
-    if codes is not None and len(codes) > 2:
-        told[checks.NETWORK_TIME_COLLISION] = _collision(codes)
-    return told
+    codes = _embedding_of_time(network, call, (places if t.is_floating_point() else places.round()).to(t.dtype))
+    if codes is not None and len(codes) > 2:  # the least cosine of any two timesteps: near 1 where all are alike
+        unit = nn.functional.normalize(codes, dim=1)
+        readings[checks.NETWORK_TIME_COLLISION] = float((unit @ unit.T).min())
+    return readings
 
 
-def _codes_of_time(network: nn.Module, call: Call, t: Tensor) -> Tensor | None:
+def _embedding_of_time(network: nn.Module, call: Call, t: Tensor) -> Tensor | None:
     """The first input of a linear layer that depends on the timestep and not on the images."""
-    x = call.x
-    assert x is not None
-    seen: dict[str, list[Tensor]] = {}
+    assert call.x is not None
+    inputs_of: dict[nn.Module, list[Tensor]] = {}
 
-    def listen(name: str):
-        def hook(_: nn.Module, inputs: tuple[Any, ...]) -> None:
-            if inputs and isinstance(inputs[0], Tensor) and inputs[0].dim() == 2 and len(inputs[0]) == len(t):
-                seen.setdefault(name, []).append(inputs[0].detach().float())
+    def keep_input(layer: nn.Module, inputs: tuple[Any, ...], _: Any) -> None:
+        if inputs and isinstance(inputs[0], Tensor) and inputs[0].dim() == 2 and len(inputs[0]) == len(t):
+            inputs_of.setdefault(layer, []).append(inputs[0].detach().float())
 
-        return hook
-
-    linear = [(name, m) for name, m in network.named_modules() if isinstance(m, nn.Linear)]
-    hooks = [module.register_forward_pre_hook(listen(name)) for name, module in linear]
-    try:
+    with _hooked(network, nn.Linear, keep_input):
         call.with_changes(t=t).again(network)
-        call.with_changes(t=t, x=torch.randn_like(x)).again(network)
+        call.with_changes(t=t, x=torch.randn_like(call.x)).again(network)
         call.with_changes(t=t.flip(0)).again(network)
-    finally:
-        for hook in hooks:
-            hook.remove()
-    for values in seen.values():
+    for values in inputs_of.values():
         if len(values) != 3 or values[0].shape[1] < 2 or not torch.equal(values[0], values[1]):
             continue  # it depends on the images
         if torch.allclose(values[0], values[2].flip(0), atol=1e-5) and not torch.equal(values[0], values[2]):
@@ -236,16 +203,10 @@ def _codes_of_time(network: nn.Module, call: Call, t: Tensor) -> Tensor | None:
     return None
 
 
-def _collision(codes: Tensor) -> float:
-    """The least cosine between the embeddings of any two timesteps: near 1 where all are alike."""
-    unit = nn.functional.normalize(codes, dim=1)
-    return float((unit @ unit.T).min())
-
-
 def _bounds(network: nn.Module, call: Call) -> dict[str, float]:
     """With a very strong last layer: an output that stays small, or on one side of 0, cannot reach every target."""
     order: list[nn.Module] = []
-    with _hooked(network, ((nn.Linear, nn.modules.conv._ConvNd), lambda module, *_: order.append(module))):
+    with _hooked(network, (nn.Linear, nn.modules.conv._ConvNd), lambda module, *_: order.append(module)):
         call.again(network)
     if not order:
         return {}

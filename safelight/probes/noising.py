@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,29 +15,26 @@ from safelight.probes.forward_pass import Declared, ForwardPass
 TINY = 1e-12
 
 
-def look_at_noising(micro_batch: ForwardPass, declared: Declared) -> dict[str, Tensor]:
+def measure_noising(micro_batch: ForwardPass, declared: Declared) -> dict[str, Tensor]:
     """Scalars on the device, by the name of the reading; what is not known is left out."""
     x0, noise, t = micro_batch.x0, micro_batch.noise, micro_batch.times
-    found: dict[str, Tensor] = {}
-    found |= look_at_batch(micro_batch)
+    readings = measure_batch(micro_batch)
     if noise is not None and noise.dim() > 1:
-        found |= _moments(checks.NOISE_MOMENTS, noise) | _spread(noise)
+        readings |= _moments(checks.NOISE_MOMENTS, noise) | _spread(noise)
     if x0 is None or noise is None or t is None or x0.shape != noise.shape or not x0.is_floating_point():
-        return found
-    coefficients = declared.coefficients(t, x0)
-    if coefficients is None:
-        return found
-    a, s = coefficients
-    x_t = micro_batch.input
+        return readings
+    if (coefficients := declared.coefficients(t, x0)) is None:
+        return readings
+    clean, noise, a, s = (each.float() for each in (x0, noise, *coefficients))
+    x_t, target = micro_batch.input, micro_batch.target
     if x_t is not None and x_t.shape == x0.shape:
-        found |= _forward(x_t.float(), x0.float(), noise.float(), a.float(), s.float())
-        found |= _seen(micro_batch, x_t)
-    if micro_batch.target is not None and micro_batch.target.shape == x0.shape:
-        found |= _target(micro_batch.target.float(), x0.float(), noise.float(), a.float(), s.float())
-    return found
+        readings |= _forward(x_t.float(), clean, noise, a, s) | _network_input(micro_batch, x_t)
+    if target is not None and target.shape == x0.shape:
+        readings |= _target(target.float(), clean, noise, a, s)
+    return readings
 
 
-def look_at_batch(micro_batch: ForwardPass) -> dict[str, Tensor]:
+def measure_batch(micro_batch: ForwardPass) -> dict[str, Tensor]:
     x0 = micro_batch.x0
     return _moments(checks.BATCH_MOMENTS, x0) if x0 is not None and x0.is_floating_point() and x0.dim() > 1 else {}
 
@@ -75,17 +71,16 @@ def _roughness(signal: Tensor, spread: Tensor, order: Tensor) -> Tensor:
     """How much the fitted factors of neighbours in noise level differ, over how much all do: a schedule is smooth."""
     if len(order) < 16:
         return torch.zeros_like(order[0])
-    turn = order.argsort()
-    found = []
-    for part in (signal[turn], spread[turn]):
+    ratios = []
+    for part in (signal[order.argsort()], spread[order.argsort()]):
         usual = (part - part.median()).abs().median().clamp(min=1e-3)
-        found.append(part.diff().abs().median() / usual)
-    return torch.stack(found).max()
+        ratios.append(part.diff().abs().median() / usual)
+    return torch.stack(ratios).max()
 
 
 def _fit(y: Tensor, x0: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """y = a·x0 + b·noise for each sample by least squares: (a, b, the residual over the length of y)."""
-    y, x0, noise = (each.flatten(1).float() for each in (y, x0, noise))
+    y, x0, noise = (each.flatten(1) for each in (y, x0, noise))
     xx, nn, xn = (x0 * x0).sum(1), (noise * noise).sum(1), (x0 * noise).sum(1)
     xy, ny = (x0 * y).sum(1), (noise * y).sum(1)
     determinant = (xx * nn - xn * xn).clamp(min=TINY)
@@ -95,18 +90,17 @@ def _fit(y: Tensor, x0: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _target(target: Tensor, x0: Tensor, noise: Tensor, a: Tensor, s: Tensor) -> dict[str, Tensor]:
-    found: dict[str, Tensor] = {}
+    readings: dict[str, Tensor] = {}
     for kind in checks.PREDICTIONS:
         wanted = target_of(kind, x0, noise, a, s)
         length = _length(wanted).clamp(min=TINY)
-        found[checks.TARGET[kind]] = (_length(target - wanted) / length).median()
+        readings[checks.TARGET[kind]] = (_length(target - wanted) / length).median()
         inner = (target * wanted).flatten(1).sum(1)
-        found[checks.TARGET_COSINE[kind]] = (inner / (length * _length(target).clamp(min=TINY))).median()
-    found[checks.TARGET_SQUARE] = target.square().mean()
-    return found
+        readings[checks.TARGET_COSINE[kind]] = (inner / (length * _length(target).clamp(min=TINY))).median()
+    return readings | {checks.TARGET_SQUARE: target.square().mean()}
 
 
-def _seen(micro_batch: ForwardPass, x_t: Tensor) -> dict[str, Tensor]:
+def _network_input(micro_batch: ForwardPass, x_t: Tensor) -> dict[str, Tensor]:
     """The inputs of the network against those that the loop passes: they may be scaled, and not differ otherwise."""
     call = micro_batch.call
     if call is None or call.x is None or call.x.shape != x_t.shape:
@@ -114,19 +108,18 @@ def _seen(micro_batch: ForwardPass, x_t: Tensor) -> dict[str, Tensor]:
     x, wanted = call.x.float().flatten(1), x_t.float().flatten(1)
     scale = (x * wanted).sum(1) / (wanted * wanted).sum(1).clamp(min=TINY)
     left = (x - scale[:, None] * wanted).norm(dim=1) / x.norm(dim=1).clamp(min=TINY)
-    found: dict[str, Tensor] = {checks.FORWARD_INPUT_ERROR: left.median()}
-    t, seen = micro_batch.t, call.t
-    if t is not None and seen is not None and len(t) > 1 and t.shape == seen.shape:
-        found[checks.TIMESTEPS_PASSED_ON] = _agreement(t.double(), seen.double())
-    return found
+    readings: dict[str, Tensor] = {checks.FORWARD_INPUT_ERROR: left.median()}
+    t, shown = micro_batch.t, call.t
+    if t is not None and shown is not None and len(t) > 1 and t.shape == shown.shape:
+        readings[checks.TIMESTEPS_PASSED_ON] = _rank_correlation(t.double(), shown.double())
+    return readings
 
 
-def _agreement(t: Tensor, seen: Tensor) -> Tensor:
-    """Rank correlation: 1 for any scaled timestep, about 0 for a shuffled or constant one; 1 where all timesteps of the
-    batch are equal."""
-    ranks, others = (each.argsort().argsort().double() for each in (t, seen))
+def _rank_correlation(t: Tensor, shown: Tensor) -> Tensor:
+    """1 for any scaled timestep, about 0 for a shuffled or constant one; 1 if all timesteps of the batch are equal."""
+    ranks, others = (each.argsort().argsort().double() for each in (t, shown))
     ranks, others = ranks - ranks.mean(), others - others.mean()
-    moves = (seen.max() > seen.min()).double()
+    moves = (shown.max() > shown.min()).double()
     alike = (ranks * others).sum() / (ranks.norm() * others.norm()).clamp(min=TINY) * moves
     return torch.where(t.max() > t.min(), alike, torch.ones_like(alike)).float()
 
@@ -143,60 +136,52 @@ def _spread(noise: Tensor) -> dict[str, Tensor]:
     flat = noise.float().flatten(1)
     centred = flat - flat.mean()
     fourth = centred.square().square().mean() / centred.square().mean().square().clamp(min=TINY)
-    found: dict[str, Tensor] = {
+    readings: dict[str, Tensor] = {
         checks.NOISE_COUNT: torch.tensor(float(flat.numel()), device=flat.device),
         checks.NOISE_KURTOSIS: fourth,
     }
     if flat.shape[1] > 1:
-        found[checks.NOISE_WITHIN] = flat.var(dim=1).mean()
+        readings[checks.NOISE_WITHIN] = flat.var(dim=1).mean()
     if len(flat) > 1:
-        found[checks.NOISE_BETWEEN] = flat.var(dim=0).mean()
-    return found
+        readings[checks.NOISE_BETWEEN] = flat.var(dim=0).mean()
+    return readings
 
 
-def glance(micro_batch: ForwardPass) -> tuple[tuple[str, ...], Tensor] | None:
-    """Measured at every step, in a few operations: the error of the prediction, the loss that the loop passes, and the
-    largest absolute values, which are not finite where something is not. Names, and one vector on the device."""
+def measure_magnitudes(micro_batch: ForwardPass) -> dict[str, Tensor]:
+    """In a few operations: the largest absolute values, which are not finite where something is not, the error of the
+    prediction, and the loss that the loop passes. Scalars on the device, for `read_magnitudes`."""
     answer, target, loss = micro_batch.answer, micro_batch.target, micro_batch.loss.detach()
-    chain = {
-        "x0": micro_batch.x0,
-        "noise": micro_batch.noise,
-        "x_t": micro_batch.input,
-        "target": target,
-        "pred": answer,
-        "loss": loss,
+    chain = micro_batch.x0, micro_batch.noise, micro_batch.input, target, answer, loss
+    there = {
+        name: value.detach()
+        for name, value in zip(checks.FINITE, chain, strict=True)
+        if value is not None and value.is_floating_point() and value.numel() and value.device == loss.device
     }
-    there = {name: value.detach() for name, value in chain.items() if value is not None and value.is_floating_point()}
-    there = {name: value for name, value in there.items() if value.numel() and value.device == loss.device}
-    names, numbers = list(there), _norms(list(there.values()), math.inf)
+    magnitudes = dict(zip(there, torch._foreach_norm(list(there.values()), math.inf), strict=True)) if there else {}
     if answer is not None and target is not None and answer.shape == target.shape and answer.device == loss.device:
         answer, target = answer.detach().float(), target.detach().float()
-        names += ["error", "zero", "answer", "told"]
         size = answer.numel() ** -0.5  # before squaring, which is done on the host in double precision
-        numbers += [norm * size for norm in _norms([answer - target, target, answer], 2.0)] + [loss.float().mean()]
-    return (tuple(names), torch.stack(numbers)) if names else None
+        lengths = torch._foreach_norm([answer - target, target, answer], 2.0)
+        magnitudes |= {name: norm * size for name, norm in zip(("error", "zero", "answer"), lengths, strict=True)}
+        magnitudes["passed"] = loss.float().mean()
+    return magnitudes
 
 
-def read_glance(names: tuple[str, ...], numbers: np.ndarray) -> dict[str, float]:
+def read_magnitudes(magnitudes: Mapping[str, float]) -> dict[str, float]:
     """On the host: `finite/…` only where something is not."""
-    seen = dict(zip(names, numbers.astype(np.float64).tolist(), strict=True))
-    found: dict[str, float] = {}
-    if "error" in seen:
-        error, zero, answer = (seen[name] ** 2 for name in ("error", "zero", "answer"))
-        found |= {checks.LOSS_ERROR: error, checks.LOSS_ZERO: zero}
+    readings: dict[str, float] = {}
+    if "error" in magnitudes:
+        error, zero, answer = (magnitudes[name] ** 2 for name in ("error", "zero", "answer"))
+        readings |= {checks.LOSS_ERROR: error, checks.LOSS_ZERO: zero}
         if answer > 0:  # <answer, target> / <answer, answer>, from the three sides of the triangle
-            found[checks.LOSS_SLOPE] = (answer + zero - error) / (2 * answer)
-        found[checks.LOSS_TOLD] = seen["told"]
-    if "x0" in seen:
-        found[checks.BATCH_REACH] = seen["x0"]
-    found |= {check: 0.0 for name, check in checks.FINITE.items() if not math.isfinite(seen.get(name, 0.0))}
-    if math.isinf(seen.get("loss", 0.0)):  # not NaN, which anything may have made
-        found[checks.FINITE_LOSS_NUMBER] = 0.0
-    return found
-
-
-def _norms(values: list[Tensor], order: float) -> list[Tensor]:
-    return [norm.float() for norm in torch._foreach_norm(values, order)] if values else []
+            readings[checks.LOSS_SLOPE] = (answer + zero - error) / (2 * answer)
+        readings[checks.LOSS_TOLD] = magnitudes["passed"]
+    if "x0" in magnitudes:
+        readings[checks.BATCH_REACH] = magnitudes["x0"]
+    readings |= {check: 0.0 for name, check in checks.FINITE.items() if not math.isfinite(magnitudes.get(name, 0.0))}
+    if math.isinf(magnitudes.get("loss", 0.0)):  # not NaN, which anything may have made
+        readings[checks.FINITE_LOSS_NUMBER] = 0.0
+    return readings
 
 
 def _length(values: Tensor) -> Tensor:

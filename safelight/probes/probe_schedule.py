@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from safelight import checks
 
 CLOSE, EVERY = 64, 32  # the first steps are all checked closely, then two in a row of every so many
-GLANCED = 8  # steps between two checks of the loss and the largest values
+MAGNITUDES_EVERY = 8  # steps between two checks of the loss and the largest values
 IDENTITIES = 16  # first steps whose noising is checked
 OFTEN, RARELY, SELDOM = 16, 64, 256  # then one of so many: until CLOSE, until SETTLED, and later
 SETTLED = 1024
@@ -20,91 +22,81 @@ BEYOND = 1.25  # times the farthest that numbers have strayed from the usual so 
 RIPE = 16  # readings until the usual is known
 
 
+class Due(NamedTuple):
+    """The probes of one step."""
+
+    close: bool  # all that need no copy of the weights; two steps in a row, so that what repeats at once is seen
+    magnitudes: bool
+    noising: bool
+    ema: bool  # at this update and the next one
+    replay: bool
+    search: bool
+
+
+@functools.lru_cache(maxsize=4)
+def due_at(n: int, alarmed: bool = False) -> Due:
+    """After `n` updates."""
+    close = n < CLOSE or n % EVERY < 2 or alarmed
+    now_and_then = n % (OFTEN if n < CLOSE else RARELY if n < SETTLED else SELDOM) == 0
+    return Due(
+        close=close,
+        magnitudes=close or n % MAGNITUDES_EVERY == 0,
+        noising=n < IDENTITIES or now_and_then,
+        ema=n < REPLAYED_FIRST or now_and_then,
+        replay=n < REPLAYED_FIRST or (n >= CLOSE and math.log2(n) % 3 == 0) or alarmed,
+        search=n in (1, 4, 16) or n % 1024 == 1023 or (n >= 32 and 0 in (math.log2(n) % 1, math.log2(n / 3) % 1)),
+    )
+
+
 class ProbeSchedule:
-    """Counts updates and measures nothing. Depends only on what was seen, so that a repeated run is checked in the same
-    way."""
+    """Counts updates and measures nothing. Depends only on what was measured, so that a repeated run is checked in the
+    same way."""
 
     def __init__(self) -> None:
-        self.seen = 0  # updates
-        self._asked, self._quiet_until, self._patience = 0, 0, PATIENCE
+        self.updates = 0
+        self._alarm_steps, self._quiet_until, self._patience = 0, 0, PATIENCE
         self._usual: dict[str, float] = {}
         self._strayed: dict[str, float] = {}
-        self._heard: dict[str, int] = {}
+        self._counts: dict[str, int] = {}
 
     @property
-    def is_close(self) -> bool:
-        """Two in a row: what repeats at once is seen."""
-        return self.seen < CLOSE or self.seen % EVERY < 2 or self._asked > 0
-
-    @property
-    def is_glanced(self) -> bool:
-        return self.is_close or self.seen % GLANCED == 0
-
-    @property
-    def is_about_noising(self) -> bool:
-        return self.seen < IDENTITIES or self._is_now_and_then
-
-    @property
-    def is_about_average(self) -> bool:
-        """At this update and the next one."""
-        return self.seen < REPLAYED_FIRST or self._is_now_and_then
-
-    @property
-    def _is_now_and_then(self) -> bool:
-        return self.seen % (OFTEN if self.seen < CLOSE else RARELY if self.seen < SETTLED else SELDOM) == 0
-
-    def is_odd(self, loss: float) -> bool:
-        """Whether the loss of a step that is not due differs from those before."""
-        if not loss > 0 or not math.isfinite(loss):
-            return True
-        usual = self._usual.get("told", math.log(loss))
-        apart = math.log(loss) - usual
-        self._usual["told"] = usual + 0.1 * apart
-        return abs(apart) > ODD
-
-    @property
-    def is_replayed(self) -> bool:
-        n = self.seen
-        return n < REPLAYED_FIRST or (n >= CLOSE and _is_power(n, 8)) or self._asked > 0
-
-    @property
-    def is_searched(self) -> bool:
-        n = self.seen
-        often = n in (1, 4, 16) or (n >= 32 and (_is_power(n, 2) or (n % 3 == 0 and _is_power(n // 3, 2))))
-        return often or n % 1024 == 1023
+    def due(self) -> Due:
+        return due_at(self.updates, self._alarm_steps > 0)
 
     @property
     def is_quiet(self) -> bool:
         """Nothing is checked before the update."""
-        return not (self.is_close or self.is_replayed or self.is_searched or self.is_about_average)
+        return not (self.due.close or self.due.replay or self.due.search or self.due.ema)
 
-    def turn(self) -> None:
+    def advance(self) -> None:
         """An update is over."""
-        self._asked = max(0, self._asked - 1)
-        self.seen += 1
+        self._alarm_steps = max(0, self._alarm_steps - 1)
+        self.updates += 1
 
-    def listen(self, found: Mapping[str, float]) -> None:
+    def is_odd(self, loss: float) -> bool:
+        """Whether the loss of a step that is not due differs from those before."""
+        return not loss > 0 or not math.isfinite(loss) or abs(self._deviation("loss", math.log(loss))) > ODD
+
+    def check_for_alarm(self, readings: Mapping[str, float]) -> None:
         """Schedules a replay where a step differs from those before; less and less often after false alarms."""
-        leaps = found.get(checks.SENTINEL_ECHO, 0.0) > 0.95 or found.get(checks.SENTINEL_MOVED, 1.0) == 0
+        leaps = readings.get(checks.SENTINEL_ECHO, 0.0) > 0.95 or readings.get(checks.SENTINEL_MOVED, 1.0) == 0
         for name in (checks.LOSS_ERROR, checks.SENTINEL_GRADIENT):
-            number = found.get(name, 0.0)
+            number = readings.get(name, 0.0)
             if number > 0 and math.isfinite(number):
                 leaps |= self._is_leap(name, math.log(number))
-        if leaps and self.seen >= self._quiet_until:
-            self._asked = 2  # steps: the second is compared with the first
+        if leaps and self.updates >= self._quiet_until:
+            self._alarm_steps = 2  # the second is compared with the first
             self._patience *= 2
-            self._quiet_until = self.seen + self._patience
+            self._quiet_until = self.updates + self._patience
 
     def _is_leap(self, name: str, number: float) -> bool:
-        usual = self._usual.get(name, number)
-        apart, strayed = abs(number - usual), self._strayed.get(name, 0.0)
-        count = self._heard[name] = self._heard.get(name, 0) + 1
-        self._usual[name] = usual + 0.1 * (number - usual)
+        apart, strayed = abs(self._deviation(name, number)), self._strayed.get(name, 0.0)
+        count = self._counts[name] = self._counts.get(name, 0) + 1
         self._strayed[name] = max(strayed, apart)
         return count > RIPE and apart > max(LEAP, BEYOND * strayed)
 
-
-def _is_power(n: int, base: int) -> bool:
-    while n > 1 and n % base == 0:
-        n //= base
-    return n == 1
+    def _deviation(self, name: str, number: float) -> float:
+        """From the running mean, which then includes the number."""
+        usual = self._usual.get(name, number)
+        self._usual[name] = usual + 0.1 * (number - usual)
+        return number - usual

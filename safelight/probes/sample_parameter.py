@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from safelight import checks
-from safelight.probes.replay import dense
+from safelight.probes.update import dense
 
 TINY = 1e-30
 
@@ -16,61 +16,59 @@ class SampleParameter:
 
     def __init__(self, parameter: nn.Parameter | None) -> None:
         self._parameter = parameter
-        self._before: tuple[Tensor, Tensor | None] | None = None
-        self._last: tuple[Tensor, Tensor] | None = None  # a gradient, and its norm
-        self._shadow: Tensor | None = None  # as it was at the last look
-        self._left: Tensor | None = None  # as the last update left the tensor
-        self._version: int | None = None  # torch's count of its changes, at that moment
         self._suspected = False  # something else than the optimizer has touched it
+        self.forget()
 
     def forget(self) -> None:
-        self._before, self._last, self._shadow, self._left, self._version = None, None, None, None, None
+        self._before: tuple[Tensor, Tensor | None] | None = None  # the update: the tensor and its gradient
+        self._last: tuple[Tensor, Tensor] | None = None  # a gradient, and its norm
+        self._ema: Tensor | None = None  # as it was at the last check
+        self._updated: Tensor | None = None  # as the last update left the tensor
+        self._version: int | None = None  # torch's count of its changes, at that moment
 
-    def look_at_average(self, shadow: Tensor) -> dict[str, Tensor]:
-        """Whether the EMA of the tensor is what it was at the last look, however long ago that was."""
-        last, self._shadow = self._shadow, shadow.detach().clone()
-        if last is None or last.shape != self._shadow.shape:
+    def measure_ema(self, ema: Tensor) -> dict[str, Tensor]:
+        """Whether the EMA of the tensor is what it was at the last check, however long ago that was."""
+        last, self._ema = self._ema, ema.detach().clone()
+        if last is None or last.shape != self._ema.shape:
             return {}
-        return {checks.AVERAGE_SAME: (self._shadow == last).all().float()}
+        return {checks.AVERAGE_SAME: (self._ema == last).all().float()}
 
-    def leave(self, closely: bool) -> None:
-        """After an update: what is there now must still be there at the next one. At steps that are not checked closely
-        only the version counter is kept, which costs nothing and misses changes through `.data`."""
+    def just_updated(self, closely: bool) -> None:
+        """What is there now must still be there at the next update. At steps that are not checked closely only the
+        version counter is kept, which costs nothing and misses changes through `.data`."""
         p = self._parameter
         if not closely:
             self._last = None  # the next gradient has none before it
         keep = closely or (self._suspected and p is not None and p.device.type == "cpu")  # no waiting for a device
-        self._left = p.detach().clone() if p is not None and keep else None
+        self._updated = p.detach().clone() if p is not None and keep else None
         self._version = None if p is None else p._version
 
-    def look_between(self) -> float | None:
-        """1 where the tensor was changed between two updates; None where it was not, or is not known. Weights that were
-        swapped for others and put back were not changed: from a raised version counter on, values are compared."""
-        left, self._left = self._left, None
+    def was_changed(self) -> bool:
+        """Whether the tensor was certainly changed between two updates. Weights that were swapped for others and put
+        back were not: from a raised version counter on, values are compared."""
+        updated, self._updated = self._updated, None
         p = self._parameter
         if p is None:
-            return None
+            return False
         self._suspected |= self._version is not None and p._version != self._version
-        if left is None or left.shape != p.shape or left.dtype != p.dtype:
-            return None
-        return None if torch.equal(p.detach(), left) or bool(p.detach().isnan().any()) else 1.0
+        if updated is None or updated.shape != p.shape or updated.dtype != p.dtype:
+            return False
+        return not torch.equal(p.detach(), updated) and not bool(p.detach().isnan().any())
 
-    def keep(self) -> None:
-        """Just before an update."""
+    def before_update(self) -> None:
         if self._parameter is not None:
             grad = self._parameter.grad
             self._before = self._parameter.detach().clone(), None if grad is None else dense(grad).float().flatten()
 
-    def look(self) -> dict[str, Tensor]:
-        """Just after it."""
+    def after_update(self) -> dict[str, Tensor]:
         if self._parameter is None or self._before is None:
             return {}
         (old, grad), self._before = self._before, None
-        found: dict[str, Tensor] = {checks.SENTINEL_MOVED: 1 - (self._parameter.detach() == old).all().float()}
+        readings: dict[str, Tensor] = {checks.SENTINEL_MOVED: 1 - (self._parameter.detach() == old).all().float()}
         last, self._last = self._last, None
         if grad is not None:
-            norm = found[checks.SENTINEL_GRADIENT] = torch.linalg.vector_norm(grad)
+            norm = readings[checks.SENTINEL_GRADIENT] = torch.linalg.vector_norm(grad)
             self._last = grad, norm
             if last is not None:
-                found[checks.SENTINEL_ECHO] = torch.dot(grad, last[0]) / (norm * last[1]).clamp(min=TINY)
-        return found
+                readings[checks.SENTINEL_ECHO] = torch.dot(grad, last[0]) / (norm * last[1]).clamp(min=TINY)
+        return readings

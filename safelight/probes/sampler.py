@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import itertools
 import math
 import time
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -25,23 +26,28 @@ MOST_SAMPLES = 64
 Sampler = Callable[..., Any]
 
 
+class SamplerCall(NamedTuple):
+    """One call of the network by a sampler."""
+
+    time: float
+    spread: float
+    expected: float
+    """The spread of samples with the noise of that timestep."""
+    training: bool
+    gradients: bool
+
+
 class PerfectModel(nn.Module):
     """The exact denoiser of a known distribution: two images, or a Gaussian around one."""
 
-    def __init__(
-        self, alphas: Tensor, prediction: Prediction, centres: Tensor, spread: float, *, device: torch.device
-    ) -> None:
+    def __init__(self, alphas: Tensor, prediction: Prediction, centres: Tensor, spread: float) -> None:
         super().__init__()
-        self.alphas = alphas.to(device)
+        self.alphas = alphas.to(centres.device)
         self.prediction: Prediction = prediction
-        self.centres, self.spread = centres.to(device).double(), spread
-        self.scale = nn.Parameter(torch.ones((), device=device))  # samplers look for the device of a parameter
+        self.centres, self.spread = centres.double(), spread
+        self.scale = nn.Parameter(torch.ones((), device=centres.device))  # samplers look for the device of a parameter
         self.drop = nn.Dropout(0.5)  # never used; it makes train() and eval() differ
-        self.times: list[float] = []
-        self.spreads: list[float] = []
-        self.usual: list[float] = []
-        self.modes: list[bool] = []
-        self.gradients: list[bool] = []
+        self.calls: list[SamplerCall] = []
         self._end = time.monotonic() + LONGEST
 
     def forward(self, x: Tensor, t: Any = None, *rest: Any, **named: Any) -> Tensor:
@@ -49,16 +55,14 @@ class PerfectModel(nn.Module):
         if time.monotonic() > self._end:
             raise TimeoutError(f"the sampler took more than {LONGEST:g} s")
         place = torch.as_tensor(t, device=x.device).reshape(-1).double()
-        self.modes.append(self.training)
-        self.gradients.append(torch.is_grad_enabled())
         index = place.round().long().clamp(0, len(self.alphas) - 1).expand(len(x))
         kept = self.alphas[index].double().view(-1, *[1] * (x.dim() - 1))
         a, s = kept.sqrt(), (1 - kept).sqrt().clamp(min=1e-6)
         values = x.detach().double()
-        self.times.append(float(place[0]))
-        self.spreads.append(float(values.square().mean().sqrt()))
+        spread = float(values.square().mean().sqrt())
         inner = float(self.centres.square().mean()) + self.spread**2
-        self.usual.append(float((kept.flatten()[0] * inner + 1 - kept.flatten()[0]).sqrt()))
+        expected = float((kept.flatten()[0] * inner + 1 - kept.flatten()[0]).sqrt())
+        self.calls.append(SamplerCall(float(place[0]), spread, expected, self.training, torch.is_grad_enabled()))
         answer = from_x0(self.prediction, self._clean(values, a, s), values, a, s).to(x.dtype)
         return answer * self.scale.detach()
 
@@ -74,59 +78,52 @@ class PerfectModel(nn.Module):
 
 
 @torch.no_grad()
-def look_at_sampler(
+def measure_sampler(
     sampler: Sampler, alphas: Tensor, prediction: Prediction, shape: tuple[int, ...], reach: float, device: torch.device
 ) -> dict[str, float]:
-    """`shape` of one sample, `reach` of the images from 0. The random state is restored afterwards."""
+    """`shape` of one sample, `reach` of the images from 0. The random state is restored afterwards. Where the samples
+    are wrong: whether they are right for another prediction type, or for another schedule."""
     pattern = _pattern(shape) * (reach if math.isfinite(reach) and reach > 0 else 1.0)
     count = MOST_SAMPLES if pattern.numel() <= 4096 else 16
     with torch.random.fork_rng():
         torch.manual_seed(0)
         noise = torch.randn(count, *shape).to(device)
+        drive = functools.partial(_drive, sampler, pattern.to(device), SPREAD * reach, noise)
         with torch.enable_grad():  # as the caller has it: a sampler has to switch it off itself
-            told = _drive(sampler, alphas, prediction, pattern.to(device), SPREAD * reach, noise)
-            if not is_right(told):
-                told |= _other_worlds(sampler, alphas, prediction, pattern.to(device), SPREAD * reach, noise)
-    return told
+            readings = drive(alphas, prediction)
+            if is_right(readings):
+                return readings
+            for place, kind in enumerate(checks.PREDICTIONS):
+                if kind != prediction and is_right(drive(alphas, kind)):
+                    readings[checks.SAMPLER_RIGHT_FOR_TYPE] = float(place)
+            for place, name in enumerate(checks.SCHEDULES):
+                other = make_schedule(Diffusion(schedule=name, timesteps=len(alphas))).alphas_cumprod
+                if is_right(drive(other, prediction)):
+                    readings[checks.SAMPLER_RIGHT_FOR_TABLE] = float(place)
+    return readings
 
 
 def _drive(
-    sampler: Sampler, alphas: Tensor, prediction: Prediction, pattern: Tensor, width: float, noise: Tensor
+    sampler: Sampler, pattern: Tensor, width: float, noise: Tensor, alphas: Tensor, prediction: Prediction
 ) -> dict[str, float]:
-    points = PerfectModel(alphas, prediction, torch.stack([pattern, -pattern]), 0.0, device=noise.device)
-    cloud = PerfectModel(alphas, prediction, 0.4 * pattern[None], width, device=noise.device)
-    told = _points(ask(sampler, points.eval(), noise), pattern)
-    told |= _cloud(ask(sampler, cloud.eval(), noise), 0.4 * pattern, width)
-    return told | _path(points, len(alphas))
+    points = PerfectModel(alphas, prediction, torch.stack([pattern, -pattern]), 0.0)
+    cloud = PerfectModel(alphas, prediction, 0.4 * pattern[None], width)
+    readings = _measure_points(draw(sampler, points.eval(), noise), pattern)
+    readings |= _measure_cloud(draw(sampler, cloud.eval(), noise), 0.4 * pattern, width)
+    return readings | _measure_calls(points.calls, len(alphas))
 
 
-def is_right(told: Mapping[str, float]) -> bool:
+def is_right(readings: Mapping[str, float]) -> bool:
     """Whether the samples are the known images, in any of the usual ranges."""
-    if not told.get(checks.SAMPLER_FINITE) or told[checks.SAMPLER_LEFT] > checks.SAMPLER_LIMIT:
+    if not readings.get(checks.SAMPLER_FINITE) or readings[checks.SAMPLER_LEFT] > checks.SAMPLER_LIMIT:
         return False
-    scale, shift = told[checks.SAMPLER_SCALE], told[checks.SAMPLER_SHIFT]
     low, high = checks.CLOUD_SPREADS
-    few = told.get(checks.SAMPLER_CALLS, 0.0) < checks.CLOUD_CALLS
-    spread = few or low < told.get(checks.SAMPLER_CLOUD_SPREAD, 1.0) < high
-    return spread and checks.has_image_range(scale, shift)
+    has_few_calls = readings.get(checks.SAMPLER_CALLS, 0.0) < checks.CLOUD_CALLS
+    is_spread = has_few_calls or low < readings.get(checks.SAMPLER_CLOUD_SPREAD, 1.0) < high
+    return is_spread and checks.has_image_range(readings[checks.SAMPLER_SCALE], readings[checks.SAMPLER_SHIFT])
 
 
-def _other_worlds(
-    sampler: Sampler, alphas: Tensor, prediction: Prediction, pattern: Tensor, width: float, noise: Tensor
-) -> dict[str, float]:
-    """Whether the sampler is right for another prediction type, or for another schedule."""
-    told: dict[str, float] = {}
-    for place, kind in enumerate(checks.PREDICTIONS):
-        if kind != prediction and is_right(_drive(sampler, alphas, kind, pattern, width, noise)):
-            told[checks.SAMPLER_RIGHT_FOR_TYPE] = float(place)
-    for place, name in enumerate(checks.SCHEDULES):
-        other = make_schedule(Diffusion(schedule=name, timesteps=len(alphas))).alphas_cumprod
-        if is_right(_drive(sampler, other, prediction, pattern, width, noise)):
-            told[checks.SAMPLER_RIGHT_FOR_TABLE] = float(place)
-    return told
-
-
-def ask(sampler: Sampler, model: nn.Module, noise: Tensor) -> Tensor:
+def draw(sampler: Sampler, model: nn.Module, noise: Tensor) -> Tensor:
     found = sampler(model, noise)
     found = getattr(found, "images", getattr(found, "sample", found))
     found = found[0] if isinstance(found, tuple | list) and found and isinstance(found[0], Tensor) else found
@@ -144,7 +141,7 @@ def _pattern(shape: tuple[int, ...]) -> Tensor:
     return (signs * sizes * POINTS).double()
 
 
-def _points(images: Tensor, pattern: Tensor) -> dict[str, float]:
+def _measure_points(images: Tensor, pattern: Tensor) -> dict[str, float]:
     """How far every sample is from the nearer image, after the best common scale and shift: samplers may return
     [0, 1] or [0, 255]. And how often either image came."""
     flat, aim = images.flatten(1), pattern.flatten()
@@ -155,11 +152,10 @@ def _points(images: Tensor, pattern: Tensor) -> dict[str, float]:
     wanted = sides[:, None] * aim
     scale, shift = _affine(wanted, flat)
     left = flat - scale * wanted - shift
-    plain = (flat - wanted).square().mean().sqrt()
     length = aim.square().mean().sqrt()
     return {
         checks.SAMPLER_FINITE: 1.0,
-        checks.SAMPLER_ERROR: float(plain / length),
+        checks.SAMPLER_ERROR: float((flat - wanted).square().mean().sqrt() / length),
         # The median: a sample between the two images may stay undecided.
         checks.SAMPLER_LEFT: float(left.square().mean(1).median().sqrt() / (length * max(abs(scale), 1e-9))),
         checks.SAMPLER_SCALE: scale,
@@ -171,18 +167,16 @@ def _points(images: Tensor, pattern: Tensor) -> dict[str, float]:
     }
 
 
-def _cloud(images: Tensor, centre: Tensor, width: float) -> dict[str, float]:
-    flat = images.flatten(1)
+def _measure_cloud(images: Tensor, centre: Tensor, width: float) -> dict[str, float]:
+    flat, wanted = images.flatten(1), centre.flatten()
     if not flat.isfinite().all():
         return {}
-    wanted = centre.flatten()
     mean = flat.mean(0)
     scale, shift = _affine(wanted, mean)
-    spread = flat.var(0).mean().sqrt()
+    size = max(abs(scale), 1e-9)
     return {
-        checks.SAMPLER_CLOUD_SPREAD: float(spread) / width / max(abs(scale), 1e-9),
-        checks.SAMPLER_CLOUD_MEAN: float((mean - scale * wanted - shift).square().mean().sqrt())
-        / max(abs(scale), 1e-9),
+        checks.SAMPLER_CLOUD_SPREAD: float(flat.var(0).mean().sqrt()) / width / size,
+        checks.SAMPLER_CLOUD_MEAN: float((mean - scale * wanted - shift).square().mean().sqrt()) / size,
         checks.SAMPLER_CLOUD_SCALE: scale,
         checks.SAMPLER_CLOUD_SHIFT: shift,
     }
@@ -198,22 +192,20 @@ def _affine(x: Tensor, y: Tensor) -> tuple[float, float]:
     return scale, float(y.mean()) - scale * float(x.mean())
 
 
-def _path(oracle: PerfectModel, timesteps: int) -> dict[str, float]:
-    times = oracle.times
-    if not times:
+def _measure_calls(calls: Sequence[SamplerCall], timesteps: int) -> dict[str, float]:
+    if not calls:
         return {checks.SAMPLER_CALLS: 0.0}
-    ratios = [seen / usual for seen, usual in zip(oracle.spreads, oracle.usual, strict=True) if usual > 0]
-    falls = sum(a > b for a, b in itertools.pairwise(times)) / max(1, len(times) - 1)
+    times, ratios = [call.time for call in calls], [call.spread / call.expected for call in calls if call.expected > 0]
     return {
         checks.SAMPLER_CALLS: float(len(times)),
         checks.SAMPLER_FIRST: times[0] / max(1, timesteps - 1),
         checks.SAMPLER_LAST: times[-1] / max(1, timesteps - 1),
         checks.SAMPLER_HIGHEST_TIME: max(times),
-        checks.SAMPLER_FALLING: falls,
+        checks.SAMPLER_FALLING: sum(a > b for a, b in itertools.pairwise(times)) / max(1, len(times) - 1),
         checks.SAMPLER_START: ratios[0],
         checks.SAMPLER_PATH: max(max(r, 1 / max(r, 1e-9)) for r in ratios),
-        checks.SAMPLER_IN_TRAINING: float(any(oracle.modes)),
-        checks.SAMPLER_WITH_GRADIENTS: float(any(oracle.gradients)),
+        checks.SAMPLER_IN_TRAINING: float(any(call.training for call in calls)),
+        checks.SAMPLER_WITH_GRADIENTS: float(any(call.gradients for call in calls)),
     }
 
 
@@ -235,7 +227,7 @@ class _Labelled(nn.Module):
 
 
 @torch.no_grad()
-def look_at_guidance(denoiser: Callable[[nn.Module, float], Denoiser], shape: tuple[int, ...]) -> dict[str, float]:
+def measure_guidance(denoiser: Callable[[nn.Module, float], Denoiser], shape: tuple[int, ...]) -> dict[str, float]:
     """`denoiser`: of the run, for a network and a scale, with the first two classes. Guidance of 0 must give the
     unconditional prediction, of 1 the conditional one, of 3 the third point on their line."""
     x, t = torch.zeros(shape), torch.zeros(shape[0], dtype=torch.int64)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ from safelight import checks
 from safelight.config.tree import Prediction
 
 
-def look_at_schedule(alphas: Tensor, prediction: Prediction | None) -> dict[str, float]:
+def measure_schedule(alphas: Tensor, prediction: Prediction | None) -> dict[str, float]:
     table = alphas.double().cpu().numpy()
     steps = np.diff(table)
     log_snr = np.log(np.clip(table, 1e-12, None)) - np.log(np.clip(1 - table, 1e-12, None))
@@ -29,31 +29,28 @@ def look_at_schedule(alphas: Tensor, prediction: Prediction | None) -> dict[str,
     }
 
 
-def look_at_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, float]:
+def measure_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, float]:
     """Parameters by identity: those of the model that the optimizer lacks, and those that are not the model's."""
-    held = [p for group in optimizer.param_groups for p in group["params"]]
-    ours = {id(p) for p in model.parameters()}
-    known = {id(p) for p in held}
-    trained = [p for p in model.parameters() if p.requires_grad]
-    frozen = [p for p in model.parameters() if not p.requires_grad]
     groups = optimizer.param_groups
-    rates = [float(group.get("lr", np.nan)) for group in groups]
+    held = [p for group in groups for p in group["params"]]
+    ours, known = {id(p) for p in model.parameters()}, {id(p) for p in held}
+    trained = [p for p in model.parameters() if p.requires_grad]
+    frozen = [p for p in model.parameters() if not p.requires_grad and id(p) in known]
     return {
-        checks.OPTIMIZER_MISSING: _numbers(p for p in trained if id(p) not in known) / max(1.0, _numbers(trained)),
-        checks.OPTIMIZER_FOREIGN: _numbers(p for p in held if id(p) not in ours) / max(1.0, _numbers(held)),
+        checks.OPTIMIZER_MISSING: _share((p for p in trained if id(p) not in known), trained),
+        checks.OPTIMIZER_FOREIGN: _share((p for p in held if id(p) not in ours), held),
         checks.OPTIMIZER_TWICE: float(len(held) - len(known)),
-        checks.OPTIMIZER_FROZEN: _numbers(p for p in frozen if id(p) in known) / max(1.0, _numbers(model.parameters())),
+        checks.OPTIMIZER_FROZEN: _share(frozen, model.parameters()),
         checks.OPTIMIZER_MAXIMIZE: float(any(group.get("maximize", False) for group in groups)),
-        checks.OPTIMIZER_RATE: max(rates, default=float("nan")),
+        checks.OPTIMIZER_RATE: max((float(group.get("lr", np.nan)) for group in groups), default=float("nan")),
         checks.OPTIMIZER_WEIGHT_DECAY: max((float(g.get("weight_decay", 0.0) or 0.0) for g in groups), default=0.0),
-        checks.OPTIMIZER_HALF_WEIGHTS: _numbers(p for p in trained if torch.finfo(p.dtype).bits < 32)
-        / max(1.0, _numbers(trained)),
+        checks.OPTIMIZER_HALF_WEIGHTS: _share((p for p in trained if torch.finfo(p.dtype).bits < 32), trained),
         checks.OPTIMIZER_ADAPTIVE: float(any("exp_avg_sq" in str(k) or "betas" in g for g in groups for k in g)),
     }
 
 
-def look_at_names(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Sequence[str]]:
-    """The names of those parameters."""
+def unmatched_parameters(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, list[str]]:
+    """The names of trainable ones that the optimizer does not hold, and of frozen ones that it does."""
     known = {id(p) for group in optimizer.param_groups for p in group["params"]}
     named = list(model.named_parameters())
     return {
@@ -62,5 +59,5 @@ def look_at_names(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[st
     }
 
 
-def _numbers(parameters: Iterable[Tensor]) -> float:
-    return float(sum(p.numel() for p in parameters))
+def _share(part: Iterable[Tensor], whole: Iterable[Tensor]) -> float:
+    return float(sum(p.numel() for p in part)) / max(1.0, float(sum(p.numel() for p in whole)))

@@ -23,10 +23,8 @@ from safelight.errors import FollowedError, Interrupted, ProcessLost, SafelightE
 from safelight.processes.heartbeat import Heartbeat
 
 LONGEST_WAIT = timedelta(hours=2)  # for a process that lives and is busy on its own: an evaluation, a slow disk
-MEETING = (
-    5  # times train.timeout that processes look for each other, and up to five times that where gloo connects them
-)
-GLANCE = timedelta(seconds=1)  # between two looks at the others while waiting
+MEETING = 5  # times train.timeout that processes wait for each other at first, and five times that where gloo connects
+GLANCE = timedelta(seconds=1)  # between two checks of the others while waiting
 
 T = TypeVar("T")
 
@@ -58,7 +56,7 @@ class ProcessGroup:
     def is_main(self) -> bool:
         return self.rank == 0
 
-    # --- being one of them ----------------------------------------------------------------------------------------
+    # --- one of the processes ----------------------------------------------------------------------------------------
 
     def __enter__(self) -> ProcessGroup:
         return self
@@ -66,12 +64,12 @@ class ProcessGroup:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Leaves the last words of a process that fails, and goes the way of the one that failed first."""
+        """Leaves the message of a process that fails, and ends as the one that failed first."""
         if self._heartbeat is None:
             return
         if isinstance(error, Interrupted | Stopped):
-            self._heartbeat.await_words()
-        first = None if error is None else self._heartbeat.leave_words(error)
+            self._heartbeat.await_message()
+        first = None if error is None else self._heartbeat.leave_message(error)
         if isinstance(error, SafelightError):
             error.reported = first is not None
         self._heartbeat.part(failed=error is not None, lost=isinstance(error, ProcessLost))
@@ -100,22 +98,18 @@ class ProcessGroup:
             return act()
         self._turns += 1
         turn = f"turn-{self._turns}-{os.environ.get('GROUP_RANK', '0')}"
-        while self.local_rank and not self._knows(turn):
-            self._refuse_lost()
-            time.sleep(0.02)
-        found = act()
-        if not self.local_rank:
-            self._heartbeat.note(turn)
-        return found
-
-    def _knows(self, turn: str) -> bool:
-        assert self._heartbeat is not None
         try:
-            return self._heartbeat.knows(turn)
+            while self.local_rank and self._heartbeat.read(turn) is None:
+                self._refuse_lost()
+                time.sleep(0.02)
         except RuntimeError as error:  # the store went with the process that kept it
             raise self._lost(error) from error
+        found = act()
+        if not self.local_rank:
+            self._heartbeat.write(turn, "1")
+        return found
 
-    # --- between them ---------------------------------------------------------------------------------------------
+    # --- collectives ---------------------------------------------------------------------------------------------
 
     def start_all_reduce(self, tensor: Tensor) -> Pending:
         """In place, over all processes."""
@@ -165,25 +159,25 @@ class ProcessGroup:
             tensor.copy_(sent)
         return tensor
 
-    def broadcast(self, say: Callable[[], Any], *, all_act: bool = False) -> Any:
+    def broadcast(self, find: Callable[[], Any], *, all_act: bool = False) -> Any:
         """The result of the first process, to all. Only it calls, unless it takes all of them to find the result."""
         if self.size == 1:
-            return say()
-        said = say() if self.is_main or all_act else None
-        words = json.dumps(said).encode() if self.is_main else b""
-        size = self.broadcast_tensor(torch.tensor([len(words)]))
-        text = torch.frombuffer(bytearray(words or int(size)), dtype=torch.uint8)
-        return json.loads(bytes(self.broadcast_tensor(text).numpy()))
+            return find()
+        value = find() if self.is_main or all_act else None
+        encoded = json.dumps(value).encode() if self.is_main else b""
+        size = self.broadcast_tensor(torch.tensor([len(encoded)]))
+        received = torch.frombuffer(bytearray(encoded or int(size)), dtype=torch.uint8)
+        return json.loads(bytes(self.broadcast_tensor(received).numpy()))
 
     def all_gather_object(self, value: Any) -> list[Any]:
-        """What each process says."""
+        """The value of each process."""
         if self.size == 1:
             return [value]
-        words = json.dumps(value).encode()
-        sizes = self.all_gather(torch.tensor([len(words)], device=self._home)).flatten().tolist()
-        text = torch.zeros(max(sizes), dtype=torch.uint8)
-        text[: len(words)] = torch.frombuffer(bytearray(words), dtype=torch.uint8)
-        rows = self.all_gather(text.to(self._home)).cpu().numpy()
+        encoded = json.dumps(value).encode()
+        sizes = self.all_gather_host(torch.tensor([len(encoded)])).flatten().tolist()
+        padded = torch.zeros(max(sizes), dtype=torch.uint8)
+        padded[: len(encoded)] = torch.frombuffer(bytearray(encoded), dtype=torch.uint8)
+        rows = self.all_gather_host(padded).numpy()
         return [json.loads(bytes(row[:size])) for row, size in zip(rows, sizes, strict=True)]
 
     # --- notes: from any thread, in any order ---------------------------------------------------------------------
@@ -195,19 +189,21 @@ class ProcessGroup:
 
     def post(self, key: str, value: Any) -> None:
         """A note for the other processes, to be found by its key."""
-        self._beside(lambda heartbeat: heartbeat.write(f"note/{key}", json.dumps(value)))
+        if self.size > 1:
+            self._from_any_thread(lambda heartbeat: heartbeat.write(f"note/{key}", json.dumps(value)))
 
     def wait_for_note(self, *keys: str) -> Any:
         """Waits for the first of these notes, and no longer than the others live."""
         while True:
             for key in keys:
-                if (text := self._beside(lambda heartbeat, key=key: heartbeat.read(f"note/{key}"))) is not None:
-                    return json.loads(text)
+                note = self._from_any_thread(lambda heartbeat, key=key: heartbeat.read(f"note/{key}"))
+                if note is not None:
+                    return json.loads(note)
             time.sleep(0.02)
 
-    def _beside(self, act: Callable[[Heartbeat], T]) -> T:
+    def _from_any_thread(self, act: Callable[[Heartbeat], T]) -> T:
         """The thread that trains has to notice a loss by itself, or the heartbeat would not wake it."""
-        assert self._heartbeat is not None, "alone there is nobody to speak to"
+        assert self._heartbeat is not None, "there are no other processes"
         if self._heartbeat.lost is not None:
             raise ProcessLost(self._heartbeat.lost)
         try:
@@ -240,7 +236,7 @@ class ProcessGroup:
                     self._refuse_lost()
 
     def _refuse_lost(self) -> None:
-        if self._heartbeat is not None and self._heartbeat.lost is not None:
+        if self.is_broken:
             raise self._lost(None)
 
     def _lost(self, error: BaseException | None) -> ProcessLost:

@@ -1,4 +1,4 @@
-"""Signs of life between the processes of a run: who is gone, who hangs, and what the first one to fail said."""
+"""Signs of life between the processes of a run: who is gone, who hangs, and why the first one to fail did."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -26,7 +27,7 @@ LAST_WAIT = 60.0  # seconds that the first process has to save after a failure
 
 
 class Heartbeat:
-    """A thread and a small store. The first process looks at all, all look at the first: the load grows with the
+    """A thread and a small store. The first process watches all, all watch the first: the load grows with the
     number of processes, not with its square."""
 
     def __init__(self, rank: int, count: int, token: str, *, patience: float) -> None:
@@ -40,33 +41,26 @@ class Heartbeat:
         client = dist.TCPStore(address, port, is_master=False, wait_for_workers=False, timeout=timedelta(seconds=30))
         self._store: Any = dist.PrefixStore(f"safelight/{token}", client)
         self._lock = threading.Lock()
-        self._seen: dict[int, tuple[bytes, float, bytes, float]] = {}
+        self._last_beats: dict[int, tuple[bytes, float, bytes, float]] = {}
         self._ended, self._beats, self._answers = threading.Event(), 0, 0
         self._store.set(f"beat/{rank}", "0 0 0")
         if rank == 0:
             self._store.set("lost", "")
-            self._store.set("words", "")
+            self._store.set("message", "")
         self._meet(time.monotonic() + patience)
         for act, name in ((self._run, "safelight-pulse"), (self._await_answers, "safelight-answers")):
             threading.Thread(target=act, name=name, daemon=True).start()
 
     def _meet(self, until: float) -> None:
         here = [f"here/{rank}" for rank in range(self.count)]
-        self.note(here[self.rank])
+        self.write(here[self.rank], "1")
         while not self._store.check(here):
             if time.monotonic() > until:
-                gone = next((rank for rank, each in enumerate(here) if not self.knows(each)), 0)
+                gone = next((rank for rank, each in enumerate(here) if self.read(each) is None), 0)
                 raise ProcessLost(f"Process {gone} is gone: it did not come.")
             time.sleep(0.01)
 
-    # --- words and meeting points ---------------------------------------------------------------------------------
-
-    def note(self, key: str) -> None:
-        self.write(key, "1")
-
-    def knows(self, key: str) -> bool:
-        with self._lock:
-            return bool(self._store.check([key]))
+    # --- the store, last messages, meeting points -----------------------------------------------------------------
 
     def write(self, key: str, text: str) -> None:
         with self._lock:
@@ -88,40 +82,40 @@ class Heartbeat:
         except RuntimeError:
             return True
 
-    def leave_words(self, error: BaseException) -> tuple[str, int] | None:
+    def leave_message(self, error: BaseException) -> tuple[str, int] | None:
         """Those of the process that failed first, with its exit code; None where that is this one."""
         self._noticed = True
-        mine = {"rank": self.rank, "words": str(error) or type(error).__name__}
+        mine = {"rank": self.rank, "text": str(error) or type(error).__name__}
         mine["code"] = error.exit_code if isinstance(error, SafelightError) else 1
         try:
             with self._lock:
-                first = json.loads(self._store.compare_set("words", "", json.dumps(mine)))
+                first = json.loads(self._store.compare_set("message", "", json.dumps(mine)))
         except (RuntimeError, ValueError):  # the store went with the process that kept it
             return None if self.rank < 2 else (str(error), int(mine["code"]))
-        return None if first["rank"] == self.rank else (str(first["words"]), int(first["code"]))
+        return None if first["rank"] == self.rank else (str(first["text"]), int(first["code"]))
 
     def find_lost(self) -> str | None:
-        """In words, who is gone; a connection breaks before a heart is known to have stopped, so wait a little."""
+        """A message who is gone. A connection breaks before a heartbeat is known to have stopped, so wait a little."""
         self._noticed = True
         with contextlib.suppress(RuntimeError):
-            self.note("broken")  # the first process looks more closely then, whatever it is busy with
+            self.write("broken", "1")  # the first process checks more closely then, whatever it is busy with
         until = time.monotonic() + SETTLING + (NAMING / 4 if self.rank == 0 else NAMING)
         late = False
         while self.lost is None and not late:
-            late = time.monotonic() > until  # and one more look: on a busy machine it may be the first for long
+            late = time.monotonic() > until  # and one more check: on a busy machine it may be the first for long
             try:
-                if (words := self._first_words()) is not None:
-                    return f"Process {words['rank']} ended: {words['words']}"
-                self._look_for_silence(SETTLING)
+                if (message := self._first_message()) is not None:
+                    return f"Process {message['rank']} ended: {message['text']}"
+                self._find_silent(SETTLING)
             except RuntimeError:
                 self._lose_store()
             time.sleep(EVERY / 5)
         return self.lost
 
-    def await_words(self) -> None:
+    def await_message(self) -> None:
         """Of an end that all come to: the first process reports it, when it has saved."""
         self._noticed = True
-        while self.rank and self.lost is None and self._first_words() is None:
+        while self.rank and self.lost is None and self._first_message() is None:
             time.sleep(0.02)
 
     def part(self, *, failed: bool, lost: bool) -> None:
@@ -131,25 +125,21 @@ class Heartbeat:
         patience = LAST_WAIT if failed else math.inf
         if self.rank == 0:
             patience = 0.0 if lost else PARTING
-        until = time.monotonic() + patience
-        while time.monotonic() < until and not self._may_leave():
-            time.sleep(0.02)
+        _wait_until(self._may_leave, patience)
         self._ended.set()
         if self.rank:
             self.arrive("gone")
             return
         with contextlib.suppress(RuntimeError):
-            self.note("main-left")
-        until = time.monotonic() + PARTING
+            self.write("main-left", "1")
         others = self.count - (1 if self.lost_rank is None else 2)
-        while time.monotonic() < until and not self.have_arrived("gone", others):
-            time.sleep(0.02)
+        _wait_until(lambda: self.have_arrived("gone", others), PARTING)
 
     def _may_leave(self) -> bool:
         if self.rank == 0:
             return self.have_arrived("end")
         try:
-            return self.lost_rank == 0 or self.knows("main-left")
+            return self.lost_rank == 0 or self.read("main-left") is not None
         except RuntimeError:
             return True  # the store went with the process that kept it
 
@@ -159,7 +149,7 @@ class Heartbeat:
         while not self._ended.wait(EVERY):
             try:
                 self._beat()
-                self._look()
+                self._check_others()
                 self._answers += 1
             except RuntimeError:
                 if self._ended.is_set():
@@ -170,11 +160,11 @@ class Heartbeat:
                 return
 
     def _await_answers(self) -> None:
-        """A thread of its own: where whoever keeps the store is stopped, a question to it may never return, whatever
-        time it was given (TCPStore asks once more, to take it back, and waits for that)."""
-        seen, silent = 0, 0.0  # not by the clock: this process may have been stopped itself
+        """A thread of its own: where whoever keeps the store is stopped, a request to it may never return, whatever
+        time it was given (TCPStore sends another request, to take it back, and waits for that)."""
+        answered, silent = 0, 0.0  # not by the clock: this process may have been stopped itself
         while not self._ended.wait(EVERY) and self.lost is None:
-            silent, seen = silent + EVERY if self._answers == seen else 0.0, self._answers
+            silent, answered = silent + EVERY if self._answers == answered else 0.0, self._answers
             if silent > self._patience:
                 self._lose_store()
                 self._end_unless_noticed()
@@ -184,18 +174,18 @@ class Heartbeat:
         with self._lock, contextlib.suppress(RuntimeError):
             self._store.set(f"beat/{self.rank}", f"{self._beats} {self.progress} {int(self.watched)}")
 
-    def _look(self) -> None:
-        if (words := self._first_words()) is not None and words["rank"] != self.rank:
-            self.lost, self.lost_rank = f"Process {words['rank']} ended: {words['words']}", words["rank"]
+    def _check_others(self) -> None:
+        if (message := self._first_message()) is not None and message["rank"] != self.rank:
+            self.lost, self.lost_rank = f"Process {message['rank']} ended: {message['text']}", message["rank"]
             return
-        self._look_for_silence(SETTLING if self.rank == 0 and self.knows("broken") else self._patience)
+        self._find_silent(SETTLING if self.rank == 0 and self.read("broken") else self._patience)
 
-    def _first_words(self) -> dict[str, Any] | None:
+    def _first_message(self) -> dict[str, Any] | None:
         with self._lock:
-            words = self._store.get("words")
-        return json.loads(words) if words else None
+            message = self._store.get("message")
+        return json.loads(message) if message else None
 
-    def _look_for_silence(self, patience: float) -> None:
+    def _find_silent(self, patience: float) -> None:
         """Of all, for the first process; of the first and what it found, for the others."""
         others = [r for r in range(self.count) if r != self.rank] if self.rank == 0 else [0]
         with self._lock:
@@ -208,14 +198,14 @@ class Heartbeat:
         silent: list[tuple[float, int, str]] = []
         for rank, beat in zip(others, beats, strict=True):
             count, progress, watched = beat.split()
-            old = self._seen.get(rank, (b"", now, b"", now))
+            old = self._last_beats.get(rank, (b"", now, b"", now))
             beaten = now if old[0] != count else old[1]
             moved = now if old[2] != progress or watched == b"0" else old[3]
-            self._seen[rank] = (count, beaten, progress, moved)
+            self._last_beats[rank] = (count, beaten, progress, moved)
             allowed = self._patience * (FIRST_PATIENCE if int(progress) < FIRST_STEPS else 1)
             if now - beaten > patience:
                 silent.append((now - beaten, rank, "it gave no sign of life for {:.0f} seconds"))
-            elif now - moved > allowed and now - beaten < allowed / 2:  # else its heart stands still too
+            elif now - moved > allowed and now - beaten < allowed / 2:  # else its heartbeat stands still too
                 silent.append((now - moved, rank, "it has been in the same step for {:.0f} seconds"))
         if silent:
             seconds, rank, how = max(silent)
@@ -223,7 +213,7 @@ class Heartbeat:
 
     def _lose_store(self) -> None:
         """Nobody waits for an answer a second time, nor for the thread that waits for one."""
-        self._store, self._lock = _Silence(), threading.Lock()
+        self._store, self._lock = _LostStore(), threading.Lock()
         self._lose(0, "its store of signs of life does not answer")
 
     def _lose(self, rank: int, how: str) -> None:
@@ -242,12 +232,19 @@ class Heartbeat:
                 return
             self._beat()  # it may still save
         error = ProcessLost(self.lost or "Another process is gone.")
-        if self.leave_words(error) is None:
+        if self.leave_message(error) is None:
             print(f"Error: {error}", file=sys.stderr, flush=True)
         os._exit(error.exit_code)  # every file on disk is whole at every moment
 
 
-class _Silence:
+def _wait_until(condition: Callable[[], bool], seconds: float) -> None:
+    """No longer than so many seconds."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until and not condition():
+        time.sleep(0.02)
+
+
+class _LostStore:
     """In the place of a store that does not answer."""
 
     def __getattr__(self, name: str) -> Any:

@@ -1,10 +1,10 @@
-"""What a process holds of the weights that it trains: here all of them."""
+"""What a process holds of the weights that it trains."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Protocol
+from contextlib import contextmanager
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -13,54 +13,24 @@ from safelight.processes.reduction import Reduction
 from safelight.processes.slices import Shard
 
 
-class LocalWeights(Protocol):
-    """Plain tensors by the names of the model's, which optimizer, averages, monitors and checkpoints work on."""
+class LocalWeights:
+    """Plain tensors by the names of the model's, which optimizer, EMA, monitors and checkpoints work on. Here all of
+    them: of a process alone, or of many that each have everything."""
 
-    @property
-    def named(self) -> list[tuple[str, nn.Parameter]]:
-        """Those that are trained. Their gradients are those of what is held."""
-        ...
-
-    @property
-    def shard(self) -> Shard | None:
-        """Which rows of the parameters are held; None: all."""
-        ...
-
-    @property
-    def total(self) -> Callable[[Tensor], Tensor] | None:
-        """Adds numbers over the processes, where each has but a part of what they are of. All of them have to call."""
-        ...
-
-    @property
-    def reduction(self) -> Reduction | None:
-        """How the gradients of a step become one, where that is not for others to say."""
-        ...
-
-    def tensors(self) -> dict[str, Tensor]:
-        """All that a checkpoint has of the model, sharing memory with it."""
-        ...
-
-    def load(self, tensors: Mapping[str, Tensor]) -> None: ...
-
-    def lend(self, weights: Mapping[str, Tensor]) -> AbstractContextManager[Mapping[str, Tensor] | None]:
-        """For passes with other weights than the model's: those to call it with, or None where they have taken the
-        place of its own meanwhile."""
-        ...
-
-
-class WholeWeights:
-    """Of a process alone, or of many that each have everything."""
-
-    shard = None
-    total = None
-    reduction = None
+    shard: Shard | None = None
+    """Which rows of the parameters are held; None: all."""
+    total: Callable[[Tensor], Tensor] | None = None
+    """Adds numbers over the processes, where each has but a part of what they are of. All of them have to call."""
+    reduction: Reduction | None = None
+    """How the gradients of a step become one, where these weights decide that."""
 
     def __init__(self, model: nn.Module) -> None:
-        self._model, self.named = model, trained(model)
-        self._places = _places(model)
+        self._model, self._places = model, _places(model)
+        self.named = trained(model)  # their gradients are those of what is held
 
     def tensors(self) -> dict[str, Tensor]:
-        """As `state_dict` has them, in a tenth of its time: every save waits for it."""
+        """All that a checkpoint has of the model, sharing memory with it: as `state_dict` has them, in a tenth of its
+        time, for which every save waits."""
         return {full: owner[name] for full, owner, name in self._places}
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
@@ -68,6 +38,8 @@ class WholeWeights:
 
     @contextmanager
     def lend(self, weights: Mapping[str, Tensor]) -> Iterator[Mapping[str, Tensor] | None]:
+        """For passes with other weights than the model's: those to call it with, or None where they have taken the
+        place of its own meanwhile."""
         yield weights
 
 

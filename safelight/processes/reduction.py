@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -15,17 +14,9 @@ FIRST_BUCKET, BUCKET = 1 << 18, 25 << 18  # numbers (1 MB and 25 MB of fp32), as
 SEGMENT = 1 << 24  # numbers that are exchanged at a time in exact mode: bounds the memory it takes
 
 
-class Reduction(Protocol):
-    """Told of every micro-batch of a step. After `finish`, `p.grad` is the sum over all of them, on every process."""
-
-    def begin(self) -> None: ...
-    def before(self, *, last: bool) -> None: ...
-    def after(self) -> None: ...
-    def finish(self) -> None: ...
-
-
-class NoReduction:
-    """One process: autograd adds micro-batch to micro-batch."""
+class Reduction:
+    """Called around every micro-batch of a step. After `finish`, `p.grad` is the sum over all, on every process. Here
+    of one process: autograd adds micro-batch to micro-batch."""
 
     def begin(self) -> None: ...
     def before(self, *, last: bool) -> None: ...
@@ -36,19 +27,20 @@ class NoReduction:
 def make_reduction(parameters: Sequence[nn.Parameter], group: ProcessGroup, shards: int | None) -> Reduction:
     if shards is not None:
         return Tree(parameters, group, shards)
-    return Buckets(parameters, group) if group.size > 1 else NoReduction()
+    return Buckets(parameters, group) if group.size > 1 else Reduction()
 
 
-@dataclass(slots=True)
 class Bucket:
-    flat: Tensor
-    views: list[Tensor]
-    parameters: list[nn.Parameter]
-    ready: int = 0
-    pending: Pending | None = None
+    """Gradients that are sent together, as one tensor."""
+
+    def __init__(self, parameters: list[nn.Parameter]) -> None:
+        self.parameters, self.ready = parameters, 0
+        self.pending: Pending | None = None
+        self.flat = torch.zeros(sum(p.numel() for p in parameters), device=parameters[0].device)
+        self.views = _views(self.flat, parameters)
 
 
-class Buckets:
+class Buckets(Reduction):
     """Sent while the backward pass is still at work on earlier layers, as DDP does it.
 
     Not DDP itself, for three reasons. Its buckets are laid out anew after the first step, so that a restart at three or
@@ -57,10 +49,10 @@ class Buckets:
 
     def __init__(self, parameters: Sequence[nn.Parameter], group: ProcessGroup) -> None:
         self._group, self._armed, self._next = group, False, 0
-        self._buckets = [_bucket(group) for group in _groups(parameters)]
+        self._buckets = [Bucket(bucket) for bucket in _groups(parameters)]
         self._place = {p: bucket for bucket in self._buckets for p in bucket.parameters}
         for parameter in parameters:
-            parameter.register_post_accumulate_grad_hook(self._see)
+            parameter.register_post_accumulate_grad_hook(self._mark_ready)
 
     def begin(self) -> None:
         self._armed, self._next = False, 0
@@ -84,7 +76,7 @@ class Buckets:
                     parameter.grad = torch.empty_like(parameter)
             torch._foreach_copy_([p.grad for p in bucket.parameters if p.grad is not None], bucket.views)
 
-    def _see(self, parameter: Tensor) -> None:
+    def _mark_ready(self, parameter: Tensor) -> None:
         if self._armed:
             assert isinstance(parameter, nn.Parameter)
             self._place[parameter].ready += 1
@@ -115,11 +107,6 @@ def _groups(parameters: Sequence[nn.Parameter]) -> list[list[nn.Parameter]]:
     return groups
 
 
-def _bucket(parameters: list[nn.Parameter]) -> Bucket:
-    flat = torch.zeros(sum(p.numel() for p in parameters), device=parameters[0].device)
-    return Bucket(flat, _views(flat, parameters), parameters)
-
-
 def _views(flat: Tensor, parameters: Sequence[nn.Parameter]) -> list[Tensor]:
     parts = flat.split([p.numel() for p in parameters])
     return [part.view(p.shape) for part, p in zip(parts, parameters, strict=True)]
@@ -143,7 +130,7 @@ class Node:
     sum: Tensor
 
 
-class Tree:
+class Tree(Reduction):
     """Exact mode: shards are the leaves of a binary tree that the number of processes does not change.
 
     A process adds up the subtrees that lie wholly in its own shards. Every process then gets one slice of all of these,
@@ -162,8 +149,6 @@ class Tree:
     def begin(self) -> None:
         self._spare += [node.sum for node in self._nodes]  # of a step that was not finished
         self._nodes, self._next = [], self._spans[self._group.rank][0]
-
-    def before(self, *, last: bool) -> None: ...
 
     def after(self) -> None:
         flat = self._spare.pop() if self._spare else torch.zeros(self._size, device=self._parameters[0].device)

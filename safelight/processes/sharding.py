@@ -19,7 +19,9 @@ from safelight.errors import UsageError
 from safelight.model.unet import units_of
 from safelight.monitors.modules import trained
 from safelight.processes.group import ProcessGroup
-from safelight.processes.slices import Shard, Slicing
+from safelight.processes.local_weights import LocalWeights
+from safelight.processes.reduction import Reduction
+from safelight.processes.slices import Shard
 
 
 def shard_weights(model: nn.Module, group: ProcessGroup, device: torch.device) -> ShardedWeights:
@@ -56,23 +58,18 @@ def _refuse(model: nn.Module) -> None:
             parameter.data = parameter.data.contiguous()  # rows must lie one after the other
 
 
-class ShardedWeights:
+class ShardedWeights(LocalWeights, Reduction):
     """The rows of this process, as plain tensors that share memory with FSDP's. Passes of the model take all processes:
     what one of them calls, the others must call too."""
 
     def __init__(self, model: nn.Module, group: ProcessGroup) -> None:
-        self._model, self._group = model, group
+        self._model = model
         shapes = {name: tuple(value.shape) for name, value in model.state_dict().items() if isinstance(value, DTensor)}
-        self.shard = Shard(Slicing(group.rank, group.size), shapes)
+        self.shard = Shard(group.rank, group.size, shapes)
+        self.total = lambda numbers: group.all_gather(numbers).sum(0)
+        self.reduction = self
         self._sharded = [parameter for _, parameter in trained(model)]
         self.named = [(name, nn.Parameter(_local(parameter))) for name, parameter in trained(model)]
-
-    @property
-    def reduction(self) -> ShardedWeights:
-        return self
-
-    def total(self, numbers: Tensor) -> Tensor:
-        return self._group.all_gather(numbers).sum(0)
 
     def tensors(self) -> dict[str, Tensor]:
         return {name: _local(value) for name, value in self._model.state_dict().items()}
@@ -101,9 +98,7 @@ class ShardedWeights:
         for parameter in self._sharded:
             parameter.grad = None  # of a pass that did not become a step
 
-    def before(self, *, last: bool) -> None: ...
-    def after(self) -> None:
-        """Every micro-batch is added over the processes: to wait for the last would keep whole gradients."""
+    # Every micro-batch is added over the processes: to wait for the last would keep whole gradients.
 
     def finish(self) -> None:
         for parameter, (_, held) in zip(self._sharded, self.named, strict=True):

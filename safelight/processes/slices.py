@@ -12,22 +12,7 @@ from torch import Tensor
 
 from safelight.errors import CheckpointError
 
-MOST, LARGEST = 1 << 20, 1 << 48  # processes and numbers that a manifest may speak of
-Layout = dict[str, dict[str, dict[str, Any]]]
-"""Stem -> name -> `dtype`, `shape` of the whole tensor, and `rows` in each file; None: it lies whole in one."""
-
-
-@dataclass(frozen=True, slots=True)
-class Slicing:
-    """The place of one process among those that hold a tensor together, each some of its rows."""
-
-    index: int
-    count: int
-
-    def rows(self, size: int) -> tuple[int, int]:
-        """First row and the one after the last, of so many; the last processes may have fewer, or none."""
-        each = rows_each(size, self.count)
-        return min(size, self.index * each), min(size, (self.index + 1) * each)
+MOST, LARGEST = 1 << 20, 1 << 48  # processes and numbers that a manifest may describe
 
 
 def rows_each(size: int, count: int) -> int:
@@ -37,17 +22,23 @@ def rows_each(size: int, count: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """Of a snapshot: which of its tensors are rows of larger ones, and the shapes that those have."""
+    """What one of several processes holds of the tensors of a checkpoint: some rows of those that are sharded."""
 
-    slicing: Slicing
-    shapes: Mapping[str, tuple[int, ...]]  # of the parameters that are divided
+    index: int
+    count: int
+    shapes: Mapping[str, tuple[int, ...]]  # of the parameters that are sharded, whole
+
+    def rows(self, size: int) -> tuple[int, int]:
+        """First row and the one after the last, of so many; the last processes may have fewer, or none."""
+        each = rows_each(size, self.count)
+        return min(size, self.index * each), min(size, (self.index + 1) * each)
 
     def whole_shape(self, stem: str, name: str) -> tuple[int, ...] | None:
         """None of what every process has whole."""
         return self.shapes.get(parameter_of(stem, name) or "")
 
 
-EVERYTHING = Shard(Slicing(0, 1), {})  # of one process that holds all
+EVERYTHING = Shard(0, 1, {})  # of one process that holds all
 
 
 def parameter_of(stem: str, name: str) -> str | None:
@@ -67,16 +58,19 @@ def file_stem(stem: str, index: int | None, count: int) -> str:
     return f"{stem}.whole" if index is None else f"{stem}.{index}-of-{count}"
 
 
-def lay_out(tensors: Mapping[str, Mapping[str, Tensor]], shard: Shard, names: Mapping[torch.dtype, str]) -> Layout:
-    """Where everything will lie; the same on all processes that hold at least a row of each tensor."""
-    layout: Layout = {}
-    for stem, group in tensors.items():
-        rows = layout.setdefault(stem, {})
-        for name, value in group.items():
-            whole, shape = shard.whole_shape(stem, name), list(value.shape)
-            each = None if whole is None else rows_each(whole[0], shard.slicing.count)
-            rows[name] = {"dtype": names[value.dtype], "shape": shape if whole is None else list(whole), "rows": each}
-    return layout
+def describe(
+    tensors: Mapping[str, Mapping[str, Tensor]], shard: Shard, names: Mapping[torch.dtype, str]
+) -> dict[str, Any]:
+    """What a manifest says of sharded tensors, the same on all processes that hold at least a row of each: by stem and
+    name the `dtype`, the `shape` of the whole tensor, and the `rows` in each file; None: it lies whole in one."""
+
+    def describe_one(stem: str, name: str, value: Tensor) -> dict[str, Any]:
+        whole = shard.whole_shape(stem, name)
+        rows = None if whole is None else rows_each(whole[0], shard.count)
+        return {"dtype": names[value.dtype], "shape": list(value.shape if whole is None else whole), "rows": rows}
+
+    described = {s: {n: describe_one(s, n, value) for n, value in group.items()} for s, group in tensors.items()}
+    return {"count": shard.count, "tensors": described}
 
 
 def check_layout(sharded: Any, files: int, where: str) -> None:
@@ -84,26 +78,24 @@ def check_layout(sharded: Any, files: int, where: str) -> None:
     there are, which no tensor can lie in more of."""
     count = sharded.get("count") if isinstance(sharded, dict) else None
     tensors = sharded.get("tensors") if isinstance(sharded, dict) else None
-    if not _is_number(count, 1, MOST) or not isinstance(tensors, dict):
+    if not is_whole_number(count, 1, MOST) or not isinstance(tensors, dict):
         raise CheckpointError(f"{where} does not say how its tensors are divided, or among how many files.")
     for stem, group in tensors.items():
         if not isinstance(group, dict) or not all(_is_described(each, files) for each in group.values()):
             raise CheckpointError(f"{where}: a tensor of {stem!r:.80} is not described by dtype, shape and rows.")
 
 
-def _is_described(each: Any, files: int) -> bool:
-    if not isinstance(each, dict) or each.keys() != {"dtype", "shape", "rows"} or not isinstance(each["shape"], list):
+def _is_described(spec: Any, files: int) -> bool:
+    if not isinstance(spec, dict) or spec.keys() != {"dtype", "shape", "rows"} or not isinstance(spec["shape"], list):
         return False
-    sizes = all(_is_number(size, 0, LARGEST) for size in each["shape"]) and math.prod(each["shape"]) <= LARGEST
-    whole = each["rows"] is None
-    return isinstance(each["dtype"], str) and sizes and (whole or _is_sharded(each, files))
+    shape, rows = spec["shape"], spec["rows"]
+    if not all(is_whole_number(size, 0, LARGEST) for size in shape) or math.prod(shape) > LARGEST:
+        return False
+    fits = rows is None or (bool(shape) and is_whole_number(rows, 1, LARGEST) and shape[0] <= rows * files)
+    return isinstance(spec["dtype"], str) and fits
 
 
-def _is_sharded(each: Any, files: int) -> bool:
-    return bool(each["shape"]) and _is_number(each["rows"], 1, LARGEST) and each["shape"][0] <= each["rows"] * files
-
-
-def _is_number(value: Any, least: int, most: int) -> bool:
+def is_whole_number(value: Any, least: int, most: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
 
 

@@ -9,73 +9,66 @@ from itertools import pairwise
 import numpy as np
 
 from safelight.record.chunks import Chunk, combine, pack, unpack
-from safelight.record.schema import BITS, CELL, LEVELS
+from safelight.record.schema import BITS, CHUNK_STEPS, LEVELS
 
 MARKS = ", ".join("?" * 11)
 STATISTICS = "first, last, count, nonfinite, low, high, mean, latest"
 
 
 class ChunkWriter:
-    """Keeps the newest cell of every signal, and those that changed since the last commit."""
+    """Keeps the newest chunk of every signal, and those that changed since the last commit."""
 
     def __init__(self, database: sqlite3.Connection) -> None:
-        self._database = database
-        self._cells: dict[str, dict[int, Chunk]] = {}
+        self.database = database
+        self._chunks: dict[str, dict[int, Chunk]] = {}
         self._newest: dict[str, int] = {}
 
     @property
     def size(self) -> int:
-        return sum(map(len, self._cells.values()))
+        return sum(map(len, self._chunks.values()))
 
-    def put(
-        self, steps: np.ndarray, names: tuple[str, ...], numbers: np.ndarray, present: np.ndarray | None = None
-    ) -> None:
-        """`numbers` [steps, names]; `present` marks those that exist."""
-        if numbers.shape != (len(steps), len(names)) or (present is not None and present.shape != numbers.shape):
+    def put(self, steps: np.ndarray, names: tuple[str, ...], numbers: np.ndarray) -> None:
+        """`numbers` [steps, names]."""
+        if numbers.shape != (len(steps), len(names)):
             raise ValueError(f"{len(steps)} steps and {len(names)} signals came with numbers of {numbers.shape}")
         if not len(steps):
             return
         columns = np.ascontiguousarray(numbers.T)
-        indices = steps // CELL
+        indices = steps // CHUNK_STEPS
         edges = [0, *(np.flatnonzero(np.diff(indices)) + 1).tolist(), len(steps)]
         for start, stop in pairwise(edges):
-            index, part = int(indices[start]), steps[start:stop]
-            for column, signal in enumerate(names):
-                if present is None:
-                    self._add(signal, index, part, columns[column, start:stop])
-                elif (there := present[start:stop, column]).any():
-                    self._add(signal, index, part[there], columns[column, start:stop][there])
+            part = steps[start:stop]
+            for signal, column in zip(names, columns, strict=True):
+                chunk = self._chunk(signal, int(indices[start]))
+                chunk.steps.append(part)
+                chunk.numbers.append(column[start:stop])
+                chunk.changed = True
 
-    def _add(self, signal: str, index: int, steps: np.ndarray, numbers: np.ndarray) -> None:
-        cell = self._cell(signal, index)
-        cell.steps.append(steps)
-        cell.numbers.append(numbers)
-        cell.changed = True
-
-    def _cell(self, signal: str, index: int) -> Chunk:
-        cells = self._cells.get(signal)
-        if cells is None:
-            cells = self._cells[signal] = self._newest_stored(signal)
-            self._newest[signal] = max(cells, default=index - 1)
-        if index in cells:
-            return cells[index]
+    def _chunk(self, signal: str, index: int) -> Chunk:
+        chunks = self._chunks.get(signal)
+        if chunks is None:
+            chunks = self._chunks[signal] = self._newest_stored(signal)
+            self._newest[signal] = max(chunks, default=index - 1)
+        if index in chunks:
+            return chunks[index]
         if index > self._newest[signal]:
             self._newest[signal] = index
-            cells[index] = Chunk(signal, index, [], [])
+            chunks[index] = Chunk(signal, index, [], [])
         else:  # a number that comes late
-            cells[index] = self._stored(signal, index)
-        return cells[index]
+            chunks[index] = self._stored(signal, index)
+        return chunks[index]
 
     def _newest_stored(self, signal: str) -> dict[int, Chunk]:
-        """After a resume, the row that was being filled goes on being filled."""
+        """After a resume, the row that was being filled is filled further."""
         query = "SELECT first FROM reading WHERE signal = ? ORDER BY first DESC LIMIT 1"
-        return {f // CELL: self._stored(signal, f // CELL) for (f,) in self._database.execute(query, (signal,))}
+        indices = [first // CHUNK_STEPS for (first,) in self.database.execute(query, (signal,))]
+        return {index: self._stored(signal, index) for index in indices}
 
     def _stored(self, signal: str, index: int) -> Chunk:
         query = "SELECT first, last, steps, numbers FROM reading WHERE signal = ? AND first BETWEEN ? AND ?"
-        rows = self._database.execute(query, (signal, index * CELL, index * CELL + CELL - 1)).fetchall()
+        start = index * CHUNK_STEPS
         parts = []
-        for row in rows:
+        for row in self.database.execute(query, (signal, start, start + CHUNK_STEPS - 1)).fetchall():
             with contextlib.suppress(ValueError):  # a damaged row stays as it is; the good ones go on
                 parts.append(unpack(*row))
         steps, numbers = [s for s, _ in parts], [n for _, n in parts]
@@ -83,41 +76,46 @@ class ChunkWriter:
 
     def store(self) -> None:
         """Writes what changed, and the rollups that are complete or changed with it. Needs an open transaction."""
-        cells = [cell for each in self._cells.values() for cell in each.values()]
-        changed = [cell for cell in cells if cell.changed]
+        chunks = [chunk for each in self._chunks.values() for chunk in each.values()]
+        changed = [chunk for chunk in chunks if chunk.changed]
         rows = pack(changed)
         moved = [(c.signal, first) for c in changed for first in c.stored if first != c.steps[0][0]]
-        self._database.executemany("DELETE FROM reading WHERE signal = ? AND first = ?", moved)
-        self._database.executemany(f"INSERT OR REPLACE INTO reading VALUES ({MARKS})", rows)
-        below = {(cell.signal, cell.index) for cell in cells}
+        self.database.executemany("DELETE FROM reading WHERE signal = ? AND first = ?", moved)
+        self.database.executemany(f"INSERT OR REPLACE INTO reading VALUES ({MARKS})", rows)
+        below = {(chunk.signal, chunk.index) for chunk in chunks}
         for level in range(1, LEVELS + 1):
             below = {(s, i >> BITS) for s, i in below if i >> BITS < self._newest[s] >> BITS * level}
             if not below:  # as in most commits
                 break
             for signal, index in below:
-                roll_up(self._database, signal, level, index)
+                roll_up(self.database, signal, level, index)
 
     def settle(self) -> None:
-        """After the commit: only the newest cells are kept."""
-        for signal, cells in self._cells.items():
-            newest = cells[self._newest[signal]]
+        """After the commit: only the newest chunks are kept."""
+        for signal, chunks in self._chunks.items():
+            newest = chunks[self._newest[signal]]
             newest.changed, newest.stored = False, tuple(int(steps[0]) for steps in newest.steps)
-            self._cells[signal] = {newest.index: newest}
+            self._chunks[signal] = {newest.index: newest}
 
     def forget(self) -> None:
-        self._cells, self._newest = {}, {}
+        self._chunks, self._newest = {}, {}
 
 
 def width(level: int) -> int:
     """Steps that a row of a level covers."""
-    return CELL << BITS * level
+    return CHUNK_STEPS << BITS * level
+
+
+def select_statistics(database: sqlite3.Connection, signal: str, level: int, first: int, last: int) -> list[tuple]:
+    """Of the rows of a level that begin in a range, which includes both ends; level 0 is `reading`."""
+    table = f"rollup WHERE level = {level} AND" if level else "reading WHERE"
+    query = f"SELECT {STATISTICS} FROM {table} signal = ? AND first BETWEEN ? AND ? ORDER BY first"
+    return database.execute(query, (signal, first, last)).fetchall()
 
 
 def roll_up(database: sqlite3.Connection, signal: str, level: int, index: int) -> None:
     span = index * width(level), (index + 1) * width(level) - 1
-    table = "reading WHERE" if level == 1 else f"rollup WHERE level = {level - 1} AND"
-    query = f"SELECT {STATISTICS} FROM {table} signal = ? AND first BETWEEN ? AND ? ORDER BY first"
-    rows = database.execute(query, (signal, *span)).fetchall()
+    rows = select_statistics(database, signal, level - 1, *span)
     database.execute(
         "DELETE FROM rollup WHERE signal = ? AND level = ? AND first BETWEEN ? AND ?", (signal, level, *span)
     )

@@ -24,42 +24,42 @@ class Chunk:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class MergedSteps:
     """How the parts in which readings came become one; signals that are measured together share it."""
 
-    parts: list[np.ndarray]  # held, so that no other array can take their places in memory
+    parts: list[np.ndarray]  # held, so that no other array can get their id
     steps: np.ndarray
-    turned: np.ndarray | None  # None: they came in order
-    places: bytes | None  # None: every step from the first to the last
+    order: np.ndarray | None  # None: they came in order
+    encoded: bytes | None  # None: every step from the first to the last
 
 
-def arrange(parts: list[np.ndarray]) -> Order:
-    steps, turned = np.concatenate(parts) if len(parts) > 1 else parts[0], None
+def merge_steps(parts: list[np.ndarray]) -> MergedSteps:
+    steps, order = np.concatenate(parts) if len(parts) > 1 else parts[0], None
     apart = np.diff(steps)
     if (apart < 0).any():
-        turned = np.argsort(steps, kind="stable")
-        steps = steps[turned]
+        order = np.argsort(steps, kind="stable")
+        steps = steps[order]
         apart = np.diff(steps)
-    return Order(parts, steps, turned, None if (apart == 1).all() else steps.tobytes())
+    return MergedSteps(parts, steps, order, None if (apart == 1).all() else steps.tobytes())
 
 
-def pack(cells: Iterable[Chunk]) -> list[Row]:
-    """A row of `reading` for each cell, whose parts become one. Cells of one length are summed up together, and those
+def pack(chunks: Iterable[Chunk]) -> list[Row]:
+    """A row of `reading` for each chunk, whose parts become one. Those of one length are summed up together, and those
     of the same steps are put in order together, which is much faster."""
-    orders: dict[tuple[int, ...], Order] = {}
-    alike: dict[int, list[tuple[Chunk, Order]]] = {}
-    for cell in cells:
-        key = tuple(map(id, cell.steps))
-        order = orders.get(key) or orders.setdefault(key, arrange(cell.steps))
-        numbers = np.concatenate(cell.numbers) if len(cell.numbers) > 1 else cell.numbers[0]
-        cell.steps, cell.numbers = [order.steps], [numbers if order.turned is None else numbers[order.turned]]
-        alike.setdefault(len(numbers), []).append((cell, order))
+    merged_by_parts: dict[tuple[int, ...], MergedSteps] = {}
+    alike: dict[int, list[tuple[Chunk, MergedSteps]]] = {}
+    for chunk in chunks:
+        key = tuple(map(id, chunk.steps))
+        merged = merged_by_parts.get(key) or merged_by_parts.setdefault(key, merge_steps(chunk.steps))
+        numbers = np.concatenate(chunk.numbers) if len(chunk.numbers) > 1 else chunk.numbers[0]
+        chunk.steps, chunk.numbers = [merged.steps], [numbers if merged.order is None else numbers[merged.order]]
+        alike.setdefault(len(numbers), []).append((chunk, merged))
     found = []
     for group in alike.values():
-        statistics = summarise(np.stack([cell.numbers[0] for cell, _ in group]))
-        for (cell, order), figures in zip(group, statistics, strict=True):
-            span = int(order.steps[0]), int(order.steps[-1])
-            found.append((cell.signal, *span, *figures, order.places, cell.numbers[0].tobytes()))
+        statistics = summarise(np.stack([chunk.numbers[0] for chunk, _ in group]))
+        for (chunk, merged), figures in zip(group, statistics, strict=True):
+            span = int(merged.steps[0]), int(merged.steps[-1])
+            found.append((chunk.signal, *span, *figures, merged.encoded, chunk.numbers[0].tobytes()))
     return found
 
 

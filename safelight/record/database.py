@@ -9,7 +9,7 @@ from pathlib import Path
 
 from safelight.record.chunk_writer import MARKS, ChunkWriter, width
 from safelight.record.chunks import Chunk, pack, unpack
-from safelight.record.schema import BITS, CELL, LEVELS, SCHEMA, VERSION, newer
+from safelight.record.schema import BITS, CHUNK_STEPS, LEVELS, SCHEMA, VERSION, newer
 
 SIGNALS = """
 WITH RECURSIVE each(name) AS (
@@ -17,7 +17,7 @@ WITH RECURSIVE each(name) AS (
     UNION ALL SELECT (SELECT min(signal) FROM reading WHERE signal > name) FROM each WHERE name IS NOT NULL)
 SELECT name FROM each WHERE name IS NOT NULL
 """  # jumps from name to name along the index: no need to look at every row
-POURED = 4096  # rows of an older version that are held in memory at once
+UPGRADED_AT_ONCE = 4096  # rows of an older version that are held in memory at once
 
 
 @contextmanager
@@ -61,15 +61,15 @@ def upgrade(database: sqlite3.Connection) -> None:
     """Version 1 had rows of any length and no rollups: all readings are put into rows of 64 steps."""
     database.execute("ALTER TABLE reading RENAME TO old")
     create(database)
-    ledger = ChunkWriter(database)
+    chunks = ChunkWriter(database)
     rows = database.execute("SELECT signal, first, last, steps, numbers FROM old ORDER BY signal, first")
     for signal, *row in rows:
         steps, numbers = unpack(*row)
-        ledger.put(steps, (signal,), numbers[:, None])
-        if ledger.size >= POURED:
-            ledger.store()
-            ledger.settle()
-    ledger.store()
+        chunks.put(steps, (signal,), numbers[:, None])
+        if chunks.size >= UPGRADED_AT_ONCE:
+            chunks.store()
+            chunks.settle()
+    chunks.store()
     database.execute("DROP TABLE old")
 
 
@@ -86,19 +86,19 @@ def forget_from(database: sqlite3.Connection, step: int) -> None:
 
 
 def _cut(database: sqlite3.Connection, signal: str, step: int) -> None:
-    start = step // CELL * CELL
+    start = step // CHUNK_STEPS * CHUNK_STEPS
     query = "SELECT first, last, steps, numbers FROM reading WHERE signal = ? AND first BETWEEN ? AND ?"
     parts = [unpack(*row) for row in database.execute(query, (signal, start, step - 1))]
     database.execute("DELETE FROM reading WHERE signal = ? AND first >= ?", (signal, start))
-    cells = [Chunk(signal, start // CELL, [s[s < step]], [n[s < step]]) for s, n in parts]
-    database.executemany(f"INSERT INTO reading VALUES ({MARKS})", pack(cells))
+    kept = [Chunk(signal, start // CHUNK_STEPS, [s[s < step]], [n[s < step]]) for s, n in parts]
+    database.executemany(f"INSERT INTO reading VALUES ({MARKS})", pack(kept))
 
 
 def _open_rollups(database: sqlite3.Connection, signal: str) -> None:
     """Spans that contain the newest reading are no longer complete: the writer may add to them."""
     query = "SELECT max(first) FROM reading WHERE signal = ?"
     newest = database.execute(query, (signal,)).fetchone()[0]
-    cell = -1 if newest is None else newest // CELL
+    chunk = -1 if newest is None else newest // CHUNK_STEPS
     for level in range(1, LEVELS + 1):
-        start = (cell >> BITS * level) * width(level)
+        start = (chunk >> BITS * level) * width(level)
         database.execute("DELETE FROM rollup WHERE signal = ? AND level = ? AND first >= ?", (signal, level, start))

@@ -11,7 +11,7 @@ from safelight.config.resolve import nearest
 from safelight.errors import UsageError
 from safelight.record.fact_encoding import replace_nonfinite
 from safelight.record.history import History
-from safelight.record.schema import CELL
+from safelight.record.schema import CHUNK_STEPS
 from safelight.vocabulary import signal_of
 
 Span = tuple[int | None, int | None]
@@ -26,7 +26,7 @@ def describe(
     found: dict[str, Any] = {"unit": signal and signal.unit, "meaning": signal and signal.meaning}
     if total is None:
         return found | {"count": 0}
-    recent = history.total(name, max(total.first, total.last // CELL * CELL), total.last)
+    recent = history.total(name, max(total.first, total.last // CHUNK_STEPS * CHUNK_STEPS), total.last)
     found |= asdict(total) | {"recent": recent and recent.mean}
     if points is not None:
         spans = history.zoom(name, first, last, pixels=points)
@@ -50,9 +50,9 @@ def rows_of(history: History, name: str, span: Span, points: int | None) -> Iter
     return zip(*(getattr(spans, column).tolist() for column in COLUMNS), strict=True)
 
 
-def choose_signals(known: list[str], asked: tuple[str, ...]) -> list[str]:
+def choose_signals(known: list[str], requested: tuple[str, ...]) -> list[str]:
     """The requested ones, each once, or all; an unknown name is an error with the nearest known one."""
-    for name in asked:
+    for name in requested:
         if name not in known:
             raise UsageError(f"This run has no signal {name!r}{nearest(name, known)} It has {len(known)}.")
-    return list(dict.fromkeys(asked)) or known
+    return list(dict.fromkeys(requested)) or known

@@ -2,27 +2,49 @@
 
 from __future__ import annotations
 
-import math
+import json
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from safelight.errors import RecordError
-from safelight.record.chunk_writer import STATISTICS, width
+from safelight.record.chunk_writer import select_statistics, width
 from safelight.record.chunks import summarise, unpack, unpack_all
 from safelight.record.database import SIGNALS, read_version
-from safelight.record.events import RecordedEvent, RecordedPicture, read_notes, read_pictures
 from safelight.record.reading import open_reader
-from safelight.record.schema import CELL, VERSION, newer
-from safelight.record.shape import foreign_table
+from safelight.record.schema import CHUNK_STEPS, VERSION, foreign_table, newer
 from safelight.record.zoom import Total, Zoom, choose_width, from_numbers, from_rows, level_of, sum_up
 
 LOWEST = -(1 << 62)
-LOOK_AT_CLOCK = 20_000  # instructions of SQLite, about a millisecond
+ROWS = "SELECT first, last, steps, numbers FROM reading WHERE signal = ?"
+CLOCK_INTERVAL = 20_000  # instructions of SQLite, about a millisecond
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedEvent:
+    """An event (`name` is its kind) or a finding (`name` is its code)."""
+
+    step: int
+    time: float
+    name: str
+    facts: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedPicture:
+    """An image of the run; its step counts completed steps."""
+
+    step: int
+    kind: str
+    path: Path  # from the run folder
+    width: int
+    height: int
 
 
 class History:
@@ -30,7 +52,6 @@ class History:
 
     def __init__(self, path: Path, database: sqlite3.Connection, version: int) -> None:
         self.path, self._database, self._version = path, database, version
-        self._until = math.inf
 
     def __enter__(self) -> History:
         return self
@@ -56,7 +77,7 @@ class History:
             if ends is None:
                 return from_rows([])
             chosen = choose_width(ends[1] - ends[0] + 1, pixels)
-            if chosen < CELL or self._version < 2:  # version 1 had no rollups
+            if chosen < CHUNK_STEPS or self._version < 2:  # version 1 had no rollups
                 return from_numbers(*self._numbers(signal, *ends), chosen)
             rows = self._spans(signal, *ends, level_of(chosen))
             whole = [row for row in rows if row[0] >= ends[0] and row[1] <= ends[1]]
@@ -75,24 +96,18 @@ class History:
     def since(self, known: Mapping[str, int], most: int) -> dict[str, tuple[np.ndarray, np.ndarray] | None]:
         """(steps, numbers) of each signal after a step of its own, as `raw` has them but with less looking around;
         None where there are more than `most`."""
-        query = (
-            "SELECT first, last, steps, numbers FROM reading "
-            "WHERE signal = ? AND first >= ? AND last > ? ORDER BY first LIMIT ?"
-        )
+        query = f"{ROWS} AND first >= ? AND last > ? ORDER BY first LIMIT ?"
         found = dict[str, tuple[np.ndarray, np.ndarray] | None]()
         with self._moment():
             for signal, step in known.items():
-                lowest = step // CELL * CELL if self._version >= 2 else LOWEST
-                found[signal] = _after(
-                    self._database.execute(query, (signal, lowest, step, most + 1)).fetchall(), step, most
-                )
+                rows = self._database.execute(query, (signal, self._row_of(step), step, most + 1)).fetchall()
+                found[signal] = _after(rows, step, most)
         return found
 
     def last(self, signal: str) -> tuple[int, float] | None:
         """(step, number) of the newest reading."""
-        query = "SELECT first, last, steps, numbers FROM reading WHERE signal = ? ORDER BY first DESC LIMIT 1"
         with self._moment():
-            for row in self._database.execute(query, (signal,)).fetchall():
+            for row in self._database.execute(f"{ROWS} ORDER BY first DESC LIMIT 1", (signal,)).fetchall():
                 steps, numbers = unpack(*row)
                 return int(steps[-1]), float(numbers[-1])
         return None
@@ -113,15 +128,25 @@ class History:
     def events(self, kind: str | None = None, *, most: int | None = None) -> list[RecordedEvent]:
         """As they came; the newest if there are more than `most`."""
         with self._moment():
-            return read_notes(self._database, "event", "kind", kind, most)
+            return self._notes("event", "kind", kind, most)
 
     def findings(self, code: str | None = None, *, most: int | None = None) -> list[RecordedEvent]:
         with self._moment():
-            return read_notes(self._database, "finding", "code", code, most) if self._version >= 2 else []
+            return self._notes("finding", "code", code, most) if self._version >= 2 else []
 
     def pictures(self, kind: str | None = None, *, most: int | None = None) -> list[RecordedPicture]:
+        """In the order of their steps."""
+        if self._version < 2:
+            return []
+        query = "SELECT step, kind, path, width, height FROM picture WHERE ? IN (kind, '') "
         with self._moment():
-            return read_pictures(self._database, kind, most) if self._version >= 2 else []
+            rows = self._database.execute(f"{query} ORDER BY step, kind, path LIMIT ?", (kind or "", _limit(most)))
+            return [RecordedPicture(step, name, Path(path), w, h) for step, name, path, w, h in rows]
+
+    def _notes(self, table: str, column: str, name: str | None, most: int | None) -> list[RecordedEvent]:
+        query = f"SELECT step, time, {column}, facts FROM {table} WHERE ? IN ({column}, '') ORDER BY id DESC LIMIT ?"
+        rows = self._database.execute(query, (name or "", _limit(most))).fetchall()
+        return [RecordedEvent(step, at, called, json.loads(facts)) for step, at, called, facts in reversed(rows)]
 
     def newest_notes(self) -> tuple[int, ...]:
         """Numbers that change whenever an event, a finding or a picture is added or cut off."""
@@ -145,13 +170,9 @@ class History:
         """Rows of a level, and the end that is not summed up yet from the levels below."""
         start, found = first // width(level) * width(level), list[tuple]()
         for each in range(level, -1, -1):
-            found += self._rows(f"rollup WHERE level = {each} AND" if each else "reading WHERE", signal, start, last)
+            found += select_statistics(self._database, signal, each, start, last)
             start = found[-1][1] + 1 if found else start
         return found
-
-    def _rows(self, table: str, signal: str, first: int, last: int) -> list[tuple]:
-        query = f"SELECT {STATISTICS} FROM {table} signal = ? AND first BETWEEN ? AND ? ORDER BY first"
-        return self._database.execute(query, (signal, first, last)).fetchall()
 
     def _clipped(self, signal: str, rows: list[tuple], first: int, last: int) -> list[tuple]:
         """Rows that reach over an end are summed up again, from the numbers inside."""
@@ -166,21 +187,27 @@ class History:
         return found
 
     def _numbers(self, signal: str, first: int, last: int) -> tuple[np.ndarray, np.ndarray]:
-        lowest = first // CELL * CELL if self._version >= 2 else LOWEST
-        query = (
-            "SELECT first, last, steps, numbers FROM reading "
-            "WHERE signal = ? AND first BETWEEN ? AND ? AND last >= ? ORDER BY first"
-        )
-        steps, numbers = unpack_all(self._database.execute(query, (signal, lowest, last, first)).fetchall())
+        query = f"{ROWS} AND first BETWEEN ? AND ? AND last >= ? ORDER BY first"
+        rows = self._database.execute(query, (signal, self._row_of(first), last, first)).fetchall()
+        steps, numbers = unpack_all(rows)
         inside = (steps >= first) & (steps <= last)
         return steps[inside], numbers[inside]
 
-    def limit(self, seconds: float) -> None:
-        """From now on, questions that are not answered by then are broken off."""
-        self._until = time.monotonic() + seconds
-        self._database.set_progress_handler(lambda: time.monotonic() > self._until, LOOK_AT_CLOCK)
+    def _row_of(self, step: int) -> int:
+        """The first step that a row with this step may begin at."""
+        return step // CHUNK_STEPS * CHUNK_STEPS if self._version >= 2 else LOWEST
 
-    def refuse_foreign_tables(self) -> None:
+    def check(self, seconds: float | None) -> None:
+        """Refuses what safelight did not write. From now on, queries that take longer than this in all are aborted."""
+        if self._version == 0:
+            raise RecordError(
+                f"{self.path} holds no record: nothing was written to it yet, or another program made it."
+            )
+        if not 0 < self._version <= VERSION:
+            raise newer(self.path, self._version)
+        if seconds is not None:
+            until = time.monotonic() + seconds
+            self._database.set_progress_handler(lambda: time.monotonic() > until, CLOCK_INTERVAL)
         with self._moment():
             name = foreign_table(self._database)
         if name is not None:
@@ -199,8 +226,12 @@ class History:
                 self._database.execute("ROLLBACK")
 
 
+def _limit(most: int | None) -> int:
+    return -1 if most is None else most
+
+
 def _after(rows: list[tuple], step: int, most: int) -> tuple[np.ndarray, np.ndarray] | None:
-    if sum(len(row[3]) for row in rows) // 4 > most + CELL:
+    if sum(len(row[3]) for row in rows) // 4 > most + CHUNK_STEPS:
         return None
     steps, numbers = unpack(*rows[0]) if len(rows) == 1 else unpack_all(rows)
     new = steps > step
@@ -217,19 +248,9 @@ def open_history(path: Path, *, seconds: float | None = None) -> History:
         version = read_version(database)
     except (sqlite3.Error, UnicodeDecodeError) as error:  # what SQLite quotes of a damaged file need not be text
         raise RecordError(f"The record {path} cannot be read: {error}.") from error
-    if 0 < version <= VERSION:
-        return _checked(History(path, database, version), seconds)
-    database.close()
-    if version == 0:
-        raise RecordError(f"{path} holds no record: nothing was written to it yet, or another program made it.")
-    raise newer(path, version)
-
-
-def _checked(history: History, seconds: float | None) -> History:
+    history = History(path, database, version)
     try:
-        if seconds is not None:
-            history.limit(seconds)
-        history.refuse_foreign_tables()
+        history.check(seconds)
     except BaseException:
         history.close()
         raise

@@ -18,7 +18,7 @@ LONGEST = 64 << 20  # bytes of one value that are ever read
 
 
 def open_reader(path: Path) -> sqlite3.Connection:
-    """Read only; a run goes on writing meanwhile."""
+    """Read only; a run continues to write meanwhile."""
     wal = Path(f"{path}-wal")
     try:
         return _connect(path, "mode=ro")
@@ -43,7 +43,7 @@ def _connect(path: Path, how: str) -> sqlite3.Connection:
     try:
         database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST)
         database.execute("PRAGMA trusted_schema = OFF")  # an untrusted record may hold SQL of its own
-        database.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall()  # only now is the file looked at
+        database.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall()  # only now is the file read
     except BaseException:
         database.close()
         raise

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from safelight.record.backlog import Window, gather, take
+from safelight.record.backlog import ReadingTable, gather, take
 from safelight.record.chunk_writer import ChunkWriter
 from safelight.record.database import forget_from, open_database, transaction
 from safelight.record.fact_encoding import encode
@@ -22,7 +22,7 @@ from safelight.record.fact_encoding import encode
 STORE_SECONDS = 0.4  # between two commits: with the time they take, a kill costs less than a second
 GATHER_SECONDS = 0.02  # what comes first is seldom alone: a window is handed over step by step
 LARGEST_BACKLOG = 20_000  # steps, windows or events that wait for the writer
-LARGEST_LEDGER = 50_000  # rows that wait for room on the disk, about 100 MB
+LARGEST_UNSTORED = 50_000  # rows that wait for room on the disk, about 100 MB
 
 Statement = tuple[str, tuple[Any, ...]]
 
@@ -31,13 +31,13 @@ class RecordWriter:
     """Collects readings, events, pictures and findings. Never blocks or ends the training."""
 
     def __init__(self, path: Path, *, from_step: int, say: Callable[[str], None]) -> None:
-        self._path, self._from_step, self._say_aloud = path, from_step, say
+        self._path, self._from_step, self._say = path, from_step, say
         self._readings: deque[tuple[int, dict[str, float]]] = deque()
-        self._windows: deque[Window] = deque()
+        self._windows: deque[ReadingTable] = deque()
         self._statements: deque[Statement] = deque()
         self._waiting: deque[threading.Event] = deque()
         self._left_out, self._lost, self._failing, self._closing = 0, 0, False, False
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._wake, self._hurry = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._write_all, name="safelight-record", daemon=True)
         self._thread.start()
@@ -46,11 +46,9 @@ class RecordWriter:
         """Some signals of one step."""
         self._hand_over(self._readings, (step, dict(numbers)))
 
-    def add_window(
-        self, steps: np.ndarray, names: tuple[str, ...], values: np.ndarray, present: np.ndarray | None = None
-    ) -> None:
-        """`values` [steps, names] as float32; `present` marks those that exist. The arrays must not change later."""
-        self._hand_over(self._windows, (steps, names, values, present))
+    def add_window(self, steps: np.ndarray, names: tuple[str, ...], values: np.ndarray) -> None:
+        """`values` [steps, names] as float32. The arrays must not change later."""
+        self._hand_over(self._windows, ReadingTable(steps, names, values))
 
     def event(self, step: int, kind: str, /, **facts: Any) -> None:
         self._note("event VALUES (NULL, ?, ?, ?, ?)", step, time.time(), kind, encode(facts))
@@ -95,84 +93,84 @@ class RecordWriter:
         self._wake.set()
 
     def _write_all(self) -> None:
+        chunks = None
         try:
             database = open_database(self._path)
             forget_from(database, self._from_step)
+            chunks = ChunkWriter(database)
         except Exception as error:  # also a damaged row: without this thread the backlog would fill, and `close` hang
-            self._say(f"The record {self._path} cannot be opened ({error}); the run goes on without it.")
-            database = None
-        ledger = None if database is None else ChunkWriter(database)
+            self._report(f"The record {self._path} cannot be opened ({error}); the run goes on without it.")
         closing, stored = False, -STORE_SECONDS
         while not closing:
-            self._wake.wait(STORE_SECONDS if self._failing else None)  # a run that says nothing costs nothing
+            self._wake.wait(STORE_SECONDS if self._failing else None)  # a run that records nothing costs nothing
             self._hurry.wait(max(GATHER_SECONDS, stored + STORE_SECONDS - time.monotonic()))
             self._wake.clear()
             self._hurry.clear()
-            closing = self._closing  # looked at first: what was handed over before is still written
-            self._write(database, ledger)
+            closing = self._closing  # read first: what was handed over before is still written
+            self._write(chunks)
             stored = time.monotonic()
-        self._tell_losses()
-        if database is not None:
-            database.close()
+        self._report_losses()
+        if chunks is not None:
+            chunks.database.close()
 
-    def _write(self, database: sqlite3.Connection | None, ledger: ChunkWriter | None) -> None:
+    def _write(self, chunks: ChunkWriter | None) -> None:
         waiting = take(self._waiting)
         readings, windows = take(self._readings), take(self._windows)
-        if database is None or ledger is None:
+        if chunks is None:
             self._statements.clear()
         else:
-            for window in [*windows, *gather(readings)]:
-                self._put(ledger, window)
-            self._store(database, ledger)
+            for table in [*windows, *gather(readings)]:
+                self._put(chunks, table)
+            self._store(chunks)
         for stored in waiting:
             stored.set()
 
-    def _put(self, ledger: ChunkWriter, window: Window) -> None:
-        steps, names, values, present = window
+    def _put(self, chunks: ChunkWriter, table: ReadingTable) -> None:
+        steps, names, values = table
         try:
             with np.errstate(over="ignore"):  # beyond float32: counted with the infinite ones
-                ledger.put(np.asarray(steps, np.int64), names, np.asarray(values, np.float32), present)
+                chunks.put(np.asarray(steps, np.int64), names, np.asarray(values, np.float32))
         except Exception as error:
-            if (which := ", ".join(names[:3])) not in self._told:
-                self._say(f"Readings of {which} could not be recorded ({error}); the run goes on.")
-            self._told.add(which)
+            if (which := ", ".join(names[:3])) not in self._reported:
+                self._report(f"Readings of {which} could not be recorded ({error}); the run goes on.")
+            self._reported.add(which)
 
-    def _store(self, database: sqlite3.Connection, ledger: ChunkWriter) -> None:
+    def _store(self, chunks: ChunkWriter) -> None:
         statements = list(self._statements)
         try:
-            with transaction(database):
-                ledger.store()
+            with transaction(chunks.database):
+                chunks.store()
                 for statement, values in statements:
-                    database.execute(statement, values)
+                    chunks.database.execute(statement, values)
         except Exception as error:
-            self._fail(ledger, error)
+            self._fail(chunks, error)
             return
-        ledger.settle()
+        chunks.settle()
         for _ in statements:
             self._statements.popleft()
         self._failing = False
-        self._tell_losses()
+        self._report_losses()
 
-    def _fail(self, ledger: ChunkWriter, error: Exception) -> None:
+    def _fail(self, chunks: ChunkWriter, error: Exception) -> None:
         """A full or locked disk is tried again, with all that came since; what cannot be kept so long is lost."""
         if not self._failing:
-            self._say(f"The record could not be written ({error}); it is tried again, the run goes on.")
+            self._report(f"The record could not be written ({error}); it is tried again, the run goes on.")
         self._failing = True
-        if not isinstance(error, sqlite3.OperationalError) or ledger.size > LARGEST_LEDGER or self._closing:
-            self._lost += ledger.size + len(self._statements)
+        if not isinstance(error, sqlite3.OperationalError) or chunks.size > LARGEST_UNSTORED or self._closing:
+            self._lost += chunks.size + len(self._statements)
             self._statements.clear()
-            ledger.forget()
+            chunks.forget()
 
-    def _tell_losses(self) -> None:
+    def _report_losses(self) -> None:
         if self._left_out:
-            self._say(f"The record was too slow: {self._left_out} entries were left out.")
+            self._report(f"The record was too slow: {self._left_out} entries were left out.")
         if self._lost:
-            self._say(f"{self._lost} rows of the record are lost, because it could not be written.")
+            self._report(f"{self._lost} rows of the record are lost, because it could not be written.")
         self._left_out = self._lost = 0
 
-    def _say(self, words: str) -> None:
+    def _report(self, message: str) -> None:
         with contextlib.suppress(Exception):  # a terminal that is gone must not end the record
-            self._say_aloud(words)
+            self._say(message)
 
 
 class SilentRecordWriter(RecordWriter):

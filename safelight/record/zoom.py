@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from safelight.record.chunk_writer import width
-from safelight.record.schema import BITS, CELL, LEVELS
+from safelight.record.schema import BITS, CHUNK_STEPS, LEVELS
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ def choose_width(steps: int, pixels: int) -> int:
 
 
 def level_of(chosen: int) -> int:
-    return (chosen // CELL).bit_length() // BITS
+    return (chosen // CHUNK_STEPS).bit_length() // BITS
 
 
 def from_rows(rows: Sequence[tuple]) -> Zoom:

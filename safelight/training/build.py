@@ -39,15 +39,24 @@ class Setup:
     runtime: Runtime
     state: State
     stepper: Stepper
-    feed: BatchLoader
+    loader: BatchLoader
     fixed_set: FixedSet
     held_out_set: FixedSet | None  # on images that are held out
     batches: Batches
     images: Images
 
+    @property
+    def group(self) -> ProcessGroup:
+        return self.runtime.group
+
+    @property
+    def is_sharded(self) -> bool:
+        """Whether each process holds a part of the weights."""
+        return self.state.weights.shard is not None
+
     def inputs(self, step: int, step_settings: StepSettings | None = None) -> list[MicroBatch]:
         """Of any step, on the device, whatever is prepared ahead."""
-        return [micro.moved(self.runtime.to_device) for micro in self.feed.prepare(step, step_settings)]
+        return [micro.moved(self.runtime.to_device) for micro in self.loader.prepare(step, step_settings)]
 
 
 def fit_to_data(config: Config, images: Images) -> Config:
@@ -96,11 +105,11 @@ def build(
     if len(held_ids):
         known = fixed_set.denoisers
         held_out_set = FixedSet(config, images, held_ids, objective, runtime, len(fixed_set), known)
-    feed = BatchLoader(_with_workers(config, runtime), batches, rank=runtime.group.rank, processes=runtime.group.size)
+    loader = BatchLoader(_with_workers(config, runtime), batches, rank=runtime.group.rank, processes=runtime.group.size)
     parameters = [parameter for _, parameter in weights.named]
     reduction = weights.reduction or make_reduction(parameters, runtime.group, config.train.shards)
     stepper = Stepper(config, runtime, objective, state, network, reduction)
-    return Setup(config, runtime, state, stepper, feed, fixed_set, held_out_set, batches, images)
+    return Setup(config, runtime, state, stepper, loader, fixed_set, held_out_set, batches, images)
 
 
 def _with_workers(config: Config, runtime: Runtime) -> Config:

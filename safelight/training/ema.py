@@ -76,7 +76,7 @@ class EmaWeights:
         return dict(zip(self.names, self.shadows[track], strict=True))
 
     def profile(self, width: float) -> dict[str, Tensor]:
-        """The running average of a snapshot profile, which may be the main one."""
+        """The EMA of a snapshot profile, which may be the main one."""
         name = profile_name(width)
         return self.tensors(name if name in self.shadows else MAIN)
 

@@ -11,60 +11,38 @@ import numpy as np
 from PIL import Image
 from torch import Tensor
 
+from safelight import vocabulary
 from safelight.checkpoints.loading import load_ema
 from safelight.config import Config
 from safelight.data.cache import cache_root
-from safelight.data.images import hold_out
 from safelight.errors import CheckpointError
-from safelight.evaluate.closest import draw_closest
-from safelight.evaluate.examination import Examination, Real, examine
+from safelight.evaluate.examination import Examination, examine, prepare_real
 from safelight.evaluate.features import Extractor, extract, load_extractor
 from safelight.evaluate.networks.pixels import quantise
-from safelight.evaluate.real import choose, real_features
 from safelight.evaluate.significance import Verdict, compare, compare_kernel
-from safelight.evaluate.thumbnails import shrink, thumbnails_of
+from safelight.evaluate.thumbnails import draw_closest, find_copies
 from safelight.generate import generate
 from safelight.keys import key
-from safelight.observing.recorder import Recorder
 from safelight.pictures.grid import save_png
-from safelight.run import RunFolder
-from safelight.training.build import Setup
 from safelight.training.stages import Drawn, draw_together, planned_steps, preview_request
-from safelight.vocabulary import (
-    APARTNESS,
-    COPIES,
-    COPIES_CHANCE,
-    COVERAGE,
-    DENSITY,
-    DIFFERENT_MODES,
-    DISTANCE,
-    DISTANCE_ERROR,
-    EVALUATION,
-    KERNEL,
-    KERNEL_ERROR,
-    LARGEST_MODE,
-    MODES,
-    PRECISION,
-    RECALL,
-    VARIETY,
-    VENDI,
-)
+from safelight.training.step_reader import Session
 
 USUAL = 4  # evaluations of a run that does not say how many
 FIRST_GUESS = 2.0  # seconds that an evaluation takes beyond drawing its samples, before there was one
 MOST_SEARCHED = 20_000  # training images that copies are looked for among
 FORWARD = 1 / 3  # of the time of a training step
+COMPARED = ("better", "p", "difference", "error", "paired_gain")  # with the best so far, in the record
 SIGNALS = {
-    "precision": PRECISION,
-    "recall": RECALL,
-    "density": DENSITY,
-    "coverage": COVERAGE,
-    "variance": VARIETY,
-    "distance": APARTNESS,
-    "vendi": VENDI,
-    "modes": MODES,
-    "largest mode": LARGEST_MODE,
-    "different modes": DIFFERENT_MODES,
+    "precision": vocabulary.PRECISION,
+    "recall": vocabulary.RECALL,
+    "density": vocabulary.DENSITY,
+    "coverage": vocabulary.COVERAGE,
+    "variance": vocabulary.VARIETY,
+    "distance": vocabulary.APARTNESS,
+    "vendi": vocabulary.VENDI,
+    "modes": vocabulary.MODES,
+    "largest mode": vocabulary.LARGEST_MODE,
+    "different modes": vocabulary.DIFFERENT_MODES,
 }
 
 
@@ -115,19 +93,15 @@ class Judged:
 
     def readings(self) -> dict[str, float]:
         found = self.examination
-        numbers = {DISTANCE: found.distance.corrected, DISTANCE_ERROR: found.distance.error}
-        numbers |= {KERNEL: found.kernel.value, KERNEL_ERROR: found.kernel.error}
+        numbers = {vocabulary.DISTANCE: found.distance.corrected, vocabulary.DISTANCE_ERROR: found.distance.error}
+        numbers |= {vocabulary.KERNEL: found.kernel.value, vocabulary.KERNEL_ERROR: found.kernel.error}
         numbers |= {SIGNALS[figure.name]: figure.value for figure in found.figures}
         if found.copies is not None:
-            numbers |= {COPIES: found.copies.copied.value, COPIES_CHANCE: found.copies.copied_chance}
+            numbers |= {
+                vocabulary.COPIES: found.copies.copied.value,
+                vocabulary.COPIES_CHANCE: found.copies.copied_chance,
+            }
         return {signal.name: number for signal, number in numbers.items()}
-
-    def against(self, step: int | None) -> dict[str, object]:
-        """For the record: the comparison with the best so far, of this step."""
-        if self.verdict is None:
-            return {}
-        names = ("better", "p", "difference", "error", "paired_gain")
-        return {"against": {"step": step} | {name: getattr(self.verdict, name) for name in names}}
 
     def describe(self, step: int, best_step: int | None, share: float) -> str:
         """One line for the screen."""
@@ -144,19 +118,12 @@ class Evaluator:
     """Evaluates samples at the planned steps; whatever it does, the weights stay the same bytes. Holds the real side of
     the comparison and the features of the best samples so far."""
 
-    def __init__(
-        self,
-        parts: Setup,
-        record: Recorder,
-        folder: RunFolder,
-        seconds: Callable[[], tuple[float, float]],
-        say: Callable[[str], None],
-    ) -> None:
-        """`seconds`: trained so far, and of the whole training."""
-        self._config, self._state, self._record, self._say = parts.config, parts.state, record, say
-        self._images, self._device, self._folder, self._seconds = parts.images, parts.runtime.device, folder, seconds
-        self._group, self._sharded = parts.runtime.group, parts.state.weights.shard is not None
-        self._budget = Budget(parts.config, parts.state.counters.evaluation_seconds)
+    def __init__(self, session: Session) -> None:
+        setup = session.setup
+        self._session, self._config, self._state, self._group = session, setup.config, setup.state, setup.group
+        self._images, self._device, self._sharded = setup.images, setup.runtime.device, setup.is_sharded
+        self._record, self._folder, self._say = session.record, session.folder, session.screen.say
+        self._budget = Budget(setup.config, setup.state.counters.evaluation_seconds)
         self._skip_reported = self._opened = False
         self._best: np.ndarray | None = None  # features
         self._recalled: Tensor | None = None  # samples
@@ -166,7 +133,7 @@ class Evaluator:
         return self._group.broadcast(self._is_allowed)
 
     def _is_allowed(self) -> bool:
-        config, step, (trained, total) = self._config, self._state.counters.step, self._seconds()
+        config, step, (trained, total) = self._config, self._state.counters.step, self._session.seconds()
         allowed = self._budget.allows(step, guess=self._guess(trained), total=total)
         if not allowed and not self._skip_reported:
             self._skip_reported = True
@@ -184,15 +151,17 @@ class Evaluator:
         return config.evaluate.samples * config.sample.steps * image + FIRST_GUESS
 
     def evaluate(self, drawn: Drawn) -> None:
-        begun, counters, trained = time.perf_counter(), self._state.counters, self._seconds()[0]
+        begun, counters, trained = time.perf_counter(), self._state.counters, self._session.seconds()[0]
         opened = self._open() + self._recall_best()
         judged = self.judge(drawn.samples[: self._config.evaluate.samples])
         before = counters.best_step if counters.best_evaluated else None
         self._budget.book(drawn.seconds_beyond + time.perf_counter() - begun, once=opened)
         counters.evaluation_seconds = self._budget.spent
         share = self._budget.share_of(trained)
-        self._record.add(counters.step - 1, judged.readings() | {EVALUATION.name: share})
-        facts = judged.examination.to_json() | {"extractor": self.extractor.identity()} | judged.against(before)
+        self._record.add(counters.step - 1, judged.readings() | {vocabulary.EVALUATION.name: share})
+        facts = judged.examination.to_json() | {"extractor": self.extractor.identity()}
+        if judged.verdict is not None:
+            facts["against"] = {"step": before} | {name: getattr(judged.verdict, name) for name in COMPARED}
         # Under the number of the update, as readings are: a resume from the checkpoint of this very step keeps it.
         self._record.event(counters.step - 1, "evaluated", after=counters.step, **facts)
         if judged.closest is not None:
@@ -209,16 +178,18 @@ class Evaluator:
         if self._opened:
             return 0.0
         begun, config = time.perf_counter(), self._config
-        training, held = hold_out(self._images, config.data.held_out)
-        training = np.arange(len(self._images)) if training is None else training
-        side, cache = config.data.image_size, cache_root(config.data, lambda _: None)
         self.extractor: Extractor = load_extractor(
-            config.evaluate.features, image_size=side, device=str(self._device), say=self._say
+            config.evaluate.features, image_size=config.data.image_size, device=str(self._device), say=self._say
         )
-        chosen = choose(training, config.evaluate.references)
-        features = real_features(self._images, chosen, self.extractor, side=side, cache=cache)
-        self.real = Real(features, self.extractor.label, components=config.evaluate.components)
-        self.thumbnails = thumbnails_of(self._images, training, held, side, most=MOST_SEARCHED)
+        self.real, self.thumbnails = prepare_real(
+            self._images,
+            config.data,
+            self.extractor,
+            cache=cache_root(config.data, lambda _: None),
+            references=config.evaluate.references,
+            searched=MOST_SEARCHED,
+            components=config.evaluate.components,
+        )
         importlib.import_module("sklearn.cluster")  # takes a second the first time, which is no cost of an evaluation
         self._opened = True
         return time.perf_counter() - begun
@@ -229,8 +200,9 @@ class Evaluator:
     def judge(self, samples: Tensor) -> Judged:
         """`samples` in [-1, 1], of the same noise and labels every time."""
         features, pixels = self.features(samples), quantise(samples).numpy()
-        found = examine(features, self.real, pixels=shrink(pixels), thumbnails=self.thumbnails)
-        closest = None if found.copies is None else draw_closest(found.copies, pixels, self._images, self.thumbnails)
+        copies = find_copies(pixels, self.thumbnails)
+        found = examine(features, self.real, copies)
+        closest = None if copies is None else draw_closest(copies, pixels, self._images, self.thumbnails)
         verdict = None
         if self._best is not None:
             rate = self._config.evaluate.significance
@@ -291,19 +263,14 @@ class Evaluator:
         if not self._sharded or (step := self._group.broadcast(self._rescored_step)) is None:
             return lambda: self._rescore(None)
         try:
-            samples = self._draw_fresh(step)
+            drawn = self._draw_fresh(step)
         except CheckpointError as error:  # which all processes know
-            failed = error
-
-            def fail() -> None:
-                raise failed
-
-            return fail
-        return lambda: self._rescore(samples)
+            drawn = error
+        return lambda: self._rescore(drawn)
 
     def _rescored_step(self) -> int | None:
         """The best checkpoint, if it is to be measured once more and there is time for it."""
-        counters, total = self._state.counters, self._seconds()[1]
+        counters, total = self._state.counters, self._session.seconds()[1]
         if not counters.best_evaluated or counters.best_step is None or not self._config.checkpoint.keep_best:
             return None
         if self._folder.status().get("evaluation", {}).get("step") == counters.best_step:
@@ -314,15 +281,17 @@ class Evaluator:
         """From noise that the best checkpoint was not chosen by: the choice flatters the number it was made with."""
         return self._draw(step, key(self._config.train.seed, "rescore"))
 
-    def _rescore(self, samples: Tensor | None) -> None:
+    def _rescore(self, drawn: Tensor | CheckpointError | None) -> None:
         """The best checkpoint on fresh noise, into the record and run.json."""
+        if isinstance(drawn, CheckpointError):
+            raise drawn
         if (step := self._rescored_step()) is None:
             return
         begun = time.perf_counter()
         self._open()
-        found = examine(self.features(self._draw_fresh(step) if samples is None else samples), self.real)
+        found = examine(self.features(self._draw_fresh(step) if drawn is None else drawn), self.real)
         self._budget.book(time.perf_counter() - begun)
-        share = self._budget.share_of(self._seconds()[0])
+        share = self._budget.share_of(self._session.seconds()[0])
         facts = {"best_step": step, "share_of_time": share} | found.to_json()
         self._record.event(self._state.counters.step - 1, "rescored", **facts)
         self._say(f"Best: step {step:,}, {found.summary} on fresh noise. Evaluations took {share:.1%} of the time.")

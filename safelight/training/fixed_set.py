@@ -107,14 +107,9 @@ class FixedSet:
         noised = self._objective.add_noise(self._inputs.x0, self._inputs.noise, self._inputs.t)
         return float(self._objective.loss(torch.zeros_like(noised.target), noised)[0].mean())
 
-    def losses(self, state: State) -> tuple[float, float]:
-        """(raw, EMA). Where weights are divided, all processes have to call it."""
-        raw, ema = self.samples(state)
-        return float(raw.mean()), float(ema.mean())
-
     @torch.no_grad()
-    def samples(self, state: State) -> tuple[Tensor, Tensor]:
-        """(raw, EMA), of each sample."""
+    def losses(self, state: State) -> tuple[Tensor, Tensor]:
+        """(raw, EMA), of each sample. Where weights are divided, all processes have to call it."""
         noised = self._objective.add_noise(self._inputs.x0, self._inputs.noise, self._inputs.t)
         with evaluation_mode(state.model):
             raw = self._losses(state.model, noised)

@@ -8,7 +8,7 @@ from signal import Signals
 
 from safelight.config.resolve import to_dict
 from safelight.errors import Interrupted, ProcessLost, Stopped
-from safelight.healing.orders import Rollback
+from safelight.healing.healer import Rollback
 from safelight.model.memory import is_out_of_memory
 from safelight.observing.live_diagnosis import LiveDiagnosis
 from safelight.observing.observer import Observer
@@ -23,36 +23,36 @@ from safelight.training.build import Setup, out_of_memory
 from safelight.training.pictures import Pictures
 from safelight.training.recovery import Recovery
 from safelight.training.saving import Saving
-from safelight.training.step_reader import Screen, StepReader
+from safelight.training.step_reader import Screen, Session, StepReader
 
 
 class Trainer:
     """Trains from the step of the state to the last one."""
 
-    def __init__(self, parts: Setup, folder: RunFolder, screen: Screen, inspection: Inspection | None = None) -> None:
-        self.parts, self.folder, self.screen = parts, folder, screen
-        self.config, self.state = parts.config, parts.state
-        speed = self._speed = Speedometer(self.state.counters.seconds)
-        record = self.record = Recorder(*self._open_record())
-        self._recovery = Recovery(parts, record, folder, screen.say)
+    def __init__(self, setup: Setup, folder: RunFolder, screen: Screen, inspection: Inspection | None = None) -> None:
+        self.setup, self.folder, self.screen = setup, folder, screen
+        self.config, self.state = setup.config, setup.state
+        self._speed, self.record = Speedometer(self.state.counters.seconds), Recorder(*self._open_record())
+        session = Session(setup, folder, self.record, self._speed, screen)
+        self._recovery = Recovery(session)
         self._healer = healer = self._recovery.healer
-        diagnosis = LiveDiagnosis(folder, record, screen.say)
-        by_clock = parts.runtime.group.size == 1
-        self._observer = Observer(record, self.state.monitors, inspection, diagnosis, by_clock=by_clock)
-        self._reader = StepReader(parts, self._observer, record, folder, screen, speed, healer)
-        self._saving = Saving(parts, record, folder, speed, self._reader, self._recovery, screen.say)
-        self._pictures = Pictures(parts, record, folder, speed, self._reader, self._saving, screen.say)
+        diagnosis = LiveDiagnosis(folder, self.record, screen.say)
+        by_clock = setup.group.size == 1
+        self._observer = Observer(self.record, self.state.monitors, inspection, diagnosis, by_clock=by_clock)
+        self._reader = StepReader(session, self._observer, healer)
+        self._saving = Saving(session, self._reader, self._recovery)
+        self._pictures = Pictures(session, self._reader, self._saving)
         self._on_gradients = healer.check_gradients if healer.enabled else None
 
     def _open_record(self) -> tuple[RecordWriter, LoggerThreads | None]:
         """From the present step on; what was recorded of it and later ones is removed."""
-        step, is_main = self.state.counters.step, self.parts.runtime.group.is_main
+        step, is_main = self.state.counters.step, self.setup.group.is_main
         loggers, config = self.config.log.to, to_dict(self.config)
         return open_record(self.folder, step, self.screen.say, loggers=loggers, config=config, silent=not is_main)
 
     def run(self) -> None:
         """Trains to the last step, to a signal or to a diagnosis. Whatever happens, the state is saved."""
-        parts, state, group, steps = self.parts, self.state, self.parts.runtime.group, self.config.train.steps
+        setup, state, group, steps = self.setup, self.state, self.setup.group, self.config.train.steps
         with self._closing(), Interrupts() as interrupts, self._saving_last():
             self.folder.report(status="training", step=state.counters.step, steps=steps)
             self._saving.begin()
@@ -64,13 +64,13 @@ class Trainer:
                         break
                     step_settings = self._healer.prepare(step)
                     with group.watched(), self._speed.waiting():
-                        inputs = parts.feed.load(step, step_settings)
-                        inputs = [micro.moved(parts.runtime.to_device) for micro in inputs]
+                        inputs = setup.loader.load(step, step_settings)
+                        inputs = [micro.moved(setup.runtime.to_device) for micro in inputs]
                     view = None
                     with group.watched(), self._speed.working():
                         try:
-                            view = parts.stepper.step(
-                                inputs, step, step_settings, self._observer, self._on_gradients, interrupts.number
+                            view = setup.stepper.step(
+                                inputs, step, step_settings, self._observer, self._on_gradients, interrupts.os_signal
                             )
                         except (RuntimeError, MemoryError) as error:
                             if not self._healer.may_split(error):
@@ -83,13 +83,13 @@ class Trainer:
                     self._saving.poll()
                     self._pictures.draw_if_due()
                     self._saving.snapshot_if_due()
-                    if number := interrupts.number if group.size == 1 else self._reader.signal:
+                    if number := interrupts.os_signal if group.size == 1 else self._reader.signal:
                         self._leave(number)
                     self._saving.save_if_due()
                 except Rollback as order:
                     self._go_back(order)
             self._pictures.rescore()
-            self._reader.finish()
+            self._reader.diagnose(at_last=True)
             self.folder.report(status="finished", step=state.counters.step)
 
     def _go_back(self, order: Rollback) -> None:
@@ -146,11 +146,11 @@ class Trainer:
             interrupted = True
             raise
         except RuntimeError as error:
-            if not is_out_of_memory(error):
-                raise
-            self.folder.report(status="out of memory", step=self.state.counters.step)
-            raise out_of_memory(self.config) from error
+            if is_out_of_memory(error):
+                self.folder.report(status="out of memory", step=self.state.counters.step)
+                raise out_of_memory(self.config) from error
+            raise
         finally:
-            self.parts.feed.close()
+            self.setup.loader.close()
             self._saving.close()
             self.record.close(interrupted=interrupted)

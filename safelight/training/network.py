@@ -22,7 +22,7 @@ from safelight.model.unet import (
     unet_from_description,
     units_of,
 )
-from safelight.processes.local_weights import LocalWeights, WholeWeights
+from safelight.processes.local_weights import LocalWeights
 from safelight.training.runtime import Runtime
 
 LARGEST_DIFFERENCE = 1e-3  # of ᾱ between two schedules that are the same but for rounding
@@ -62,7 +62,7 @@ def place_model(
         for tensor in (*model.parameters(), *model.buffers()):
             runtime.group.broadcast_tensor(tensor)
     if not sharded:
-        return model, WholeWeights(model)
+        return model, LocalWeights(model)
     from safelight.processes.sharding import shard_weights  # FSDP takes a second to import
 
     if not units_of(model):
@@ -80,24 +80,20 @@ def check_inheritance(model: nn.Module, config: Config) -> None:
     folder, settings = config.model.init, getattr(model, "config", None)
     assert folder is not None, "only for fine-tuning"
     assert settings is not None, "load_pipeline_unet gives a diffusers model"
-    _check_channels(settings, config)
-    _check_labels(settings, config)
-    _check_size(settings, config)
+    _check_inputs(settings, config)
     scheduler = Path(folder) / "scheduler" / "scheduler_config.json"
     if scheduler.is_file():
         _check_process(scheduler, config.diffusion)
 
 
-def _check_channels(settings: Any, config: Config) -> None:
+def _check_inputs(settings: Any, config: Config) -> None:
+    """Channels, labels and size of the images."""
     if settings.in_channels != config.data.channels or settings.out_channels != config.data.channels:
         raise UsageError(
             f"The model in {config.model.init} takes {settings.in_channels} channels and gives "
             f"{settings.out_channels}, but the images have {config.data.channels}. "
             f"Add --set data.channels={settings.in_channels}"
         )
-
-
-def _check_labels(settings: Any, config: Config) -> None:
     known, classes = settings.num_class_embeds or 0, config.data.classes or 0
     wanted = classes + 1 if config.model.conditional else 0
     if known != wanted:
@@ -105,9 +101,6 @@ def _check_labels(settings: Any, config: Config) -> None:
             f"The model in {config.model.init} knows {known} labels, but this run needs {wanted} (model.conditional is "
             f"{str(config.model.conditional).lower()}, the data has {classes} classes, and “no label” counts as one)."
         )
-
-
-def _check_size(settings: Any, config: Config) -> None:
     stride, size = 2 ** (len(settings.block_out_channels) - 1), config.data.image_size
     if size % stride:
         raise UsageError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from statistics import fmean
 from typing import Any
 
@@ -13,8 +14,8 @@ from safelight.diffusion.micro_batch import MicroBatch
 from safelight.errors import Stopped
 from safelight.healing.step_settings import settings_at
 from safelight.monitors.modules import NAMED
+from safelight.observing.observer import StepView
 from safelight.observing.recorder import Recorder
-from safelight.observing.step_view import StepView
 from safelight.processes.group import ProcessGroup
 from safelight.training.step import Stepper
 
@@ -67,13 +68,11 @@ def find_first_nonfinite(stepper: Stepper, inputs: Sequence[MicroBatch], step: i
 
 
 def _find_here(stepper: Stepper, inputs: Sequence[MicroBatch], step: int) -> str:
-    model = stepper.state.model
-    for name, parameter in model.named_parameters():
+    for name, parameter in stepper.state.model.named_parameters():
         if not parameter.isfinite().all():
             return f"the weights of {name}"
     for micro in inputs:
-        found = _in_inputs(micro) or _in_pass(stepper, micro, step)
-        if found:
+        if found := _in_pass(stepper, micro, step):
             return found
     return NOWHERE
 
@@ -99,46 +98,35 @@ def _describe_here(inputs: Sequence[MicroBatch]) -> dict[str, Any]:
     }
 
 
-def _in_inputs(micro: MicroBatch) -> str | None:
-    for name, value in (("images", micro.x0), ("noise", micro.noise)):
-        if not value.isfinite().all():
-            return f"the input {name}"
-    return None
-
-
 def _in_pass(stepper: Stepper, micro: MicroBatch, step: int) -> str | None:
     """Replays forward and backward of one micro-batch, reading every output on the host: slow, and only here."""
     model, found = stepper.state.model, list[str]()
 
-    def watch_output(name: str):
-        def hook(_: nn.Module, __: object, output: object) -> None:
-            if not found and isinstance(output, Tensor) and not output.isfinite().all():
-                found.append(f"the output of {name}")
+    def check(name: str, value: object) -> None:
+        if not found and isinstance(value, Tensor) and not value.isfinite().all():
+            found.append(name)
 
-        return hook
+    def check_output(name: str, _: nn.Module, __: object, output: object) -> None:
+        check(f"the output of {name}", output)
 
-    def watch_gradient(name: str):
-        def hook(parameter: Tensor) -> None:
-            if not found and parameter.grad is not None and not parameter.grad.isfinite().all():
-                found.append(f"the gradient of {name}")
+    def check_gradient(name: str, parameter: Tensor) -> None:
+        check(f"the gradient of {name}", parameter.grad)
 
-        return hook
-
-    leaves = [(n, m) for n, m in model.named_modules() if not list(m.children())]
-    hooks = [module.register_forward_hook(watch_output(name or "the model")) for name, module in leaves]
-    hooks += [
-        p.register_post_accumulate_grad_hook(watch_gradient(n)) for n, p in model.named_parameters() if p.requires_grad
-    ]
+    leaves = [(name or "the model", module) for name, module in model.named_modules() if not list(module.children())]
+    weights = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
+    hooks = [module.register_forward_hook(partial(check_output, name)) for name, module in leaves]
+    hooks += [each.register_post_accumulate_grad_hook(partial(check_gradient, name)) for name, each in weights]
     try:
-        step_settings = settings_at(stepper.config, stepper.state.journal.acts, step)
-        noised, answer = stepper.forward(micro, step, step_settings)
-        _, weighted = stepper.objective.loss(answer, noised)
-        if not found and not answer.isfinite().all():
-            found.append("the output of the model")
-        if not found and not weighted.isfinite().all():
-            found.append("the loss")
+        check("the input images", micro.x0)
+        check("the input noise", micro.noise)
         if not found:
-            (weighted.sum() * (stepper.state.loss_scale.value / stepper.config.train.batch_size)).backward()
+            step_settings = settings_at(stepper.config, stepper.state.journal.acts, step)
+            noised, prediction = stepper.forward(micro, step, step_settings)
+            check("the output of the model", prediction)
+            _, weighted = stepper.objective.loss(prediction, noised)
+            check("the loss", weighted)
+            if not found:
+                stepper.backward(weighted)
     finally:
         for hook in hooks:
             hook.remove()

@@ -1,4 +1,4 @@
-"""Before the first step: a few real steps with every probe, and everything put back as it was."""
+"""Before the first step: a few real steps with every probe, and everything restored as it was."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from safelight.diagnosis.run_history import InMemoryReadings, RunHistory
 from safelight.diffusion.sampling import Denoiser
 from safelight.diffusion.schedule import make_schedule
 from safelight.generate import Request, draw_from, make_denoiser
-from safelight.monitors.modules import NAMED
 from safelight.observing.observer import Observer
 from safelight.observing.row_check import RowCheck
 from safelight.probes.forward_pass import Declared
 from safelight.probes.inspection import InspectedLoop, Inspection, checked
-from safelight.probes.sampler import look_at_guidance
+from safelight.probes.sampler import measure_guidance
 from safelight.training.build import Setup
-from safelight.training.ema import MAIN
+from safelight.training.state import State
 from safelight.training.step import Stepper
 from safelight.vocabulary import CHECK, LEARNING_RATE
 
 STEPS = 3
 TRIED_STEPS = 20  # of the sampler
+STATIC = tuple(f"{CHECK.name}/{name}/" for name in ("network", "sampler", "checkpoint"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Preflight:
     static: Mapping[str, float]
     """What does not change with the steps: for the record of the run."""
     readings: Mapping[int, Mapping[str, float]]
-    """Of the steps that were rehearsed."""
+    """Of the trial steps."""
     parameters: Mapping[str, list[str]]
     """Names of those that are frozen or missing in the optimizer."""
 
@@ -53,8 +53,8 @@ class Preflight:
         return [finding for finding in self.findings if finding.severity == "error"]
 
 
-class Gathered:
-    """A record in memory."""
+class MemoryRecord:
+    """A record in memory: readings by step and name."""
 
     def __init__(self) -> None:
         self.steps: dict[int, dict[str, float]] = {}
@@ -63,131 +63,121 @@ class Gathered:
         self.steps.setdefault(step, {}).update(numbers)
 
     def series(self) -> dict[str, tuple[list[int], list[float]]]:
-        found: dict[str, tuple[list[int], list[float]]] = {}
-        for step, numbers in sorted(self.steps.items()):
-            for name, number in numbers.items():
-                steps, values = found.setdefault(name, ([], []))
-                steps.append(step)
-                values.append(number)
-        return found
+        rows = sorted(self.steps.items())
+        return {
+            name: ([step for step, row in rows if name in row], [row[name] for _, row in rows if name in row])
+            for name in dict.fromkeys(name for _, row in rows for name in row)
+        }
 
 
-def inspect(parts: Setup, say: Callable[[str], None], *, looked_before: bool = False) -> Inspection:
+def inspect(setup: Setup, say: Callable[[str], None], *, after_preflight: bool = False) -> Inspection:
     """The probes on safelight's own step; the same that `safelight.watch` puts on anyone's."""
-    config, state = parts.config, parts.state
+    config, state, batches = setup.config, setup.state, setup.batches
     steps = max(TRIED_STEPS, config.sample.steps)  # what is tested is the formula, which few steps blur
     request = Request(0, 0, config.sample.sampler, steps, config.sample.guidance)
-
-    def sampler(model: nn.Module, noise: Tensor) -> Tensor:
-        return draw_from(model, noise, config, request)
-
     subject = InspectedLoop(
         state.model,
-        state.optimizer if state.weights.shard is None else None,  # else it holds other tensors than the model
-        lambda: state.ema.shadows[MAIN],
-        sampler,
-        None if looked_before else _images(parts),
+        None if setup.is_sharded else state.optimizer,  # which then holds other tensors than the model
+        lambda: list(state.ema.tensors().values()),
+        lambda model, noise: draw_from(model, noise, config, request),
+        # As the network is given them, each at most once.
+        None if after_preflight else batches.rows(0, 0, min(batches.count, config.train.batch_size)).images,
         scaled=state.loss_scale.active,
     )
     declared = Declared(make_schedule(config.diffusion).alphas_cumprod, config.diffusion.prediction)
-    alone = parts.stepper.group.size == 1
-    return Inspection(subject, declared, say, looked_before=looked_before, alone=alone)
+    return Inspection(subject, declared, say, after_preflight=after_preflight, alone=setup.stepper.group.size == 1)
 
 
-def _images(parts: Setup) -> Tensor:
-    """As the network is given them, each at most once."""
-    return parts.batches.rows(0, 0, min(parts.batches.count, parts.config.train.batch_size)).images
-
-
-def preflight(parts: Setup, say: Callable[[str], None]) -> Preflight:
+def preflight(setup: Setup, say: Callable[[str], None]) -> Preflight:
     """State, gradients and randomness are the same as before afterwards, to the last bit. Among several processes one
-    alone rehearses, on its share of the batch; of divided weights none does: every pass would take all of them."""
-    step, gathered, rehearsed = parts.state.counters.step, Gathered(), parts.state.weights.shard is None
-    kept = _Kept(parts) if rehearsed else None
-    inspection = inspect(parts, say)
+    alone takes the steps, on its share of the batch; with sharded weights none does: every pass would take all of
+    them."""
+    step, record = setup.state.counters.step, MemoryRecord()
+    before = None if setup.is_sharded else _StateCopy(setup.state)
+    names: dict[str, list[str]] = {}
+    inspection = inspect(setup, say)
     try:
-        static = fixed = _static(parts, inspection)
-        gathered.add(step, static)
-        if kept is not None:
-            _rehearse(parts, inspection, gathered, step, kept)
-            fixed = static | {name: n for name, n in gathered.steps[step].items() if name.startswith(STATIC)}
+        static = _check_static(setup, inspection)
+        record.add(step, static)
+        if before is not None:
+            _take_trial_steps(setup, inspection, record, step, before)
+            static = static | {name: n for name, n in record.steps[step].items() if name.startswith(STATIC)}
+            names = inspection.names()
     finally:
         inspection.close()
-        if kept is not None:
-            kept.put_back()
-    names = {kind: list(found)[:NAMED] for kind, found in inspection.names().items() if found} if rehearsed else {}
-    case = RunHistory(
-        InMemoryReadings(gathered.series(), [(step, "parameters", names)] if rehearsed else []), parts.config
-    )
-    return Preflight([each for each in examine(case) if each.over is None], fixed, gathered.steps, names)
+        if before is not None:
+            before.restore()
+    events = [] if before is None else [(step, "parameters", names)]
+    case = RunHistory(InMemoryReadings(record.series(), events), setup.config)
+    return Preflight([each for each in examine(case) if each.over is None], static, record.steps, names)
 
 
-def _static(parts: Setup, inspection: Inspection) -> dict[str, float]:
+def _check_static(setup: Setup, inspection: Inspection) -> dict[str, float]:
     """What is known without a step."""
-    static = inspection.at_start() | ask_guidance(parts.config) | checked(_overlap(parts))
-    if parts.config.data.balance:  # the same image may be drawn twice, and rightly
+    static = inspection.at_start() | check_guidance(setup.config) | checked(_check_held_out(setup))
+    if setup.config.data.balance:  # the same image may be drawn twice, and rightly
         static = {name: value for name, value in static.items() if "duplicates" not in name}
     return static
 
 
-STATIC = tuple(f"{CHECK.name}/{name}/" for name in ("network", "sampler", "checkpoint", "batch/dim", "batch/integer"))
-
-
-def _rehearse(parts: Setup, inspection: Inspection, gathered: Gathered, step: int, kept: _Kept) -> None:
+def _take_trial_steps(
+    setup: Setup, inspection: Inspection, record: MemoryRecord, step: int, before: _StateCopy
+) -> None:
     """A few real steps, and the same with a save and a load among them."""
-    stepper, observer = parts.stepper.single_process(), Observer(gathered, parts.state.monitors, inspection)
-    row_check = RowCheck(parts.config, parts.images, parts.runtime.to_device)
+    stepper, observer = setup.stepper.single_process(), Observer(record, setup.state.monitors, inspection)
+    row_check = RowCheck(setup.config, setup.images, setup.runtime.to_device)
     inspection.attach()
     for number in range(step, step + STEPS):
-        view = stepper.step(parts.inputs(number), number, observer=observer)
-        observer.add(number, [*view.readings, *row_check.look(view)], {LEARNING_RATE.name: view.lr})
+        view = stepper.step(setup.inputs(number), number, observer=observer)
+        observer.add(number, [*view.readings, *row_check.check(view)], {LEARNING_RATE.name: view.lr})
     observer.read()
-    trained = _copies(parts.state.model.state_dict().values())
-    kept.put_back()
-    gathered.add(step, checked(_round_trip(parts, stepper, trained, step)))
+    trained = _copies(setup.state.model.state_dict().values())
+    before.restore()
+    record.add(step, checked(_check_checkpoint(setup, stepper, trained, step)))
 
 
-def _round_trip(parts: Setup, stepper: Stepper, trained: list[Tensor], step: int) -> dict[str, float]:
+def _check_checkpoint(setup: Setup, stepper: Stepper, trained: list[Tensor], step: int) -> dict[str, float]:
     """Saved after one step, loaded, and trained on: the weights must be those of the steps without that."""
-    state = parts.state
-    stepper.step(parts.inputs(step), step, observer=(observer := Observer(Gathered(), state.monitors)))
-    snapshot = state.snapshot()
-    live = _everything(parts)
-    loaded = Loaded(snapshot.step, Path("memory"), snapshot.tensors, dict(snapshot.state), {})
+    state = setup.state
+    stepper.step(setup.inputs(step), step, observer=(observer := Observer(MemoryRecord(), state.monitors)))
+    snapshot, saved = state.snapshot(), {name: _copies(tensors) for name, tensors in _tensors(state).items()}
     state.optimizer.state.clear()
     with torch.no_grad():
-        for tensors in (*state.ema.shadows.values(), list(state.model.parameters())):
-            for tensor in tensors:
-                tensor.add_(1)  # what a snapshot does not hold must not be right by having been there before
-    state.restore(loaded)
-    found = {str(checks.CHECKPOINT[name]): _apart(own, live[name]) for name, own in _everything(parts).items()}
+        for tensor in (*_shadows(state), *state.model.parameters()):
+            tensor.add_(1)  # what a snapshot does not hold must not be right by having been there before
+    state.restore(Loaded(snapshot.step, Path("memory"), snapshot.tensors, dict(snapshot.state), {}))
+    found = {str(checks.CHECKPOINT[name]): _different(own, saved[name]) for name, own in _tensors(state).items()}
     for number in range(step + 1, step + STEPS):
-        stepper.step(parts.inputs(number), number, observer=observer)
-    return found | {str(checks.CHECKPOINT_STEP): _apart(list(state.model.state_dict().values()), trained)}
+        stepper.step(setup.inputs(number), number, observer=observer)
+    return found | {str(checks.CHECKPOINT_STEP): _different(_tensors(state)["model"], trained)}
+
+
+def _shadows(state: State) -> list[Tensor]:
+    return [shadow for track in state.ema.shadows.values() for shadow in track]
+
+
+def _tensors(state: State) -> dict[str, list[Tensor]]:
+    """All that a checkpoint has to hold."""
+    moments = [v for p in state.model.parameters() for v in state.optimizer.state.get(p, {}).values()]
+    return {
+        "model": list(state.model.state_dict().values()),
+        "average": _shadows(state),
+        "optimizer": [value for value in moments if isinstance(value, Tensor)],
+    }
 
 
 def _copies(tensors: Iterable[Tensor]) -> list[Tensor]:
     return [tensor.detach().clone() for tensor in tensors]
 
 
-def _everything(parts: Setup) -> dict[str, list[Tensor]]:
-    state = parts.state
-    moments = [v for p in state.model.parameters() for v in state.optimizer.state.get(p, {}).values()]
-    return {
-        "model": _copies(state.model.state_dict().values()),
-        "average": _copies(value for track in state.ema.shadows.values() for value in track),
-        "optimizer": _copies(value for value in moments if isinstance(value, Tensor)),
-    }
-
-
-def _apart(ours: list[Tensor], theirs: list[Tensor]) -> float:
+def _different(ours: list[Tensor], theirs: list[Tensor]) -> float:
     """The share of tensors that are not the same, to the last bit."""
     if len(ours) != len(theirs):
         return 1.0
     return sum(not torch.equal(a, b) for a, b in zip(ours, theirs, strict=True)) / max(1, len(ours))
 
 
-def ask_guidance(config: Config) -> dict[str, float]:
+def check_guidance(config: Config) -> dict[str, float]:
     if not config.model.conditional or (config.data.classes or 0) < 2:
         return {}
     shape = (2, config.data.channels or 3, config.data.image_size, config.data.image_size)
@@ -196,36 +186,35 @@ def ask_guidance(config: Config) -> dict[str, float]:
     def denoiser(model: nn.Module, scale: float) -> Denoiser:
         return make_denoiser(model, None, config, replace(request, guidance=scale), torch.arange(2))
 
-    return checked(look_at_guidance(denoiser, shape))
+    return checked(measure_guidance(denoiser, shape))
 
 
-def _overlap(parts: Setup) -> dict[str, float]:
+def _check_held_out(setup: Setup) -> dict[str, float]:
     """Whether images that are held out are trained on."""
-    _, held = hold_out(parts.images, parts.config.data.held_out)
+    _, held = hold_out(setup.images, setup.config.data.held_out)
     if not len(held):
         return {}
-    return {checks.DATA_HELD_OUT_OVERLAP: float(np.isin(held, parts.feed.batches.drawn_from()).mean())}
+    return {checks.DATA_HELD_OUT_OVERLAP: float(np.isin(held, setup.loader.batches.drawn_from()).mean())}
 
 
-class _Kept:
+class _StateCopy:
     """A copy of everything that a step changes, and the way back. Not a snapshot: that is what is being tested."""
 
-    def __init__(self, parts: Setup) -> None:
-        self._state = state = parts.state
-        shadows = (value for track in state.ema.shadows.values() for value in track)
-        self._tensors = [(v, v.detach().clone()) for v in (*state.model.parameters(), *state.model.buffers(), *shadows)]
+    def __init__(self, state: State) -> None:
+        self._state, scale = state, state.loss_scale
+        changed = (*state.model.parameters(), *state.model.buffers(), *_shadows(state))
+        self._tensors = list(zip(changed, _copies(changed), strict=True))
         self._groups = [{k: v for k, v in group.items() if k != "params"} for group in state.optimizer.param_groups]
-        scale, moments = state.loss_scale, state.optimizer.state.items()
         self._copied = deepcopy((state.clipper.running, scale.value, scale.good_steps, state.monitors.state()))
-        self._moments = {parameter: deepcopy(kept) for parameter, kept in moments}
+        self._moments = {parameter: deepcopy(kept) for parameter, kept in state.optimizer.state.items()}
         self._counters, self._random = state.counters, torch.get_rng_state()
         self._modes = {module: module.training for module in state.model.modules()}
 
     @torch.no_grad()
-    def put_back(self) -> None:
+    def restore(self) -> None:
         state = self._state
-        for value, before in self._tensors:
-            value.copy_(before)
+        for tensor, before in self._tensors:
+            tensor.copy_(before)
         state.optimizer.zero_grad(set_to_none=True)
         state.optimizer.state.clear()
         state.optimizer.state.update({parameter: deepcopy(kept) for parameter, kept in self._moments.items()})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 from torch import Tensor
 
@@ -11,28 +10,28 @@ from safelight.checkpoints.snapshot import Loaded
 from safelight.checkpoints.writer import write
 from safelight.config.tree import Optimizer
 from safelight.errors import UsageError
-from safelight.healing.healer import Healer
+from safelight.healing.healer import Healer, Rollback
 from safelight.healing.journal import Act
-from safelight.healing.orders import Rollback
 from safelight.healing.step_settings import StepSettings
-from safelight.observing.recorder import Recorder
 from safelight.run import RunFolder
 from safelight.training.build import Setup
 from safelight.training.optimizer import warmup_steps
 from safelight.training.scaling import LossScale
+from safelight.training.step_reader import Session
 
 
 class Recovery:
     """See `healing.healer.Training`. The journal itself is in the checkpoints."""
 
-    def __init__(self, parts: Setup, record: Recorder, folder: RunFolder, say: Callable[[str], None]) -> None:
-        self._parts, self._state, self._record, self._folder, self._say = parts, parts.state, record, folder, say
-        self.device, self.group = parts.runtime.device, parts.runtime.group
-        self.zero_level, self.inputs = parts.fixed_set.zero_level, parts.inputs
-        self.is_finite, self.discard_pass = parts.stepper.is_finite, parts.stepper.discard_pass
+    def __init__(self, session: Session) -> None:
+        setup = session.setup
+        self._session, self._setup, self._state, self._folder = session, setup, setup.state, session.folder
+        self.device, self.group = setup.runtime.device, setup.group
+        self.zero_level, self.inputs = setup.fixed_set.zero_level, setup.inputs
+        self.is_finite, self.discard_pass = setup.stepper.is_finite, setup.stepper.discard_pass
         self.is_trying = False  # whether the state is that of a trial, and not of a whole number of steps
-        self.healer = Healer(parts.config, parts.state, self, self._report)
-        self.restart(parts.state.counters.step)
+        self.healer = Healer(setup.config, setup.state, self, self._report)
+        self.restart(setup.state.counters.step)
 
     def go_back(self, order: Rollback, loaded: Loaded) -> Act:
         self.is_trying = True
@@ -51,20 +50,20 @@ class Recovery:
 
     def _report(self, act: Act) -> None:
         self._record_act(act)
-        self._say(act.describe())
+        self._session.screen.say(act.describe())
         self._folder.report(journal=self._state.journal.to_json())
 
     def _record_act(self, act: Act) -> None:
         facts = {"number": act.number, "act": act.kind, "since": act.since, "undone": act.undone}
-        self._record.event(act.step, "healed", **facts, reason=act.reason, **act.facts)
+        self._session.record.event(act.step, "healed", **facts, reason=act.reason, **act.facts)
 
     # --- what the healer may do -----------------------------------------------------------------------------------
 
     def warmup_steps(self, settings: Optimizer) -> int:
-        return warmup_steps(settings, self._parts.config.train.steps)
+        return warmup_steps(settings, self._setup.config.train.steps)
 
     def probe_loss(self) -> float:
-        return self.group.broadcast(lambda: self._parts.fixed_set.losses(self._state)[0])
+        return self.group.broadcast(lambda: float(self._setup.fixed_set.losses(self._state)[0].mean()))
 
     def is_overflow(self, loss: Tensor) -> bool:
         return self._state.loss_scale.is_overflow(loss)
@@ -76,26 +75,25 @@ class Recovery:
         self._state.journal, self._state.counters.evaluation_seconds = journal, spent
 
     def loss_after(self, loaded: Loaded, step_settings: StepSettings, updates: int) -> float:
-        loss = self._train_briefly(loaded.step, step_settings, updates)
+        loss = math.inf
+        for step in range(loaded.step, min(loaded.step + updates, self._setup.config.train.steps)):
+            view = self._setup.stepper.step(self.inputs(step, step_settings), step, step_settings)
+            if bool(view.refused) and not self._state.loss_scale.active:
+                break
+        else:
+            loss = self.probe_loss()
         self.restore(loaded)
         return loss
 
-    def _train_briefly(self, first: int, step_settings: StepSettings, updates: int) -> float:
-        for step in range(first, min(first + updates, self._parts.config.train.steps)):
-            view = self._parts.stepper.step(self.inputs(step, step_settings), step, step_settings)
-            if bool(view.refused) and not self._state.loss_scale.active:
-                return math.inf
-        return self.probe_loss()
 
-
-def undo(parts: Setup, folder: RunFolder, number: int) -> Act:
+def undo(setup: Setup, folder: RunFolder, number: int) -> Act:
     """Drops the effect of an act from the next step on, at once on disk: a kill must not bring it back."""
-    state = parts.state
-    if state.weights.shard is not None:
+    state = setup.state
+    if setup.is_sharded:
         raise UsageError("--undo rewrites a checkpoint, which no process has whole. Add --set train.weights=whole.")
     act = state.journal.undo(number, state.counters.step)
     if act.kind == "change-precision":  # the search for a scale begins anew
-        state.loss_scale = LossScale(parts.config.train.precision, parts.runtime.device)
-    if parts.runtime.group.is_main:
+        state.loss_scale = LossScale(setup.config.train.precision, setup.runtime.device)
+    if setup.group.is_main:
         write(folder.checkpoints, state.snapshot())
     return act

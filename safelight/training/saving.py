@@ -3,30 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from safelight.checkpoints.folder import KEEP_ALL, steps
-from safelight.checkpoints.joint_writer import FirstWriter, PartWriter, Relay
+from safelight.checkpoints.coordinator import SaveCoordinator
+from safelight.checkpoints.folder import KEEP_ALL, discard_after, steps
 from safelight.checkpoints.loading import load_once
-from safelight.checkpoints.rollback import find_good, give_up_future
+from safelight.checkpoints.reader import find_good
 from safelight.checkpoints.snapshot import Loaded
-from safelight.checkpoints.writer import SilentWriter, Writer, write
+from safelight.checkpoints.writer import PartWriter, Writer, write
 from safelight.config import Config
 from safelight.errors import CheckpointError, ProcessLost
 from safelight.healing.alarms import is_good
-from safelight.observing.recorder import Recorder
-from safelight.observing.speed import Speedometer
 from safelight.processes.restarts import note_failure
-from safelight.run import RunFolder
-from safelight.training.build import Setup
 from safelight.training.ema import snapshot_steps
 from safelight.training.fixed_set import gap
 from safelight.training.recovery import Recovery
-from safelight.training.stages import attempt
-from safelight.training.step_reader import StepReader
+from safelight.training.step_reader import Session, StepReader
 from safelight.vocabulary import HELD_EMA, HELD_GAP, HELD_RAW, PROBE_EMA, PROBE_RAW
 
 
@@ -37,21 +31,11 @@ def checkpoint_interval(config: Config) -> int:
 class Saving:
     """Called by all processes; the first one writes, or all of them where weights are divided."""
 
-    def __init__(
-        self,
-        parts: Setup,
-        record: Recorder,
-        folder: RunFolder,
-        speed: Speedometer,
-        reader: StepReader,
-        recovery: Recovery,
-        say: Callable[[str], None],
-    ) -> None:
-        self._parts, self._config, self._state = parts, parts.config, parts.state
-        self._record, self._folder, self._speed, self._say = record, folder, speed, say
-        self._reader, self._recovery = reader, recovery
-        self._group, self._is_main = parts.runtime.group, parts.runtime.group.is_main
-        self._sharded = parts.state.weights.shard is not None
+    def __init__(self, session: Session, reader: StepReader, recovery: Recovery) -> None:
+        setup, folder = session.setup, session.folder
+        self._session, self._setup, self._reader, self._recovery = session, setup, reader, recovery
+        self._config, self._state, self._group = setup.config, setup.state, setup.group
+        self._record, self._folder = session.record, folder
         keep = self._config.checkpoint
         self._writer = self._open_writer(folder.checkpoints, last=keep.keep_last, every=keep.keep_every)
         self._profile_writer = self._open_writer(folder.snapshots, last=KEEP_ALL, every=0)
@@ -60,21 +44,19 @@ class Saving:
 
     def _open_writer(self, folder: Path, *, last: int, every: int) -> Writer:
         # A resume cuts the record at its checkpoint, so all that comes before has to be on disk first.
-        settle, say = self._record.settle, self._say
-        if not self._sharded:
-            return (
-                Writer(folder, last=last, every=every, say=say, before_commit=settle)
-                if self._is_main
-                else SilentWriter()
-            )
-        relay = Relay(self._group, folder.name)
-        if not self._is_main:
-            return PartWriter(folder, relay)
-        return FirstWriter(folder, relay, last=last, every=every, say=say, before_commit=settle)
+        settle, say = self._record.settle, self._session.screen.say
+        coordinator = SaveCoordinator(self._group, folder.name) if self._setup.is_sharded else None
+        if self._group.is_main or coordinator is None:
+            return Writer(folder, last=last, every=every, say=say, before_commit=settle, coordinator=coordinator)
+        return PartWriter(folder, coordinator)
 
     @property
     def _step(self) -> int:
-        return self._state.counters.step
+        return self._session.step
+
+    @property
+    def _writes(self) -> bool:
+        return self._group.is_main or self._setup.is_sharded
 
     def begin(self) -> None:
         self.snapshot_if_due()  # a kill may have come between the checkpoint and the snapshot of one step
@@ -85,8 +67,8 @@ class Saving:
         """What a run goes back to that diverges before its first checkpoint."""
         self._state.counters.lowest_probe = self._recovery.probe_loss()
         self._state.counters.good_step = 0
-        if self._is_main:
-            attempt("The first checkpoint", self._write_now, self._say)
+        if self._group.is_main:
+            self._session.attempt("The first checkpoint", self._write_now)
 
     def _write_now(self) -> None:
         write(self._folder.checkpoints, self._state.snapshot())
@@ -98,13 +80,13 @@ class Saving:
 
     def snapshot_if_due(self) -> None:
         """The EMA profiles."""
-        if self._step not in self._snapshots or not (self._is_main or self._sharded):
+        if self._step not in self._snapshots or not self._writes:
             return
 
         def is_saved() -> bool:
             return self._step in steps(self._folder.snapshots)
 
-        if self._group.broadcast(is_saved) if self._sharded else is_saved():
+        if self._group.broadcast(is_saved) if self._setup.is_sharded else is_saved():
             return  # written before a kill, with the same bytes
         self._profile_writer.wait()
         self._profile_writer.submit(self._state.snapshot_profiles(), None)
@@ -122,9 +104,9 @@ class Saving:
         elif self._group.broadcast(lambda: self._writer.busy):
             self._record.event(self._step, "checkpoint_skipped", reason="the one before is still being written")
             return
-        for name, value in self._group.broadcast(self._weigh, all_act=self._sharded).items():
+        for name, value in self._group.broadcast(self._measure_weights, all_act=self._setup.is_sharded).items():
             setattr(self._state.counters, name, value)
-        if self._is_main or self._sharded:
+        if self._writes:
             self._submit()
         self._saved = self._step
         if wait:
@@ -143,24 +125,24 @@ class Saving:
         self._writer.wait()  # done already; of divided weights by the first process, and the others follow at once
         self._writer.submit(self._state.snapshot(again=True), best, safe)
 
-    def _weigh(self) -> dict[str, Any]:
+    def _measure_weights(self) -> dict[str, Any]:
         """How good the weights are: measured by the first process, and broadcast to all as counters."""
-        parts, counters = self._parts, self._state.counters
-        raw, ema = parts.fixed_set.samples(self._state)
-        skills = parts.fixed_set.skills(raw, ema)
+        setup, counters = self._setup, self._state.counters
+        raw, ema = setup.fixed_set.losses(self._state)
+        skills = setup.fixed_set.skills(raw, ema)
         self._mark_good(float(raw.mean()))
         numbers = {PROBE_RAW: float(raw.mean()), PROBE_EMA: float(ema.mean())}
-        if parts.held_out_set is not None:
-            held, ema = parts.held_out_set.samples(self._state)
-            skills |= parts.held_out_set.skills(held, ema)
+        if setup.held_out_set is not None:
+            held, ema = setup.held_out_set.losses(self._state)
+            skills |= setup.held_out_set.skills(held, ema)
             numbers |= {HELD_RAW: float(held.mean()), HELD_EMA: float(ema.mean())}
-            if (apart := gap(raw, held, parts.held_out_set.ids)) is not None:
+            if (apart := gap(raw, held, setup.held_out_set.ids)) is not None:
                 numbers[HELD_GAP] = apart
         self._record.add(counters.step - 1, {signal.name: number for signal, number in numbers.items()} | skills)
         if (loss := float(ema.mean())) < counters.best_loss:  # of held-out images, where there are some
             counters.best_loss = loss
             counters.best_step = counters.best_step if counters.best_evaluated else counters.step
-        counters.seconds = self._speed.trained
+        counters.seconds = self._session.speed.trained
         return asdict(counters)
 
     def _mark_good(self, probe: float) -> None:
@@ -178,9 +160,9 @@ class Saving:
 
     def restart(self, step: int) -> None:
         """Removes what was saved after a step that the run went back to."""
-        if self._is_main:
-            give_up_future(self._folder.checkpoints, step)
-            give_up_future(self._folder.snapshots, step)
+        if self._group.is_main:
+            discard_after(self._folder.checkpoints, step)
+            discard_after(self._folder.snapshots, step)
             self._write_now()  # the same checkpoint, with the act in its journal
         self._saved = step
 
@@ -188,12 +170,12 @@ class Saving:
         """Another process is gone. This one has the state after the last whole step, which all agreed on; of divided
         weights the part of the lost process is missing, and the last checkpoint has to be enough."""
         refused = self._reader.discard()
-        self._parts.stepper.discard_pass()
-        if self._is_main:
+        self._setup.stepper.discard_pass()
+        if self._group.is_main:
             unsaved = self._step not in steps(self._folder.checkpoints)
-            if unsaved and not self._recovery.is_trying and not refused and not self._sharded:
+            if unsaved and not self._recovery.is_trying and not refused and not self._setup.is_sharded:
                 self._writer.wait()
-                self._weigh()
+                self._measure_weights()
                 self._submit()
                 self._writer.wait()
             self._folder.report(status="interrupted", step=self._step, error=str(lost))
@@ -204,7 +186,7 @@ class Saving:
             self.save(wait=True)
 
     def check_finished(self) -> None:
-        if self._is_main and self._step not in steps(self._folder.checkpoints):
+        if self._group.is_main and self._step not in steps(self._folder.checkpoints):
             self._folder.report(status="unsaved", step=self._step)
             raise CheckpointError(
                 f"Training reached step {self._step}, but it could not be saved. Free space in "
@@ -213,5 +195,5 @@ class Saving:
             )
 
     def close(self) -> None:
-        self._writer.close()
-        self._profile_writer.close()
+        self._writer.wait()
+        self._profile_writer.wait()

@@ -13,10 +13,8 @@ from torch import Tensor
 
 from safelight import checks
 from safelight.config import Config
-from safelight.errors import ProcessLost
 from safelight.generate import Request, columns_for, generate
-from safelight.pictures.grid import grid, save_png, side_by_side, to_uint8
-from safelight.pictures.strip import strip
+from safelight.pictures.grid import grid, save_png, side_by_side, strip, to_uint8
 from safelight.pictures.timelapse import timelapse
 from safelight.probes.inspection import checked
 from safelight.processes.group import ProcessGroup
@@ -26,7 +24,6 @@ from safelight.training.ema import MAIN
 from safelight.training.state import State
 
 STAGES = 20  # pictures of a run that does not say how many
-BESIDE = ("denoising", "raw_and_averaged")  # pictures of a stage besides its samples
 COMPARED, STRIP_IMAGES, STRIP_COLUMNS = 16, 6, 9
 
 
@@ -69,8 +66,8 @@ def draw_stage(state: State, config: Config, group: ProcessGroup, *, samples: in
     with state.weights.lend(state.ema.tensors()) as ema:
 
         def draw(start: int, stop: int) -> Tensor:
-            see = columns.see if group.is_main else None
-            return generate(state.model, config, request, weights=ema, on_step=see, rows=(start, stop))
+            on_step = columns.add if group.is_main else None
+            return generate(state.model, config, request, weights=ema, on_step=on_step, rows=(start, stop))
 
         drawn = draw_together(group, request.count, draw, in_step=together)
     seconds = (time.perf_counter() - begun) * (1 - count / len(drawn))
@@ -148,18 +145,16 @@ class Columns:
         steps = config.sample.steps
         self._images = min(STRIP_IMAGES, config.sample.count)
         self._wanted = {round(i * steps / (STRIP_COLUMNS - 1)) for i in range(STRIP_COLUMNS - 1)}
-        self._seen, self._steps = 0, steps
+        self._count = 0
         self._frames: list[np.ndarray] = []
         self._captions: list[str] = []
 
-    def see(self, t: int, x: Tensor) -> None:
-        if not self._seen:
-            self._images = min(self._images, len(x))  # of many processes each draws but a few
-        if self._seen in self._wanted:  # later batches count on past the last wanted step
+    def add(self, t: int, x: Tensor) -> None:
+        if self._count in self._wanted:  # later batches count on past the last wanted step
             self._images = min(self._images, len(x))  # of several processes the first draws only its share
             self._frames.append(self._coloured(x.clamp(-1, 1)))
             self._captions.append(f"t = {t}")
-        self._seen += 1
+        self._count += 1
 
     def finish(self, images: Tensor) -> tuple[np.ndarray, list[str]]:
         return np.stack([*self._frames, self._coloured(images)]), [*self._captions, "image"]
@@ -176,15 +171,3 @@ def draw_timelapse(folder: RunFolder) -> Path | None:
     if len(stages) > 1:
         timelapse(stages, path)
     return path if path.is_file() else None
-
-
-def attempt(what: str, draw: Callable[[], object], say: Callable[[str], None]) -> None:
-    """A picture or an evaluation that fails costs itself, never the training."""
-    try:
-        draw()
-    except ProcessLost:
-        raise
-    except Exception as error:  # whatever it is, and of whichever library
-        say(f"{what} could not be made ({type(error).__name__}: {error}); training continues.")
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()

@@ -1,4 +1,4 @@
-"""One optimizer step: accumulate, unscale, judge, clip, update, average."""
+"""One optimizer step: accumulate, unscale, check, clip, update, EMA."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ from safelight.keys import key
 from safelight.model.unet import predict
 from safelight.monitors.modules import join_norms
 from safelight.monitors.suite import PartialGradient
-from safelight.observing.observer import Observer, Update
-from safelight.observing.step_view import StepView
+from safelight.observing.observer import Observer, StepView, Update
 from safelight.processes.group import ProcessGroup
-from safelight.processes.reduction import NoReduction, Reduction
+from safelight.processes.reduction import Reduction
 from safelight.training.clipping import global_norm
 from safelight.training.ema import MAIN
 from safelight.training.optimizer import learning_rate, prepare_update
@@ -54,9 +53,7 @@ class Stepper:
         self._parameters = [parameter for _, parameter in state.weights.named]
         self._default = settings_at(config, (), 0)
         self._buffers: list[tuple[Tensor, Tensor]] = []  # of the model, before the step
-        self.reduction, self.group = (
-            (NoReduction(), ProcessGroup()) if reduction is None else (reduction, runtime.group)
-        )
+        self.reduction, self.group = (Reduction(), ProcessGroup()) if reduction is None else (reduction, runtime.group)
 
     def single_process(self) -> Stepper:
         """The same steps by this process alone, on its share of the batch."""
@@ -85,7 +82,7 @@ class Stepper:
         self.reduction.begin()
         for place, micro in enumerate(inputs):
             if place and shards is not None:
-                self._put_back()  # spectral norm moves with every pass, and the number of passes must not matter
+                self._restore_buffers()  # spectral norm moves with every pass, and the number of passes must not matter
             self.reduction.before(last=place == len(inputs) - 1)
             losses.append(self.accumulate(micro, step, step_settings, observer))
             if place == 0 and observer is not None:
@@ -118,13 +115,12 @@ class Stepper:
         state.ema.update(step + 1)
         readings = []
         if observer is not None:
-            ema = state.ema.shadows[MAIN]
-            update = Update(loss, t, norms, norm, limit, scale, refused, small, ema)
+            update = Update(loss, t, norms, norm, limit, scale, refused, small, state.ema.shadows[MAIN])
             readings = observer.after_update(step, update)
         return StepView(step, inputs, loss, norms, norm, scale, refused, lr, readings, stop_signal)
 
     def dry_run(self, inputs: Sequence[MicroBatch]) -> None:
-        """Forward and backward of some micro-batches, without a trace: gradients are dropped, buffers put back."""
+        """Forward and backward of some micro-batches, without a trace: gradients are dropped, buffers restored."""
         self._keep_buffers()
         try:
             for micro in inputs:
@@ -135,26 +131,24 @@ class Stepper:
 
     def is_finite(self, row: MicroBatch, step: int, step_settings: StepSettings | None = None) -> bool:
         """Whether loss and gradient of one sample alone are. Leaves no gradient behind."""
-        optimizer = self.state.optimizer
-        optimizer.zero_grad(set_to_none=True)
+        self.state.optimizer.zero_grad(set_to_none=True)
         try:
-            if not self.accumulate(row, step, step_settings).isfinite().all():
-                return False
-            gradients = [p.grad for p in self.state.model.parameters() if p.grad is not None]
-            return all(bool(gradient.isfinite().all()) for gradient in gradients)
+            loss = self.accumulate(row, step, step_settings)
+            gradients = (p.grad for p in self.state.model.parameters() if p.grad is not None)
+            return all(bool(tensor.isfinite().all()) for tensor in (loss, *gradients))
         finally:
-            optimizer.zero_grad(set_to_none=True)
+            self.state.optimizer.zero_grad(set_to_none=True)
 
     def discard_pass(self) -> None:
-        """Drops the gradients of a pass that does not become an update, and puts back the buffers that it moved."""
+        """Drops the gradients of a pass that does not become an update, and restores the buffers that it moved."""
         self.state.optimizer.zero_grad(set_to_none=True)
-        self._put_back()
+        self._restore_buffers()
 
     def _keep_buffers(self) -> None:
         self._buffers = [(buffer, buffer.clone()) for buffer in self.state.model.buffers()]
 
     @torch.no_grad()
-    def _put_back(self) -> None:
+    def _restore_buffers(self) -> None:
         for buffer, value in self._buffers:
             buffer.copy_(value)
 
@@ -182,21 +176,20 @@ class Stepper:
         return PartialGradient(global_norm(gradients) * (whole / batch) / self.state.loss_scale.value, batch, whole)
 
     def accumulate(
-        self,
-        micro: MicroBatch,
-        step: int,
-        step_settings: StepSettings | None = None,
-        observer: Observer | None = None,
+        self, micro: MicroBatch, step: int, settings: StepSettings | None = None, observer: Observer | None = None
     ) -> Tensor:
         """Forward and backward of one micro-batch; returns its unweighted losses."""
-        noised, prediction = self.forward(micro, step, step_settings)
+        noised, prediction = self.forward(micro, step, settings)
         unweighted, weighted = self.objective.loss(prediction, noised)
         if observer is not None:
             shown = micro.t, micro.x0, micro.noise, noised.x_t, noised.target, prediction.detach(), micro.labels
             observer.add_forward_pass(weighted.detach(), *shown)
-        # The sum over a micro-batch divided by the whole batch: any number of micro-batches adds up the same.
-        (weighted.sum() * (self.state.loss_scale.value / self.config.train.batch_size)).backward()
+        self.backward(weighted)
         return unweighted.detach()
+
+    def backward(self, weighted: Tensor) -> None:
+        """The sum over a micro-batch divided by the whole batch: any number of micro-batches adds up the same."""
+        (weighted.sum() * (self.state.loss_scale.value / self.config.train.batch_size)).backward()
 
     def forward(self, micro: MicroBatch, step: int, step_settings: StepSettings | None = None) -> tuple[Noised, Tensor]:
         noised = self.objective.add_noise(micro.x0, micro.noise, micro.t)

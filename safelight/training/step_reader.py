@@ -3,33 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
+import torch
+
+from safelight import vocabulary
+from safelight.errors import ProcessLost
 from safelight.healing.healer import Healer
-from safelight.healing.step_settings import settings_at
-from safelight.observing.observer import Observer
+from safelight.observing.observer import Observer, StepView
 from safelight.observing.process_check import ProcessCheck
 from safelight.observing.recorder import Recorder
 from safelight.observing.row_check import RowCheck
 from safelight.observing.speed import Speedometer
-from safelight.observing.step_view import StepView
 from safelight.run import HEARTBEAT_SECONDS, RunFolder
 from safelight.training.build import Setup
 from safelight.training.ema import MAIN
 from safelight.training.nonfinite import count_refusal, stopped
-from safelight.vocabulary import (
-    DATA_WAIT,
-    EMA_DECAY,
-    GRADIENT_NORM,
-    LEARNING_RATE,
-    LOSS,
-    MEMORY,
-    REFUSED,
-    SPEED,
-    TIME_LEFT,
-)
 
 SYSTEM_EVERY = 16  # steps between readings of speed and memory
 
@@ -55,25 +46,53 @@ class Screen(Protocol):
     def show(self, progress: Progress) -> None: ...
 
 
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A training that is under way: what the loop and its companions share."""
+
+    setup: Setup
+    folder: RunFolder
+    record: Recorder
+    speed: Speedometer
+    screen: Screen
+
+    @property
+    def step(self) -> int:
+        """Updates that are done."""
+        return self.setup.state.counters.step
+
+    @property
+    def seconds_left(self) -> float:
+        """At the present speed."""
+        return (self.setup.config.train.steps - self.step) * self.speed.seconds_per_step
+
+    def seconds(self) -> tuple[float, float]:
+        """(trained so far, of the whole training)."""
+        return self.speed.trained, self.speed.trained + self.seconds_left
+
+    def attempt(self, what: str, make: Callable[..., object], *given: Any) -> None:
+        """A picture or an evaluation that fails costs itself, never the training."""
+        try:
+            make(*given)
+        except ProcessLost:
+            raise
+        except Exception as error:  # whatever it is, and of whichever library
+            self.screen.say(f"{what} could not be made ({type(error).__name__}: {error}); training continues.")
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()
+
+
 class StepReader:
     """Reads the device once per window: a copy waits for all the work that is queued before it."""
 
-    def __init__(
-        self,
-        parts: Setup,
-        observer: Observer,
-        record: Recorder,
-        folder: RunFolder,
-        screen: Screen,
-        speed: Speedometer,
-        healer: Healer,
-    ) -> None:
-        self._parts, self._config, self._state = parts, parts.config, parts.state
-        self._record, self._folder, self._screen, self._speed, self._healer = record, folder, screen, speed, healer
-        self._observer = observer
-        group, weights = parts.runtime.group, parts.state.weights
-        self._process_check = ProcessCheck(parts.config, group, parts.state.model, weights, parts.batches, speed)
-        self._row_check = RowCheck(parts.config, parts.images, parts.runtime.to_device)
+    def __init__(self, session: Session, observer: Observer, healer: Healer) -> None:
+        setup = session.setup
+        self._session, self._setup, self._state, self._record = session, setup, setup.state, session.record
+        self._observer, self._healer = observer, healer
+        self._process_check = ProcessCheck(
+            setup.config, setup.group, setup.state.model, setup.state.weights, setup.batches, session.speed
+        )
+        self._row_check = RowCheck(setup.config, setup.images, setup.runtime.to_device)
         self.signal = 0  # number of a signal that one of the processes received
         self._reported = 0.0
         self._window: list[StepView] = []
@@ -87,11 +106,10 @@ class StepReader:
         """After every step."""
         self._window.append(view)
         decay = self._state.ema.decay(MAIN, view.step + 1)
-        replaced = bool(settings_at(self._config, self._state.journal.acts, view.step).quarantined)
-        known = {LEARNING_RATE.name: view.lr, EMA_DECAY.name: decay}
-        known |= self._process_check.look(view, replaced=replaced)
-        self._observer.add(view.step, [*view.readings, *self._row_check.look(view)], known)
-        ended = self._state.counters.step == self._config.train.steps
+        known = {vocabulary.LEARNING_RATE.name: view.lr, vocabulary.EMA_DECAY.name: decay}
+        known |= self._process_check.check(view, replaced=bool(self._healer.step_settings.quarantined))
+        self._observer.add(view.step, [*view.readings, *self._row_check.check(view)], known)
+        ended = self._session.step == self._setup.config.train.steps
         on_host = view.refused.device.type == "cpu"  # can be read at no cost: a refusal is judged at once
         if on_host:
             self.signal = self.signal or int(view.stop_signal)
@@ -110,11 +128,10 @@ class StepReader:
             if view.step % SYSTEM_EVERY == 0:
                 self._record_system(view.step)
         self._show(views[-1], readings[-1])
-        if self._parts.runtime.group.is_main:
-            self._observer.diagnose(self._state.counters.step)
+        self.diagnose()
 
     def _read(self, view: StepView, reading: Mapping[str, float]) -> None:
-        stepper, counters, refused = self._parts.stepper, self._state.counters, bool(reading[REFUSED.name])
+        stepper, counters, refused = self._setup.stepper, self._state.counters, bool(reading[vocabulary.REFUSED.name])
         overflow, where = False, None
         if refused:
             overflow = self._state.loss_scale.is_overflow(view.loss, view.scale)
@@ -122,47 +139,48 @@ class StepReader:
         else:
             counters.refused_in_row = 0
         if counters.refused_in_row == 1:
-            self._screen.say(f"Step {view.step}: the loss or gradient is not finite; the update was refused.")
+            self._session.screen.say(f"Step {view.step}: the loss or gradient is not finite; the update was refused.")
         if where is not None:
             self._healer.give_up_weights(view.step, where)
             raise stopped(stepper, view.step, where)
-        self._healer.read(view.step, view.inputs, reading[LOSS.name], refused=refused, overflow=overflow)
+        self._healer.read(view.step, view.inputs, reading[vocabulary.LOSS.name], refused=refused, overflow=overflow)
 
     def discard(self) -> bool:
         """Drops the steps that were not read yet; whether one of their updates was refused, which is not counted."""
         self._window = []
-        return any(bool(reading[REFUSED.name]) for reading in self._observer.read())
+        return any(bool(reading[vocabulary.REFUSED.name]) for reading in self._observer.read())
 
-    def _pace(self) -> tuple[float, float]:
-        """(images per second, seconds left)."""
-        seconds, left = self._speed.seconds_per_step, self._config.train.steps - self._state.counters.step
-        return self._config.train.batch_size / seconds, left * seconds
+    @property
+    def _images_per_second(self) -> float:
+        return self._setup.config.train.batch_size / self._session.speed.seconds_per_step
 
     def _record_system(self, step: int) -> None:
-        images_per_second, seconds_left = self._pace()
-        numbers = {SPEED: images_per_second, DATA_WAIT: self._speed.share_waiting, TIME_LEFT: seconds_left}
-        numbers[MEMORY] = self._parts.runtime.memory()
+        numbers = {
+            vocabulary.SPEED: self._images_per_second,
+            vocabulary.DATA_WAIT: self._session.speed.share_waiting,
+            vocabulary.TIME_LEFT: self._session.seconds_left,
+            vocabulary.MEMORY: self._setup.runtime.memory(),
+        }
         self._record.add(step, {signal.name: number for signal, number in numbers.items()})
 
     def _show(self, view: StepView, readings: Mapping[str, float]) -> None:
-        images_per_second, seconds_left = self._pace()
-        counters = self._state.counters
-        self._screen.show(
+        step = self._session.step
+        self._session.screen.show(
             Progress(
-                step=counters.step,
-                steps=self._config.train.steps,
-                loss=readings[LOSS.name],
+                step=step,
+                steps=self._setup.config.train.steps,
+                loss=readings[vocabulary.LOSS.name],
                 lr=view.lr,
-                norm=readings[GRADIENT_NORM.name],
-                images_per_second=images_per_second,
-                seconds_left=seconds_left,
-                refused=counters.refused,
+                norm=readings[vocabulary.GRADIENT_NORM.name],
+                images_per_second=self._images_per_second,
+                seconds_left=self._session.seconds_left,
+                refused=self._state.counters.refused,
             )
         )
         if time.monotonic() - self._reported > HEARTBEAT_SECONDS:
             self._reported = time.monotonic()
-            self._folder.report(step=counters.step)
+            self._session.folder.report(step=step)
 
-    def finish(self) -> None:
-        if self._parts.runtime.group.is_main:
-            self._observer.diagnose(self._state.counters.step, at_last=True)
+    def diagnose(self, *, at_last: bool = False) -> None:
+        if self._setup.group.is_main:
+            self._observer.diagnose(self._session.step, at_last=at_last)

@@ -1,4 +1,4 @@
-"""What other people's loops are made of: schedules, averages, optimizers, wrappers, taken for what they are."""
+"""What other people's loops are made of: schedules, EMAs, optimizers, wrappers, taken for what they are."""
 
 from __future__ import annotations
 
@@ -17,11 +17,8 @@ def alphas_of(schedule: Any) -> Tensor | None:
     """[timesteps] float64 on the host, of a diffusers scheduler or of alphas_cumprod itself."""
     if schedule is None:
         return None
-    table = (
-        schedule
-        if isinstance(schedule, Tensor | np.ndarray | list | tuple)
-        else getattr(schedule, "alphas_cumprod", None)
-    )
+    is_table = isinstance(schedule, Tensor | np.ndarray | list | tuple)
+    table = schedule if is_table else getattr(schedule, "alphas_cumprod", None)
     if table is None:
         raise UsageError(
             f"schedule is a {type(schedule).__name__} without alphas_cumprod. Give a diffusers scheduler that has it, "
@@ -53,10 +50,8 @@ def unwrapped(model: nn.Module) -> nn.Module:
 
 
 def is_compiled(model: nn.Module) -> bool:
-    return any(
-        getattr(module, "_orig_mod", None) is not None or getattr(module, "_compiled_call_impl", None) is not None
-        for module in model.modules()
-    )
+    marks = ("_orig_mod", "_compiled_call_impl")
+    return any(getattr(module, mark, None) is not None for module in model.modules() for mark in marks)
 
 
 def is_first_process() -> bool:
@@ -68,17 +63,13 @@ def is_first_process() -> bool:
 
 def bare_optimizer(optimizer: Any) -> torch.optim.Optimizer:
     """The torch optimizer inside a wrapper, such as accelerate's."""
-    seen = 0
-    while not isinstance(optimizer, torch.optim.Optimizer) or _is_wrapper(optimizer):
-        optimizer, seen = getattr(optimizer, "optimizer", None), seen + 1
-        if optimizer is None or seen > 4:
-            raise UsageError("optimizer should be a torch optimizer, or a wrapper that has one as .optimizer.")
-    return optimizer
-
-
-def _is_wrapper(optimizer: Any) -> bool:
-    """accelerate's, or one that is made from it."""
-    return any(kind.__name__ == "AcceleratedOptimizer" for kind in type(optimizer).__mro__)
+    for _ in range(5):  # wrappers in wrappers
+        # accelerate's is an optimizer too, and so is one that is made from it.
+        is_wrapper = any(kind.__name__ == "AcceleratedOptimizer" for kind in type(optimizer).__mro__)
+        if isinstance(optimizer, torch.optim.Optimizer) and not is_wrapper:
+            return optimizer
+        optimizer = getattr(optimizer, "optimizer", None)
+    raise UsageError("optimizer should be a torch optimizer, or a wrapper that has one as .optimizer.")
 
 
 def refuse_sharded(model: nn.Module) -> None:
@@ -92,8 +83,8 @@ def refuse_sharded(model: nn.Module) -> None:
         )
 
 
-def average_of(ema: Any, named: Sequence[tuple[str, nn.Parameter]]) -> list[Tensor] | None:
-    """The averaged weights in the order of `named`, as they are now; None if they cannot be matched.
+def ema_of(ema: Any, named: Sequence[tuple[str, nn.Parameter]]) -> list[Tensor] | None:
+    """The EMA weights in the order of `named`, as they are now; None if they cannot be matched.
 
     Known: a module with the same parameters, one inside as .ema_model, .module or .model, diffusers' EMAModel
     (.shadow_params), a mapping by name, and a list in the same order.
@@ -118,14 +109,13 @@ def _matching(tensors: list[Any], named: Sequence[tuple[str, nn.Parameter]]) -> 
     return [t.detach() for t in tensors] if same else None
 
 
-def trained_among(
+def ema_of_trained(
     ema: Any, everything: Sequence[tuple[str, nn.Parameter]], named: Sequence[tuple[str, nn.Parameter]]
 ) -> list[Tensor] | None:
-    """As `average_of`, also for an average of all parameters of which only `named` are trained."""
-    if (found := average_of(ema, named)) is not None:
+    """As `ema_of`, also for an EMA of all parameters of which only `named` are trained."""
+    if (found := ema_of(ema, named)) is not None:
         return found
-    whole = average_of(ema, everything)
-    if whole is None:
+    if (whole := ema_of(ema, everything)) is None:
         return None
     wanted = {name for name, _ in named}
     return [shadow for shadow, (name, _) in zip(whole, everything, strict=True) if name in wanted]

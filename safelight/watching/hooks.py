@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from safelight.monitors.modules import norms_of
 from safelight.watching.foreign import bare_optimizer
 
-Guarded = Callable[[Callable[[], None]], None]  # runs a look of ours so that a fault of it stays ours
+Guarded = Callable[[Callable[[], None]], None]  # runs a measurement of ours so that a fault of it stays ours
 
 
 class OptimizerHooks:
@@ -41,7 +41,7 @@ class OptimizerHooks:
             self._undo.append(bare.register_step_pre_hook(self._before_step).remove)
             if (scaler := scaler or getattr(optimizer, "scaler", None)) is not None:  # accelerate's has one
                 with suppress(AttributeError, TypeError):  # one that lets nothing be hung on it is not counted
-                    self._look_at_refusals(scaler, bare)
+                    self._count_refusals(scaler, bare)
 
     def clear(self) -> None:
         """Before the next update."""
@@ -56,21 +56,21 @@ class OptimizerHooks:
         """Gradients are there when the step begins, or, where it is given a closure, when that has been called."""
         closure = named.get("closure", inputs[1] if len(inputs) > 1 else None)
         if closure is None:
-            self._safely(lambda: self._look(optimizer))
+            self._safely(lambda: self._measure(optimizer))
             return None
 
-        def seen() -> Any:
+        def measured_closure() -> Any:
             result = closure()
-            self._safely(lambda: self._look(optimizer))
+            self._safely(lambda: self._measure(optimizer))
             return result
 
         if "closure" in named:
-            return inputs, named | {"closure": seen}
-        return (inputs[0], seen, *inputs[2:]), named
+            return inputs, named | {"closure": measured_closure}
+        return (inputs[0], measured_closure, *inputs[2:]), named
 
     @torch.no_grad()
-    def _look(self, optimizer: torch.optim.Optimizer) -> None:
-        norms = self._measure()
+    def _measure(self, optimizer: torch.optim.Optimizer) -> None:
+        norms = self._norms()
         scale = getattr(optimizer, "grad_scale", None)  # fused optimizers unscale by themselves, later
         self.norms = norms / scale.to(norms.device) if isinstance(scale, Tensor) else norms
         skips = getattr(optimizer, "found_inf", None)
@@ -79,7 +79,7 @@ class OptimizerHooks:
         self.lr = rate.detach().clone() if isinstance(rate, Tensor) else float(rate)
         self._before_update(self._gradients)
 
-    def _measure(self) -> Tensor:
+    def _norms(self) -> Tensor:
         """[parameters]; what has no gradient has a norm of 0, and costs no memory."""
         found = [p.grad for p in self._parameters if p.grad is not None]
         if not found:
@@ -87,19 +87,18 @@ class OptimizerHooks:
         norms = norms_of(found)
         if len(found) == len(self._parameters):
             return norms
-        there = iter(norms.unbind())
-        nothing = norms.new_zeros(())
-        return torch.stack([nothing if p.grad is None else next(there) for p in self._parameters])
+        known, zero = iter(norms.unbind()), norms.new_zeros(())
+        return torch.stack([zero if p.grad is None else next(known) for p in self._parameters])
 
     def _gradients(self) -> list[Tensor]:
         return [p.grad if p.grad is not None else torch.zeros_like(p) for p in self._parameters]
 
-    def _look_at_refusals(self, scaler: Any, optimizer: torch.optim.Optimizer) -> None:
-        """A scaler that found infinities does not call the optimizer, so its hook is silent. That the scaler was asked
+    def _count_refusals(self, scaler: Any, optimizer: torch.optim.Optimizer) -> None:
+        """A scaler that found infinities does not call the optimizer, so its hook is silent. That the scaler was called
         and the optimizer not is known to the host: nothing waits for a device."""
         step, before = scaler.step, vars(scaler).get("step")
 
-        def seen(chosen: Any, *arguments: Any, **named: Any) -> Any:
+        def counted_step(chosen: Any, *arguments: Any, **named: Any) -> Any:
             result = step(chosen, *arguments, **named)
             if chosen is optimizer and self._undo:
                 self.skipped = self.norms is None
@@ -108,12 +107,12 @@ class OptimizerHooks:
             return result
 
         def restore() -> None:
-            if vars(scaler).get("step") is not seen:
+            if vars(scaler).get("step") is not counted_step:
                 return  # somebody hung another one over it, which still calls this one: it does nothing any more
             if before is None:
                 del scaler.step
             else:
                 scaler.step = before
 
-        scaler.step = seen
+        scaler.step = counted_step
         self._undo.append(restore)

@@ -11,7 +11,6 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import torch
@@ -23,7 +22,7 @@ from safelight.errors import UsageError
 from safelight.monitors.modules import NAMED, trained
 from safelight.monitors.reading_buffer import PendingReading
 from safelight.monitors.suite import Monitors
-from safelight.observing.live_diagnosis import LiveDiagnosis
+from safelight.observing.live_diagnosis import LiveDiagnosis, OnFinding
 from safelight.observing.observer import Observer, Update
 from safelight.probes.forward_pass import Declared, ForwardPass
 from safelight.probes.inspection import InspectedLoop, Inspection
@@ -32,16 +31,16 @@ from safelight.vocabulary import DATA_WAIT, LEARNING_RATE, LOSS, LOSS_SCALE, NON
 from safelight.watching.foreign import (
     alphas_of,
     bare_optimizer,
+    ema_of_trained,
     is_compiled,
     is_first_process,
     log_snr_of,
     per_sample,
     refuse_sharded,
-    trained_among,
     unwrapped,
 )
 from safelight.watching.hooks import OptimizerHooks
-from safelight.watching.watched_run import WatchedRun
+from safelight.watching.watched_run import WatchedRun, crashed
 
 LONGEST_STEP = 1000  # micro-batches in one step
 WAITS, SHORTEST_WAIT = 16, 0.004  # steps between two readings; seconds
@@ -63,7 +62,7 @@ def watch(
     steps: int | None = None,
     loggers: Sequence[str] = (),
     say: Callable[[str], None] | None = None,
-    on_finding: Callable[[Finding], object] | None = None,
+    on_finding: OnFinding | None = None,
 ) -> Watch | SilentWatch:
     """Puts a training loop under watch; nothing but the model is needed, and nothing that is given is touched.
 
@@ -71,7 +70,7 @@ def watch(
     tensor of alphas_cumprod, which the loss by noise level needs. `scaler`: a torch.amp.GradScaler, so that updates it
     skips are counted; accelerate's is found by itself. `step`: updates that were made before, when a loop is resumed:
     what was recorded from there on is replaced. `steps`: how many updates are planned in all. `loggers`: tensorboard,
-    wandb, jsonl. For the diagnosis: `prediction` (epsilon, sample, v_prediction), what the model is asked for;
+    wandb, jsonl. For the diagnosis: `prediction` (epsilon, sample, v_prediction), what the model predicts;
     `sampler(model, noise)`, which returns samples and uses only the model it is given; `data`, a tensor, an array or a
     Dataset of images as the loop trains on them.
 
@@ -93,7 +92,7 @@ def open_watch(
     open_run: Callable[[], WatchedRun],
     step: int,
     say: Callable[[str], None],
-    on_finding: Callable[[Finding], object] | None = None,
+    on_finding: OnFinding | None = None,
 ) -> Watch | SilentWatch:
     """On every process; only the first one opens the run."""
     return Watch(arguments, open_run(), step, say, on_finding) if is_first_process() else SilentWatch()
@@ -154,7 +153,7 @@ class Watch:
         run: WatchedRun,
         step: int,
         say: Callable[[str], None],
-        on_finding: Callable[[Finding], object] | None = None,
+        on_finding: OnFinding | None = None,
     ) -> None:
         self._run, self._ema, self._say, self._on_finding = run, arguments.ema, say, on_finding
         self.folder, self._record = run.folder, run.record
@@ -250,10 +249,8 @@ class Watch:
     def __enter__(self) -> Watch:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close(**{} if error is None else {"status": "crashed", "error": f"{type(error).__name__}: {error}"})
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self.close(**{} if error is None else crashed(error))
 
     def _hand_over(self) -> None:
         """Outside of what is kept safe: what `on_finding` raises is meant for the loop."""
@@ -267,8 +264,8 @@ class Watch:
         hooks = self._hooks
         assert hooks is not None
         losses, t = per_sample(passed.loss, passed.pred, passed.target), passed.times
-        known = t is not None and t.reshape(-1).shape == losses.shape and not t.is_floating_point()
-        times = t.detach().reshape(-1) if t is not None and known else None
+        times = None if t is None or t.is_floating_point() else t.detach().reshape(-1)
+        times = None if times is None or times.shape != losses.shape else times
         self._micro_batches.append((losses, passed.loss.float().mean().reshape(1), times))
         if hooks.norms is None and hooks.follows_updates and not hooks.skipped:
             self._wait_for_update()
@@ -301,23 +298,17 @@ class Watch:
             self._record.event(self._updates, "no_update", batches=batches)
 
     def _prepare_inspection(self, given: WatchArguments) -> Inspection:
-        model = unwrapped(given.model)
-        named, everything = self._named, list(model.named_parameters())
         optimizer = None if given.optimizer is None else bare_optimizer(given.optimizer)
-
-        def average() -> list[Tensor] | None:
-            return trained_among(given.ema, everything, named)
-
-        subject = InspectedLoop(
-            model, optimizer, None if given.ema is None else average, given.sampler, given.data,
-            scaled=given.scaler is not None or getattr(given.optimizer, "scaler", None) is not None,
-        )  # fmt: skip
+        ema = None if given.ema is None else functools.partial(ema_of_trained, given.ema, self._everything, self._named)
+        scaled = given.scaler is not None or getattr(given.optimizer, "scaler", None) is not None
+        model = unwrapped(given.model)
+        subject = InspectedLoop(model, optimizer, ema, given.sampler, given.data, scaled=scaled)
         return Inspection(subject, Declared(given.schedule, given.prediction), self._say)
 
     def _inspect_start(self) -> None:
         """The part of the preflight that needs no batch; the rest comes with the first one."""
         self._record.add(self._updates, self._inspection.at_start())
-        if names := {kind: list(found)[:NAMED] for kind, found in self._inspection.names().items() if found}:
+        if names := self._inspection.names():
             self._record.event(self._updates, "parameters", **names)
 
     def _before_update(self, gradients: Callable[[], list[Tensor]]) -> None:
@@ -362,12 +353,11 @@ class Watch:
         return {DATA_WAIT.name: min(1.0, waited)}
 
     def _update(self, hooks: OptimizerHooks, norms: Tensor, losses: Tensor, t: Tensor | None) -> Update:
-        norm = torch.linalg.vector_norm(norms)
-        device = norm.device
+        norm, device = torch.linalg.vector_norm(norms), norms.device
         zero, one, limit = _constants(device)
         ema = None
         if self._ema is not None and self._observer.monitors.is_deep(self._updates):
-            ema = trained_among(self._ema, self._everything, self._named)
+            ema = ema_of_trained(self._ema, self._everything, self._named)
             if ema is None:
                 self._report_once("The EMA could not be matched with the model: its distance is not recorded.")
         return Update(
@@ -414,10 +404,7 @@ def _close_at_exit(watch: weakref.ref[Watch]) -> None:
     """Of a loop that never said that it ended: it crashed, or was left."""
     if (left := watch()) is not None:
         error = getattr(sys, "last_value", None)
-        facts = (
-            {"status": "ended"} if error is None else {"status": "crashed", "error": f"{type(error).__name__}: {error}"}
-        )
-        left.close(**facts)
+        left.close(**({"status": "ended"} if error is None else crashed(error)))
 
 
 def _joined(vectors: Sequence[Tensor]) -> Tensor:
@@ -426,7 +413,7 @@ def _joined(vectors: Sequence[Tensor]) -> Tensor:
 
 @functools.lru_cache(maxsize=4)
 def _constants(device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-    """Nought, one, and no limit; nobody writes to them."""
+    """Zero, one, and no limit; nobody writes to them."""
     zero, one, limit = torch.tensor([0.0, 1.0, torch.inf], device=device).unbind()
     return zero, one, limit
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from accelerate.tracking import GeneralTracker, on_main_process
 from PIL import Image
 from torch import Tensor
 
-from safelight.diagnosis import Finding
+from safelight.observing.live_diagnosis import OnFinding
 from safelight.watching.loop import SilentWatch, Watch, WatchArguments, open_watch, print_to_stderr
 from safelight.watching.watched_run import WatchedRun
 
@@ -37,12 +37,7 @@ class Tracker(GeneralTracker):
         _ = self.tracker
 
     def watch(
-        self,
-        model: Any,
-        optimizer: Any = None,
-        *,
-        on_finding: Callable[[Finding], object] | None = None,
-        **given: Any,
+        self, model: Any, optimizer: Any = None, *, on_finding: OnFinding | None = None, **given: Any
     ) -> Watch | SilentWatch:
         """`safelight.watch`, into the record of this tracker, with what that takes (ema, schedule, scaler, prediction,
         sampler, data, on_finding). Call it after `accelerator.init_trackers`."""
@@ -86,7 +81,7 @@ class Tracker(GeneralTracker):
     @on_main_process
     def log_images(self, values: Mapping[str, Any], step: int | None = None, **_: Any) -> None:
         """Each value: images as [n, height, width, channels] or [n, channels, height, width]; uint8 or in [0, 1].
-        Pictures that cannot be made of them are told, and cost the training nothing."""
+        Pictures that cannot be made of them are reported, and cost the training nothing."""
         try:
             self._draw(values, self._step if step is None else step)
         except Exception as error:

@@ -47,6 +47,11 @@ class WatchedRun:
             self.folder.report(**{"status": "finished"} | facts)
 
 
+def crashed(error: BaseException) -> dict[str, str]:
+    """For run.json."""
+    return {"status": "crashed", "error": f"{type(error).__name__}: {error}"}
+
+
 def _open_folder(run: str | Path | None, step: int) -> RunFolder:
     folder = RunFolder(Path(run) if run is not None else free_name(Path("runs"), "watch"))
     if step == 0 and folder.record.exists():

@@ -23,10 +23,10 @@ def parts() -> Iterator[Setup]:
     config = tiny()
     images = open_images(config.data)
     made = build(fit_to_data(config, images), images, lambda words: None)
-    made.stepper.step(made.feed.prepare(0), 0)
+    made.stepper.step(made.loader.prepare(0), 0)
     made.state.counters.step = 1
     yield made
-    made.feed.close()
+    made.loader.close()
 
 
 def loaded(parts: Setup) -> Loaded:

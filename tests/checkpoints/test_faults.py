@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from safelight.checkpoints import writer as checkpoint
+from safelight.checkpoints.coordinator import SaveCoordinator
 from safelight.checkpoints.folder import clean, retain
 from safelight.checkpoints.reader import load_newest
 from safelight.checkpoints.snapshot import Snapshot, prepare
@@ -106,7 +107,8 @@ def test_crash_test_can_fail(two: Path, tmp_path: Path) -> None:
     for at in range(1, 25):
         shutil.copytree(two, tmp_path / str(at))
         with contextlib.suppress(Died):
-            checkpoint._write_files(tmp_path / str(at) / "step_00000003", prepare(moment(3)), FaultyDisk(at, "exit"))
+            folder, disk = tmp_path / str(at) / "step_00000003", FaultyDisk(at, "exit")
+            checkpoint._write_files(folder, prepare(moment(3)), disk, SaveCoordinator())
         load_newest(tmp_path / str(at), said.append, disk=QUICK)
     assert len(said) > 15
 

@@ -9,14 +9,13 @@ import pytest
 import torch
 from moments import same
 from tiny import Quiet, parts_of, tiny
-from torch import Tensor, nn
+from torch import Tensor
 
 from safelight import start
 from safelight.checkpoints.host_copy import HostCopy
 from safelight.checkpoints.snapshot import Groups, Snapshot
 from safelight.checkpoints.writer import Writer
 from safelight.errors import CheckpointError
-from safelight.processes.local_weights import WholeWeights
 from safelight.training import saving as trainer
 
 
@@ -66,24 +65,13 @@ def test_memory_that_does_not_fit_is_left_alone() -> None:
         assert first["model"]["weight"].eq(1).all()
 
 
-def test_what_is_held_is_what_a_state_dict_has() -> None:
-    model = nn.Sequential(nn.utils.parametrizations.spectral_norm(nn.Linear(2, 3)), nn.BatchNorm1d(3))
-    model.register_buffer("passing", torch.zeros(1), persistent=False)
-    held = WholeWeights(model)
-    model[1].running_mean = torch.full((3,), 5.0)  # put in its place, not written into it
-    model(torch.randn(4, 2))
-    expected: dict[str, Tensor] = model.state_dict()
-    assert [*held.tensors()] == [*expected]
-    assert all(same(value, expected[name]) for name, value in held.tensors().items())
-
-
 def test_snapshot_into_used_memory_is_the_moment_itself() -> None:
     parts = parts_of()
     first = parts.state.snapshot()
     weights = {name: value.clone() for name, value in first.tensors["model"].items()}
-    parts.stepper.step(parts.feed.load(0), 0)
+    parts.stepper.step(parts.loader.load(0), 0)
     second = parts.state.snapshot(again=True)  # moments have come since, and memory of the weights fits no more
-    parts.stepper.step(parts.feed.load(1), 1)
+    parts.stepper.step(parts.loader.load(1), 1)
     third = parts.state.snapshot(again=True)
     fresh = parts.state.snapshot()
     assert third.tensors["optimizer"]["conv_in.weight/exp_avg"] is second.tensors["optimizer"]["conv_in.weight/exp_avg"]

@@ -60,7 +60,7 @@ def test_writer_saves_and_thins_out(tmp_path: Path) -> None:
     for step in (1, 2, 3, 4):
         assert saving.submit(snapshot(step), best=1)
         saving.wait()
-    saving.close()
+    saving.wait()
     assert (saving.last_saved, saving.failures, spoken) == (4, 0, [])
     assert steps(tmp_path) == [1, 3, 4]
     assert_equal(newest(tmp_path), snapshot(4))
@@ -79,7 +79,7 @@ def test_writer_takes_one_at_a_time_and_never_queues(tmp_path: Path) -> None:
     assert not saving.busy
     assert steps(tmp_path) == [1]
     assert saving.submit(snapshot(3), None)
-    saving.close()
+    saving.wait()
     assert steps(tmp_path) == [1, 3]
 
 
@@ -175,7 +175,7 @@ def test_writer_refuses_nan_once_and_goes_on(tmp_path: Path) -> None:
     assert "there is no checkpoint yet" in spoken[0]
     assert "Free space" not in spoken[0]
     saving.submit(snapshot(4), None)
-    saving.close()
+    saving.wait()
     assert saving.last_saved == 4
 
 

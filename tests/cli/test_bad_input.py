@@ -5,11 +5,8 @@ import json
 import os
 import pickle
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 import yaml
@@ -22,15 +19,6 @@ from safelight.checkpoints import manifest
 CUDA = pytest.mark.skipif(
     torch.cuda.is_available(), reason="needs a machine without CUDA: CUDA_VISIBLE_DEVICES= hides it"
 )
-
-
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder to stand in, with an empty folder and a file of words."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "words.txt").write_text("precious")
-    return tmp_path
 
 
 LONG = "a" * 300
@@ -173,12 +161,6 @@ def test_refused_of_a_run(
     assert (here / "words.txt").read_text() == "precious"
 
 
-@pytest.fixture
-def copied(here: Path, trained_run: Path) -> Path:
-    """A run that may be damaged."""
-    return Path(shutil.copytree(trained_run, here / "run"))
-
-
 def test_the_healthy_run_samples_exports_and_resumes(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Negative control of everything below."""
     assert ask(capsys, "sample", str(copied), "-n", "2", "-o", "out.png")[:2] == (0, "out.png\n")
@@ -302,79 +284,3 @@ def test_a_run_without_checkpoints(
 ) -> None:
     shutil.rmtree(copied / "checkpoints")
     refused(capsys, 1, words, verb, str(copied))
-
-
-def test_other_images_than_before_are_told(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    _folder_of_images(Path("images"), 9)
-    words = ["not those that", "9 now", "--force"]
-    refused(capsys, 2, words, "resume", str(copied), "--set", "data.source=images")
-
-
-def _folder_of_images(folder: Path, count: int) -> None:
-    folder.mkdir()
-    random = np.random.default_rng(0)
-    for index in range(count):
-        Image.fromarray(random.integers(0, 255, (8, 8), np.uint8)).save(folder / f"{index}.png")
-
-
-def test_fewer_images_than_a_batch_train_all_the_same(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Others wait for ever for a batch that never fills."""
-    _folder_of_images(here / "images", 3)
-    code, out, err = ask(capsys, "train", "images", "--run", "run", *TINY, "--image-size", "8")
-    assert code == 0, err
-    assert out == "run\n"
-    assert json.loads((here / "run/run.json").read_text())["status"] == "finished"
-
-
-def test_images_that_cannot_be_read_are_told_and_nothing_is_made(
-    here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    _folder_of_images(here / "images", 3)
-    for name in ("a.png", "b.png"):
-        (here / "images" / name).write_bytes(b"no image")
-    refused(capsys, 3, ["2 of 5 files", "a.png", "data.max_bad"], "train", "images", "--run", "run", *TINY)
-    assert not (here / "run").exists()
-
-
-@pytest.mark.parametrize("arguments", [["nothing-here"], ["empty"], ["--device", "tpu"], ["--lr", "nan"]], ids=" ".join)
-def test_a_refusal_leaves_no_run_folder(here: Path, capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
-    assert ask(capsys, "train", *arguments)[0] in (2, 3)
-    assert not (here / "runs").exists()
-
-
-def test_a_run_that_another_process_holds_is_refused(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    hold = (
-        "import sys; from pathlib import Path; from safelight.files import RunLock\n"
-        "with RunLock(Path(sys.argv[1])):\n    print('held', flush=True); sys.stdin.read()"
-    )
-    command = [sys.executable, "-c", hold, str(copied)]
-    holder = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    try:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == "held\n"
-        refused(capsys, 2, [str(holder.pid)], "resume", str(copied))
-    finally:
-        holder.communicate()  # closes its input, which ends it
-
-
-def test_an_unexpected_error_of_the_disk_ends_in_words(
-    copied: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: object, **__: object) -> None:
-        raise OSError(28, "No space left on device", "run/x")
-
-    monkeypatch.setattr("safelight.start.resume", full)
-    refused(capsys, 1, ["run/x cannot be used: No space left on device"], "resume", str(copied))
-
-
-def test_a_mistake_of_ours_is_not_dressed_up(
-    copied: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Near miss: a bug keeps its traceback, or nobody could mend it."""
-
-    def broken(*_: object, **__: object) -> None:
-        raise ZeroDivisionError
-
-    monkeypatch.setattr("safelight.start.resume", broken)
-    with pytest.raises(ZeroDivisionError):
-        ask(capsys, "resume", str(copied))

@@ -68,17 +68,3 @@ def test_a_watched_loop_is_diagnosed_while_it_runs(tmp_path: Path) -> None:
     watch.close()
     assert [finding.cause for finding in watch.findings] == ["model.no-gradient"]
     assert [finding.cause for finding in safelight.diagnose(tmp_path / "run")] == ["model.no-gradient"]
-
-
-def test_explain(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["explain"]) == 0
-    listed = capsys.readouterr().out.splitlines()
-    assert len(listed) >= 8
-    assert main(["explain", "model.no-gradient"]) == 0
-    page = capsys.readouterr().out
-    assert page.startswith("MOD001")
-    assert "Look-alikes." in page
-    assert main(["explain", "LOS001", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["rules"][0]["cause"] == "loss.nonfinite"
-    assert main(["explain", "SAM01"]) == 2
-    assert "SAM0" in capsys.readouterr().err

@@ -12,28 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from commands import ask, refused
-
-from safelight.config.resolve import resolve, to_yaml
-from safelight.record.store import RecordWriter
-
-STEPS = 300
-
-
-def make_run(path: Path, *, seed: int = 0, offset: float = 0.0, sick: bool = True) -> Path:
-    """The folder of a run as a trainer leaves it, without its weights."""
-    state = path / "checkpoints" / "step_00000300" / "state.json"
-    state.parent.mkdir(parents=True)
-    state.write_text(json.dumps({"seconds": 75.0 + seed}))
-    (path / "config.yaml").write_text(to_yaml(resolve(settings={"train.seed": seed, "train.steps": STEPS})))
-    (path / "run.json").write_text(json.dumps({"status": "finished", "step": STEPS}))
-    record = RecordWriter(path / "record.sqlite", from_step=0, say=pytest.fail)
-    for step in range(STEPS):
-        loss = math.nan if sick and step == 100 else 1 / (step + 1)
-        record.add(step, {"loss/mean": loss, "own": 0.5, "all/nan": math.inf})
-        if step % 50 == 49:
-            record.add(step, {"probe/ema": abs(step - 199) / 100 + offset})
-    record.close()
-    return path
+from recorded_runs import STEPS, make_run
 
 
 @pytest.fixture(scope="module")
@@ -104,34 +83,6 @@ def test_csv_of_spans(runs, capsys) -> None:
     lines = list(csv.DictReader(io.StringIO(out)))
     assert sum(int(line["count"]) for line in lines) == STEPS + 6
     assert {line["low"] for line in lines if line["signal"] == "all/nan"} == {"nan"}
-
-
-def test_compare(runs, capsys) -> None:
-    code, out, _ = ask(capsys, "compare", *runs)
-    assert code == 0
-    rows = {line[:24].strip(): line for line in out.splitlines()}
-    assert "train.seed" in rows
-    assert "train.steps" not in rows
-    assert "0.25 (step 199)" in rows["probe/ema, best"]
-    assert rows["time"].split()[1:] == ["1:15", "1:22"]
-
-
-def test_compare_as_json(runs, capsys) -> None:
-    _, out, _ = ask(capsys, "compare", *runs, runs[0], "--json")
-    found = json.loads(out, parse_constant=pytest.fail)
-    assert found["settings"] == {"train.seed": [0, 7, 0]}
-    assert [run["signals"]["probe/ema"]["best"] for run in found["runs"]] == [0.0, 0.25, 0.0]
-    assert [run["signals"]["probe/ema"]["best_step"] for run in found["runs"]] == [199] * 3
-    assert found["runs"][0]["signals"]["loss/mean"]["best"] is None
-    assert [(run["status"], run["step"], run["steps"]) for run in found["runs"]] == [("finished", 300, 300)] * 3
-
-
-def test_compare_chosen_signals_and_equal_settings(runs, capsys) -> None:
-    _, out, _ = ask(capsys, "compare", runs[0], runs[0], "--signal", "own", "--signal=all/nan")
-    assert "the same" in out
-    assert "own, last" in out
-    assert "×" in out
-    assert "probe" not in out
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import pytest
 
@@ -13,7 +13,7 @@ from safelight.errors import UsageError
 POSITIVE, NOT_NEGATIVE, SHARES = map(keys_in_range, ("positive", "not negative", "share"))
 
 
-def told(settings: dict[str, object], preset: str | None = None) -> str:
+def refusal(settings: dict[str, object], preset: str | None = None) -> str:
     with pytest.raises(UsageError) as caught:
         check(resolve(preset=preset, settings=settings))
     return str(caught.value)
@@ -62,7 +62,7 @@ REFUSED = [
 
 @pytest.mark.parametrize(("settings", "words"), REFUSED, ids=lambda v: str(v) if isinstance(v, dict) else "")
 def test_what_cannot_work_is_refused_with_a_way_out(settings: dict, words: list[str]) -> None:
-    message = told(settings)
+    message = refusal(settings)
     assert all(word in message for word in words), message
     assert len(message) < 400
 
@@ -116,7 +116,7 @@ RANGES = (
 
 @pytest.mark.parametrize(("key", "bad"), RANGES)
 def test_numbers_out_of_range(key: str, bad: float) -> None:
-    message = told({key: bad})
+    message = refusal({key: bad})
     assert f"{key} is {bad:g}" in message.replace(".0,", ",")
     assert "must" in message
 
@@ -134,14 +134,6 @@ def test_a_notebook_cannot_slip_in_what_is_not_finite(key: str, bad: float) -> N
         check(config)
 
 
-def test_every_number_of_the_tree_is_checked() -> None:
-    """A new setting that is a number needs a range in the tree, or a reason here."""
-    numbers = {k for k, v in flatten(to_dict(Config())).items() if type(v) in (int, float)}
-    elsewhere = {"train.accumulate", "ema.width"}
-    assert numbers - {*POSITIVE, *NOT_NEGATIVE, *SHARES} == elsewhere
-    assert {f.name for f in fields(Config)} >= {key.partition(".")[0] for key in [*POSITIVE, *NOT_NEGATIVE, *SHARES]}
-
-
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
@@ -153,7 +145,7 @@ def test_every_number_of_the_tree_is_checked() -> None:
     ],
     ids=str,
 )
-def test_what_probably_will_not_work_is_told(settings: dict, words: list[str]) -> None:
+def test_what_probably_will_not_work_is_reported(settings: dict, words: list[str]) -> None:
     warnings = check(resolve(settings=settings))
     assert len(warnings) == 1
     assert all(word in warnings[0] for word in words), warnings

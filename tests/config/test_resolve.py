@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import FrozenInstanceError, fields
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -10,9 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from safelight.config import Config
-from safelight.config.check import check
-from safelight.config.flags import FLAGS, default_preset
-from safelight.config.presets import ABOUT, PRESETS
+from safelight.config.presets import PRESETS
 from safelight.config.resolve import (
     LARGEST_FILE,
     describe,
@@ -63,43 +61,9 @@ def test_a_base_lies_below_everything(tmp_path: Path) -> None:
     assert resolve(base=base, settings={"train.steps": 6}).train.seed == 8
 
 
-@pytest.mark.parametrize("name", PRESETS)
-def test_every_preset_is_sound_and_told_about(name: str) -> None:
-    config = resolve(preset=name)
-    assert check(config) == []
-    assert ABOUT[name]
-
-
-def test_presets_are_those_of_the_help() -> None:
-    assert list(ABOUT) == list(PRESETS) == ["digits", "tiny", "small", "base"]
-
-
-def test_the_tree_is_frozen() -> None:
-    with pytest.raises(FrozenInstanceError):
-        Config().train.steps = 5  # type: ignore[misc]
-
-
 @pytest.mark.parametrize("key", types_of_fields())
 def test_every_setting_has_words_for_its_type(key: str) -> None:
     assert describe(types_of_fields()[key])
-
-
-@pytest.mark.parametrize("key", FLAGS.values())
-def test_every_flag_stands_for_a_setting(key: str) -> None:
-    assert key in types_of_fields()
-
-
-@pytest.mark.parametrize(
-    ("settings", "file", "preset"),
-    [
-        ({}, None, "digits"),
-        ({"data.source": "digits"}, None, "digits"),
-        ({"data.source": "photos"}, None, "tiny"),
-        ({}, "config.yaml", None),
-    ],
-)
-def test_preset_that_goes_without_saying(settings: dict, file: str | None, preset: str | None) -> None:
-    assert default_preset(settings, file) == preset
 
 
 READ = [
@@ -261,6 +225,8 @@ def test_healthy_files(tmp_path: Path, text: bytes, steps: int) -> None:
 BOMB = "train:\n  steps:\n" + "".join(
     f"    - &a{level} [{', '.join([f'*a{level - 1}' if level else 'lol'] * 10)}]\n" for level in range(30)
 )
+
+
 ATTACKS = [
     ("!!python/object/apply:os.system ['touch pwned']", "not valid YAML"),
     ("train: {steps: !!python/object/apply:os.system ['touch pwned']}", "not valid YAML"),

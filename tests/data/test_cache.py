@@ -33,8 +33,8 @@ def scanned(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     seen: list[str] = []
     scan = prepare.scan
 
-    def listening(names, data, *, at_most):  # type: ignore[no-untyped-def]
-        return scan((seen.append(name) or name if name else None for name in names), data, at_most=at_most)
+    def listening(names, data):  # type: ignore[no-untyped-def]
+        return scan((seen.append(name) or name for name in names), data)
 
     monkeypatch.setattr(prepare, "scan", listening)
     return seen
@@ -145,17 +145,9 @@ def test_colour_that_comes_late_widens_the_set(top: Path) -> None:
     assert read(top).fingerprint == grey.fingerprint == fresh(top)
 
 
-def flip_byte(path: Path, place: int) -> None:
-    with open(path, "r+b") as file:
-        file.seek(place)
-        byte = file.read(1)[0]
-        file.seek(place)
-        file.write(bytes([byte ^ 1]))
-
-
 @pytest.mark.parametrize("file", [cache.PIXELS, cache.LABELS, cache.MANIFEST])
 @pytest.mark.parametrize("share", [0.0, 0.5, 0.99])
-def test_one_changed_bit_is_found_and_mended(top: Path, file: str, share: float, scanned: list[str]) -> None:
+def test_one_changed_bit_is_found_and_repaired(top: Path, file: str, share: float, scanned: list[str]) -> None:
     images = read(top)
     before = images.fingerprint
     folder = folders(top)[0]
@@ -177,19 +169,6 @@ def test_a_cut_or_missing_file_is_made_again(top: Path, file: str) -> None:
     assert read(top).fingerprint == before
 
 
-def test_damage_after_opening_is_found_when_read(top: Path) -> None:
-    for number in range(200):
-        photograph(8, 8).save(top / "a" / f"x{number:03}.png")
-    images = read(top)
-    each = images.pixels[0].size
-    checked = np.flatnonzero(images._checked)
-    row = next(row for row in range(len(images)) if row not in checked)
-    flip_byte(folders(top)[0] / cache.PIXELS, row * each + 5)
-    images.take(np.arange(row))
-    with pytest.raises(DataError, match=f"Image {row} .*its checksum differs"):
-        images.take(np.arange(row + 2))
-
-
 def test_a_build_that_dies_leaves_nothing_that_is_believed(top: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache, "seal", lambda *a: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
@@ -202,7 +181,7 @@ def test_a_build_that_dies_leaves_nothing_that_is_believed(top: Path, monkeypatc
     assert not left.exists(), "what a killed process left behind is swept up"
 
 
-def test_a_full_disk_is_told_before_the_work(top: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported_before_the_work(top: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache.DISK, "free", lambda folder: 100, raising=False)
     with pytest.raises(DataError, match=r"would take .* GB, but .* free.*data.cache=DIR"):
         read(top)
@@ -255,3 +234,24 @@ def test_what_was_left_out_for_its_limits_waits_for_larger_ones(top: Path, scann
     read(top, max_memory=20.0)
     assert scanned == [], "the same limits, the same end: not tried again"
     assert len(read(top, max_memory=2000.0)) == 13
+
+
+def flip_byte(path: Path, place: int) -> None:
+    with open(path, "r+b") as file:
+        file.seek(place)
+        byte = file.read(1)[0]
+        file.seek(place)
+        file.write(bytes([byte ^ 1]))
+
+
+def test_damage_after_opening_is_found_when_read(top: Path) -> None:
+    for number in range(200):
+        photograph(8, 8).save(top / "a" / f"x{number:03}.png")
+    images = read(top)
+    each = images.pixels[0].size
+    checked = np.flatnonzero(images._checked)
+    row = next(row for row in range(len(images)) if row not in checked)
+    flip_byte(folders(top)[0] / cache.PIXELS, row * each + 5)
+    images.take(np.arange(row))
+    with pytest.raises(DataError, match=f"Image {row} .*its checksum differs"):
+        images.take(np.arange(row + 2))

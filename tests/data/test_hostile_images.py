@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,11 +13,12 @@ from oddities import bomb, photograph
 from safelight.config.tree import Data
 from safelight.data.decode import EXTENSIONS, DecodedImage, UnreadableImage, decode
 from safelight.data.rows import describe
-from safelight.data.scan import scan
-from torture.scenarios.dirt import noisy_fax
 
 DATA = Data(image_size=8, max_pixels=1_000_000)
+
+
 KINDS = {"PNG": {}, "JPEG": {"quality": 80}, "WEBP": {}, "BMP": {}, "TIFF": {"compression": "tiff_lzw"}, "GIF": {}}
+
 
 # The machine may be busy, and a run of the tests that finds what the one before did not is no use to anybody.
 unhurried = settings(deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
@@ -100,14 +99,6 @@ def test_the_check_can_fail(kind: str, keep: float) -> None:
 def test_claims_of_many_pixels_are_refused_before_decoding(width: int, height: int) -> None:
     reason = outcome(bomb(width, height))
     assert isinstance(reason, str)
-
-
-def test_a_decoder_that_complains_without_end_is_not_stopped_by_it(tmp_path: Path) -> None:
-    """libtiff has a line for each row of a damaged fax: unread, they fill the pipe and the process waits in vain."""
-    (tmp_path / "fax.tif").write_bytes(noisy_fax(rows=25_000))  # 1.4 MB of words
-    data = replace(DATA, source=str(tmp_path), max_pixels=2_000_000, scan_workers=1, max_seconds=300)
-    found = list(scan(["fax.tif"], data, at_most=1))
-    assert [each and each.reason for each in found] == [""]
 
 
 def test_every_allowed_ending_is_one_that_pillow_knows() -> None:

@@ -12,7 +12,7 @@ RUNS, LOOKS = 4000, 1000
 
 
 def test_all_tests_over_all_looks_stay_within_the_rate() -> None:
-    spent = sum(allowed(test, detect) for test in get_args(Test) for detect in range(1, 10_000))
+    spent = sum(allowed(test, look) for test in get_args(Test) for look in range(1, 10_000))
     assert 0.99 * RATE < spent < RATE
 
 
@@ -32,5 +32,5 @@ def fooled(bounds: np.ndarray) -> float:
 
 
 def test_looking_at_every_step_does_not_spend_it_twice() -> None:
-    assert fooled(np.array([bound(TEST, detect) for detect in range(1, LOOKS + 1)])) <= SHARE
+    assert fooled(np.array([bound(TEST, look) for look in range(1, LOOKS + 1)])) <= SHARE
     assert fooled(np.full(LOOKS, bound(TEST))) > 3 * SHARE  # the same bound at every look does

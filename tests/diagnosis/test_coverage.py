@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from histories import HEALTHY, LABELS, Series, checks, measured
-from rule_rows import ROWS, Row
+from rule_rows import Row, every_row, history_of
 
 from safelight.checks import DATA_BLANK, LOSS_ERROR, SENTINEL_CHANGED, SENTINEL_MOVED
 from safelight.config import Config
@@ -33,18 +32,8 @@ class Recording(InMemoryReadings):
         return super().raw(signal)
 
 
-def history_of(given: Row) -> tuple[Series, Config | None]:
-    series = given.series if given.whole else HEALTHY | given.series
-    return series, resolve(preset="digits", settings=given.settings) if given.settings else None
-
-
 def fires(rule: Rule, series: Series, events: Any = (), config: Config | None = None) -> bool:
-    """A rule that breaks without a reading cannot look without it."""
-    try:
-        with warnings.catch_warnings(action="ignore"):  # medians of nothing
-            return rule.find(RunHistory(InMemoryReadings(series, events), config)) is not None
-    except (ValueError, IndexError, KeyError):
-        return False
+    return rule.find(RunHistory(InMemoryReadings(series, events), config)) is not None
 
 
 def groups_of(rule: Rule) -> list[tuple[Need, ...]]:
@@ -57,7 +46,7 @@ def without(series: Series, names: Iterable[str]) -> Series:
 
 def rows_of(rule: Rule) -> list[Row]:
     """Those in which it fires, also where another finding explains it."""
-    return [each for each in ROWS if fires(rule, history_of(each)[0], each.events, history_of(each)[1])]
+    return [each for each in every_row() if fires(rule, history_of(each)[0], each.events, history_of(each)[1])]
 
 
 FIRED = {rule.code: rows_of(rule) for rule in RULES}
@@ -96,14 +85,29 @@ def test_a_rule_that_fires_had_what_it_needs(rule: Rule) -> None:
         assert proven or coverage(run, (rule,)).looked, row.name
 
 
+def read_by(rule: Rule, row: Row) -> set[str]:
+    """The recorded readings that the rule reads."""
+    series, config = history_of(row)
+    recording = Recording(series, row.events)
+    rule.find(RunHistory(recording, config))
+    return recording.read & series.keys()
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.code)
+def test_a_record_may_lack_any_reading(rule: Rule) -> None:
+    """Of a damaged record: the rule does not break, whichever reading it lacks."""
+    for row in FIRED[rule.code]:
+        series, config = history_of(row)
+        for name in read_by(rule, row):
+            fires(rule, without(series, [name]), row.events, config)
+
+
 def unnamed(rule: Rule) -> set[str]:
     """What the rule reads in all its rows and is silent without, where its needs name no reading of the same probe."""
     essential: set[str] | None = None
     for row in FIRED[rule.code]:
         series, config = history_of(row)
-        recording = Recording(series, row.events)
-        rule.find(RunHistory(recording, config))
-        areas = {area_of(name) for name in recording.read if name in series}
+        areas = {area_of(name) for name in read_by(rule, row)}
         found = {area for area in areas if not fires(rule, without(series, [area]), row.events, config)}
         essential = found if essential is None else essential & found
     named = {area_of(name_of(need)) for group in groups_of(rule) for need in group}

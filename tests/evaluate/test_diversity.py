@@ -1,16 +1,13 @@
-"""Variety and kinds of images: healthy samples are left alone, lacking ones are named."""
+"""Variety: healthy samples are left alone, lacking ones are named."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from sklearn.cluster import KMeans
 
 from safelight.errors import UsageError
-from safelight.evaluate import diversity, modes
-from safelight.evaluate.chances import holm, more_often
+from safelight.evaluate import diversity
 from safelight.evaluate.diversity import mean_distance, vendi
-from safelight.evaluate.modes import count_different
 
 
 def real(count: int, seed: int, kinds: int = 10, width: float = 0.3) -> np.ndarray:
@@ -58,58 +55,13 @@ def test_real_images_are_rarely_accused() -> None:
     assert np.mean(wrong) <= 0.05
 
 
-def test_kinds_of_images() -> None:
-    y = real(1000, 0)
-    same, two = modes(real(500, 1), y, count=10), modes(real(500, 1, kinds=2), y, count=10)
-    assert same.coverage.value == 1
-    assert "as real images do" in same.coverage.sentence
-    assert "no crowding" in same.largest.sentence
-    assert same.different.value == 0
-    assert two.coverage.value <= 0.5
-    assert "kinds are missing" in two.coverage.sentence
-    assert "crowd" in two.largest.sentence
-    assert two.different.value >= 8
-    assert "not that of real images" in two.different.sentence
-    assert np.allclose(two.shares.sum(0), 1)
-    assert len(modes(real(500, 1), y).shares) == 25  # one per 20 of half the real images
-    # Fitted on the samples themselves, every kind would be visited, whatever is missing.
-    own = KMeans(10, random_state=0).fit(real(500, 1, kinds=2))
-    assert len(set(own.labels_.tolist())) == 10
-
-
-def test_more_samples_do_not_visit_more_by_their_number() -> None:
-    y = real(400, 0)
-    few, many = modes(real(200, 1), y, count=60), modes(real(4000, 1), y, count=60)
-    assert many.coverage.value == pytest.approx(few.coverage.value, abs=0.08)
-
-
-def test_false_differences_are_rare() -> None:
-    chance = np.random.default_rng(0)
-    false = [count_different(*chance.multinomial(400, np.full(40, 1 / 40), size=2)) > 0 for _ in range(400)]
-    assert np.mean(false) <= 0.05
-    assert holm(np.array([0.001, 0.04, 0.011, 0.9]), 0.05).tolist() == [True, False, True, False]
-    assert holm(np.array([0.013, 0.013, 0.013]), 0.05).tolist() == [True] * 3
-
-
-@pytest.mark.parametrize("table", [(5, 100, 0, 100), (3, 64, 0, 1000), (0, 10, 3, 10), (10, 10, 0, 5), (7, 50, 6, 40)])
-def test_the_exact_chance(table: tuple[int, int, int, int]) -> None:
-    from scipy.stats import fisher_exact
-
-    hits, count, other, others = table
-    wanted = fisher_exact([[hits, count - hits], [other, others - other]], alternative="greater")[1]
-    assert more_often(*table) == pytest.approx(wanted)
-
-
 def test_refusals() -> None:
     y = real(100, 0)
     with pytest.raises(UsageError, match="at least 8 real images"):
         diversity(y, y[:6])
     with pytest.raises(UsageError, match="do not vary at all"):
         diversity(y, np.ones((100, 8)))
-    with pytest.raises(UsageError, match="came 30 real images and 0 modes"):
-        modes(y, y[:30])
-    for function in (diversity, modes):
-        with pytest.raises(UsageError, match="came 2"):
-            function(y[:2], y)
-        with pytest.raises(UsageError, match="NaN"):
-            function(np.where(y > 0, np.nan, y), y)
+    with pytest.raises(UsageError, match="came 2"):
+        diversity(y[:2], y)
+    with pytest.raises(UsageError, match="NaN"):
+        diversity(np.where(y > 0, np.nan, y), y)

@@ -18,9 +18,9 @@ from torch import Tensor, nn
 
 from safelight.config.tree import Data
 from safelight.data.sources.shapes import shapes
-from safelight.evaluate.examination import LEAST_REAL, Examination, Real, Thumbnails, examine, shown
+from safelight.evaluate.examination import LEAST_REAL, Examination, Real, examine, shown
 from safelight.evaluate.features import Extractor, extract, own_extractor
-from safelight.evaluate.thumbnails import MOST_HELD_OUT, SIDE, shrink, thumbnails_of
+from safelight.evaluate.thumbnails import Thumbnails, find_copies, shrink
 
 COUNT, TRAINED, HELD = 512, 1500, 600
 ALIKE = ("as real images do.", "no crowding.", "the mixture is as in real images.")
@@ -115,7 +115,7 @@ def thumbnails() -> Thumbnails:
 @cache
 def examined(name: str) -> Examination:
     samples = MAKE[name]()
-    return examine(extract(eye(), samples), real(), pixels=shrink(samples), thumbnails=thumbnails())
+    return examine(extract(eye(), samples), real(), find_copies(samples, thumbnails()))
 
 
 def value(found: Examination, name: str) -> float:
@@ -230,7 +230,7 @@ def test_the_worse_the_farther() -> None:
 def test_the_same_samples_get_the_same_numbers() -> None:
     samples = MAKE["5 % copies"]()
     fitted = Real(extract(eye(), trained()), eye().label, components=32)
-    again = examine(extract(eye(), samples), fitted, pixels=shrink(samples), thumbnails=thumbnails())
+    again = examine(extract(eye(), samples), fitted, find_copies(samples, thumbnails()))
     assert again.to_json() == examined("5 % copies").to_json()
     assert again.to_json() != examined("one copy").to_json()
 
@@ -254,9 +254,12 @@ def test_json_says_all_that_was_found(name: str) -> None:
 
 def test_sentences_are_those_of_all_numbers() -> None:
     found = examined("5 % copies")
-    assert len(found.sentences) == 2 + len(FIGURES) + 1
-    assert all(text.endswith(".") for text in found.sentences)
-    assert "The model copies training images" in found.sentences[-1]
+    assert found.copies is not None
+    figures = [figure.sentence for figure in found.figures]
+    assert len(figures) == len(FIGURES)
+    assert all(text.endswith(".") for text in [found.distance.sentence, found.kernel.sentence, *figures])
+    assert found.copies.sentence.endswith(".")
+    assert "The model copies training images" in found.copies.sentence
 
 
 def test_the_summary_has_its_error_and_the_number_of_samples() -> None:
@@ -323,41 +326,5 @@ def test_json_where_no_share_of_copies_could_be_seen() -> None:
     """Held-out images that are all in the training set too, as with a folder of doubles."""
     doubles = Thumbnails(np.arange(TRAINED), shrink(trained()), shrink(trained()[:300]))
     samples = with_copies(0.05)
-    found = examine(extract(eye(), samples), real(), pixels=shrink(samples), thumbnails=doubles)
+    found = examine(extract(eye(), samples), real(), find_copies(samples, doubles))
     assert json.dumps(found.to_json(), allow_nan=False)
-
-
-# Thumbnails
-
-
-@pytest.mark.parametrize(("side", "length"), [(8, 192), (16, 768), (17, 768), (32, 768), (64, 768)])
-def test_large_pictures_are_made_small_and_small_ones_left(side: int, length: int) -> None:
-    pixels = np.random.default_rng(0).integers(0, 256, (3, 3, side, side), np.uint8)
-    small = shrink(pixels)
-    assert small.shape == (3, length)
-    assert small.dtype == np.uint8
-    if side <= SIDE:
-        assert np.array_equal(small, pixels.reshape(3, -1))
-    if side == 32:
-        means = pixels.reshape(3, 3, 16, 2, 16, 2).mean((3, 5), dtype=np.float64)
-        assert np.array_equal(small, np.rint(means).astype(np.uint8).reshape(3, -1))
-
-
-def test_thumbnails_know_which_rows_they_are_of() -> None:
-    from safelight.data.images import Images
-
-    pixels = trained().transpose(0, 2, 3, 1)
-    many = Images(np.ascontiguousarray(pixels), None, (), "shapes")
-    training, held = np.arange(0, TRAINED, 2), np.arange(1, TRAINED, 2)
-    found = thumbnails_of(many, training, held, 16, most=100)
-    assert len(found.rows) == len(found.training) == 100
-    assert set(found.rows.tolist()) <= set(training.tolist())
-    assert np.array_equal(found.training, shrink(trained()[found.rows]))
-    assert found.held_out is not None
-    assert len(found.held_out) == MOST_HELD_OUT
-    for few in (held[:0], held[:3]):
-        assert thumbnails_of(many, training, few, 16, most=100).held_out is None
-    everyone = thumbnails_of(many, training, held[:4], 16, most=10_000)
-    assert np.array_equal(everyone.rows, training)
-    assert everyone.held_out is not None
-    assert np.array_equal(everyone.held_out, shrink(trained()[held[:4]]))

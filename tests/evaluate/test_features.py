@@ -1,4 +1,4 @@
-"""Networks by their shapes, extractors by what they may be called, and features by what they must not depend on."""
+"""Extractors by what they may be called, and features by what they must not depend on."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import safetensors.torch
 import torch
+from networks import photographs, shuffled
 from torch import nn
 
 from safelight.errors import DataError, SafelightError, UsageError
@@ -18,127 +19,11 @@ from safelight.evaluate.networks import inception, lite0
 from safelight.evaluate.networks.weights import CONVERTED_FILE, SOURCES, find_weights, load_network
 
 
-def photographs(count: int, side: int = 32, channels: int = 3) -> np.ndarray:
-    """Smooth colours with some grain."""
-    numbers = np.random.default_rng(7)
-    coarse = torch.from_numpy(numbers.uniform(0, 255, (count, channels, 4, 4)))
-    smooth = nn.functional.interpolate(coarse, (side, side), mode="bicubic").numpy()
-    return np.clip(np.rint(smooth + numbers.normal(0, 9, smooth.shape)), 0, 255).astype(np.uint8)
-
-
-def shuffled(network: nn.Module) -> nn.Module:
-    """Random weights under which normalisations differ from the identity, and no layer vanishes or explodes."""
-    numbers = torch.Generator().manual_seed(3)
-    for part in network.modules():
-        if isinstance(part, nn.BatchNorm2d):
-            for tensor, low in (
-                (part.weight, 0.5),
-                (part.running_var, 0.5),
-                (part.bias, -0.2),
-                (part.running_mean, -0.2),
-            ):
-                assert tensor is not None
-                tensor.data.uniform_(low, low + 1, generator=numbers)
-    return network.eval().requires_grad_(False)
-
-
 def close(one: np.ndarray, other: np.ndarray, relative: float = 1e-5) -> bool:
     return float(np.linalg.norm(one - other)) <= relative * float(np.linalg.norm(other))
 
 
-# The networks
-
-
-def test_inception_is_the_one_of_the_known_file() -> None:
-    with torch.device("meta"):
-        network = inception.Inception()
-    names = network.state_dict().keys()
-    assert sum(p.numel() for p in network.parameters()) == 21_785_568
-    assert sum(isinstance(part, nn.Conv2d) for part in network.modules()) == 94
-    assert {
-        "Conv2d_1a_3x3.conv.weight",
-        "Conv2d_4a_3x3.bn.running_var",
-        "Mixed_5b.branch1x1.conv.weight",
-        "Mixed_5d.branch3x3dbl_3.bn.bias",
-        "Mixed_6a.branch3x3.conv.weight",
-        "Mixed_6e.branch7x7dbl_5.bn.weight",
-        "Mixed_7a.branch7x7x3_4.conv.weight",
-        "Mixed_7c.branch3x3dbl_3b.bn.running_mean",
-        "Mixed_7c.branch_pool.conv.weight",
-    } <= names
-    weights = sum(p.numel() for name, p in network.named_parameters() if name.endswith("conv.weight"))
-    assert weights + 2048 * 1008 + 1008 == inception.SKIPPED, "the random numbers that making such a network uses up"
-
-
-def test_the_taps_of_inception() -> None:
-    network = shuffled(inception.Inception())
-    levels = torch.from_numpy(photographs(1, 299)).float()
-    kept = levels.clone()
-    for tap in inception.TAPS:
-        features = network(levels, tap)
-        assert features.shape == (1, tap)
-        assert features.isfinite().all()
-        assert torch.equal(features, network(levels, tap))
-    assert torch.equal(levels, kept), "the input is left as it is"
-
-
-def test_average_does_not_count_the_border() -> None:
-    assert torch.equal(inception.average(torch.ones(1, 1, 3, 3)), torch.ones(1, 1, 3, 3))
-
-
-def test_the_last_block_takes_the_maximum() -> None:
-    blocks = [shuffled(inception.Grid8(2048, last=last)) for last in (False, True)]
-    blocks[1].load_state_dict(blocks[0].state_dict())
-    x = torch.rand(1, 2048, 8, 8, generator=torch.Generator().manual_seed(0))
-    usual, last = (block(x) for block in blocks)
-    assert torch.equal(usual[:, :-192], last[:, :-192])
-    assert not torch.equal(usual[:, -192:], last[:, -192:])
-
-
-def test_the_self_check_leaves_the_random_numbers_alone() -> None:
-    class Flat(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.scale = nn.Parameter(torch.ones(()))
-
-        def forward(self, levels: torch.Tensor, tap: int) -> torch.Tensor:
-            return levels.mean((2, 3)) * self.scale
-
-    before = torch.get_rng_state()
-    distance = inception.self_check(Flat())
-    assert torch.equal(torch.get_rng_state(), before)
-    assert distance == pytest.approx(3 * (177 - 99.5) ** 2, rel=1e-3)  # three channels, means 99.5 and 177
-
-
-def test_lite0_has_the_published_size() -> None:
-    with torch.device("meta"):
-        network = lite0.Lite0()
-    # 4,652,008 with the classifier of 1000 classes
-    assert sum(p.numel() for p in network.parameters()) == 4_652_008 - 1280 * 1000 - 1000
-    assert len(network.blocks) == 16
-
-
-@pytest.mark.parametrize("side", [32, 64, 96])
-def test_lite0_at_any_multiple_of_32(side: int) -> None:
-    network = shuffled(lite0.Lite0())
-    assert network(torch.rand(2, 3, side, side) * 255).shape == (2, 1280)
-    with pytest.raises(AssertionError, match="multiples of 32"):
-        network(torch.rand(2, 3, side + 8, side + 8))
-
-
-def test_padding_is_that_of_tensorflow() -> None:
-    """With stride 2 the window begins at the first pixel, and not one before it."""
-    convolution = lite0.Conv2dSame(1, 1, 3, stride=2)
-    convolution.weight.data = torch.tensor([[1.0, 0, 0], [0, 0, 0], [0, 0, 0]]).view(1, 1, 3, 3)
-    image = torch.arange(16.0).view(1, 1, 4, 4)
-    assert torch.equal(convolution(image), image[..., ::2, ::2])
-
-
-@pytest.mark.parametrize(
-    ("size", "side"), [(8, 32), (16, 32), (17, 64), (32, 64), (33, 128), (64, 128), (65, 224), (512, 224), (None, 224)]
-)
-def test_the_side_for_images_of_a_size(size: int | None, side: int) -> None:
-    assert lite0.side_for(size) == side
+# Folding
 
 
 @pytest.mark.parametrize(("make", "side"), [(lite0.Lite0, 64), (inception.Inception, 139)])

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.stats import mannwhitneyu
 
 from safelight.errors import UsageError
 from safelight.evaluate import memorisation, nearest
-from safelight.evaluate.memorisation import rank_score
 
 
 def real(count: int, seed: int) -> np.ndarray:
@@ -75,19 +73,6 @@ def test_all_a_little_too_near_is_a_second_opinion_only() -> None:
     assert not memorisation(samples, TRAINED, LOOSE).closer
 
 
-@pytest.mark.parametrize("chunk", [7, 4096])
-def test_nearest_against_a_loop(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nearest, "_CHUNK", chunk)
-    x, y = real(20, 5), real(50, 6)
-    every = np.array([[np.linalg.norm(a - b) for b in y] for a in x])
-    found = nearest.find_nearest(x, y)
-    assert (found.places == np.argsort(every, axis=1)[:, :8]).all()
-    assert np.allclose(found.distances, np.sort(every, axis=1)[:, :8])
-    others = nearest.find_nearest_others(y, np.array([3, 11, 12, 49]))
-    assert not (others.places == np.array([[3], [11], [12], [49]])).any()
-    assert (others.distances > 0).all()
-
-
 def test_pixels_work_as_well_and_copies_have_distance_0() -> None:
     chance = np.random.default_rng(0)
     images = chance.integers(0, 256, (300, 4, 4, 3), np.uint8)
@@ -97,13 +82,6 @@ def test_pixels_work_as_well_and_copies_have_distance_0() -> None:
     assert found.alarm
     assert (found.ratios[:10] == 0).all()
     assert found.closest[:10].tolist() == [[i, i] for i in range(10)]
-
-
-def test_ranks() -> None:
-    chance = np.random.default_rng(0)
-    x, y = chance.integers(0, 50, 60) - 3.0, chance.integers(0, 50, 80).astype(float)
-    wanted = mannwhitneyu(x, y, alternative="less", use_continuity=False, method="asymptotic").statistic
-    assert rank_score(x, y) == pytest.approx((wanted - 2400) / (60 * 80 * 141 / 12) ** 0.5)
 
 
 def test_few_samples_say_what_they_could_not_see() -> None:

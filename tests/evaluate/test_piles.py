@@ -14,7 +14,7 @@ from torch import nn
 
 from safelight.data.decode import decode_whole
 from safelight.errors import DataError
-from safelight.evaluate import piles
+from safelight.evaluate import features, piles
 from safelight.evaluate.features import Extractor, extract, own_extractor
 from safelight.evaluate.piles import pile_features
 
@@ -213,6 +213,13 @@ def test_no_more_is_read_than_was_asked_for(
     assert len(read) == 3
 
 
+def batch_shapes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
+    """Filled with the shape of every batch that an extractor is given."""
+    shapes, run = list[tuple[int, ...]](), features._run
+    monkeypatch.setattr(features, "_run", lambda who, batch: shapes.append(tuple(batch.shape)) or run(who, batch))
+    return shapes
+
+
 @pytest.mark.parametrize(
     ("pixels", "sizes"),
     [
@@ -227,21 +234,19 @@ def test_no_more_is_read_than_was_asked_for(
 def test_no_more_pixels_are_looked_at_together_than_allowed(
     tmp_path: Path, extractor: Extractor, monkeypatch: pytest.MonkeyPatch, pixels: int, sizes: list[int]
 ) -> None:
-    pictures, seen = numbered(tmp_path, 7), list[int]()
+    pictures, seen = numbered(tmp_path, 7), batch_shapes(monkeypatch)
     monkeypatch.setattr(piles, "MOST_PIXELS", pixels)
-    monkeypatch.setattr(piles, "extract", lambda who, batch: seen.append(len(batch)) or extract(who, batch))
     found = pile_features(str(tmp_path), extractor, say=lambda _: None)
-    assert seen == sizes
+    assert [shape[0] for shape in seen] == sizes
     assert np.allclose(found, features_of(extractor, *pictures), atol=1e-6)
 
 
 def test_a_batch_has_one_shape_and_at_most_64(
     tmp_path: Path, extractor: Extractor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pictures, seen = numbered(tmp_path, 70, side=4), list[tuple[int, ...]]()
+    pictures, seen = numbered(tmp_path, 70, side=4), batch_shapes(monkeypatch)
     pictures[10] = noise(4, 4, 1, seed=99)  # grey: another shape
     Image.fromarray(pictures[10][..., 0]).save(tmp_path / "010.png")
-    monkeypatch.setattr(piles, "extract", lambda who, batch: seen.append(batch.shape) or extract(who, batch))
     found = pile_features(str(tmp_path), extractor, say=lambda _: None)
     assert seen == [(10, 3, 4, 4), (1, 1, 4, 4), (59, 3, 4, 4)]
     assert np.allclose(found, features_of(extractor, *pictures), atol=1e-6)

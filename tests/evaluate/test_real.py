@@ -113,26 +113,26 @@ def test_features_are_computed_once(tmp_path: Path) -> None:
     assert len(files(tmp_path)) == 1
 
 
-def test_without_a_cache_they_are_computed_each_time() -> None:
+def test_without_what_was_kept_they_are_computed_each_time(tmp_path: Path) -> None:
     """The negative control: it is the file that saves the work."""
     seen: list[int] = []
     extractor, many = counting(seen), images()
-    for _ in range(2):
+    for place in ("one", "other"):
         seen.clear()
-        real_features(many, ROWS, extractor, side=SIDE, cache=None)
+        real_features(many, ROWS, extractor, side=SIDE, cache=tmp_path / place)
         assert sum(seen) == len(ROWS)
 
 
-def test_many_images_are_read_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_images_are_read_a_few_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "CHUNK", 6)
-    seen, told, taken = list[int](), list[int](), list[int]()
+    seen, taken = list[int](), list[int]()
     many = images()
     take = Images.take
     monkeypatch.setattr(Images, "take", lambda self, ids: taken.append(len(ids)) or take(self, ids))
     extractor = counting(seen)
-    found = real_features(many, ROWS, extractor, side=SIDE, cache=None, on_batch=told.append)
+    found = real_features(many, ROWS, extractor, side=SIDE, cache=tmp_path)
     assert taken == [6, 6, 2]
-    assert told[-1] == len(ROWS)
+    assert sum(seen) == len(ROWS)
     assert np.array_equal(found, extract(extractor, real_pixels(many, ROWS, SIDE)))
 
 

@@ -26,8 +26,8 @@ def told(parts: Setup, spoil: Any = lambda micro: micro, steps: int = 3) -> Read
     readings, ledger = Readings(), RowCheck(parts.config, parts.images, parts.runtime.to_device)
     pool = ReadingBuffer(readings)
     for step in range(steps):
-        view = parts.stepper.step([spoil(micro) for micro in parts.feed.load(step)], step)
-        pool.add(step, ledger.look(view), {})
+        view = parts.stepper.step([spoil(micro) for micro in parts.loader.load(step)], step)
+        pool.add(step, ledger.check(view), {})
     pool.flush()
     return readings
 
@@ -54,7 +54,7 @@ def test_labels_of_other_images() -> None:
 
 def test_images_that_are_held_out() -> None:
     parts = parts_of(**LABELLED, **{"train.batch_size": 64})
-    parts.feed.batches = Batches(parts.images, seed=0, batch_size=64)
+    parts.loader.batches = Batches(parts.images, seed=0, batch_size=64)
     assert np.mean([numbers["check/rows/held_out"] for numbers in told(parts).values()]) == pytest.approx(0.2, abs=0.1)
 
 

@@ -57,7 +57,7 @@ def test_colours_do_not_flicker(tmp_path: Path) -> None:
     assert data[10] & 0x80, "one palette for the whole file"
 
 
-def test_the_step_is_told_below_the_picture(tmp_path: Path) -> None:
+def test_the_step_is_shown_below_the_picture(tmp_path: Path) -> None:
     timelapse([stage(tmp_path, 0, 0), stage(tmp_path, 20_000, 1)], out := tmp_path / "a.gif")
     with Image.open(tmp_path / "step_00020000.png") as last:
         height = last.height

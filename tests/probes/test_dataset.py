@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.utils.data import Dataset, TensorDataset
 
-from safelight.probes.dataset import look_at_images, take_images
+from safelight.probes.dataset import measure_images, take_images
 
 IMAGES = torch.rand(40, 1, 4, 4, generator=torch.Generator().manual_seed(0)) * 2 - 1
 
@@ -60,8 +60,9 @@ def test_images_of_several_sizes_are_left() -> None:
     assert take_images([torch.zeros(1, 4, 4), torch.zeros(1, 5, 5)]) is None
 
 
-def test_a_part_is_taken_evenly() -> None:
-    found = take_images(torch.arange(1000.0)[:, None].expand(-1, 4), count=5)
+def test_a_part_is_taken_evenly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("safelight.probes.dataset.SAMPLES", 5)
+    found = take_images(torch.arange(1000.0)[:, None].expand(-1, 4))
     assert found is not None
     assert found[:, 0].tolist() == [0, 250, 500, 749, 999] or found[:, 0].tolist() == [0, 250, 500, 750, 999]
 
@@ -91,17 +92,33 @@ def changed(**changes: Any) -> np.ndarray:
     ],
 )
 def test_answers(name: str, images: np.ndarray, signal: str, number: float) -> None:
-    told = look_at_images(images, whole=False)
-    assert told[signal] == pytest.approx(number, abs=1e-6)
-    assert all(np.isfinite(value) for value in told.values())
+    readings = measure_images(images)
+    assert readings[signal] == pytest.approx(number, abs=1e-6)
+    assert all(np.isfinite(value) for value in readings.values())
 
 
 def test_the_range_is_that_of_the_sound_ones() -> None:
-    told = look_at_images(changed(n4=np.inf), whole=True)
-    assert told["data/highest"] <= 1
-    assert told["data/integer"] == 1
-    assert told["data/images"] == 40
+    readings = measure_images(changed(n4=np.inf))
+    assert readings["data/highest"] <= 1
+    assert readings["data/images"] == 40
 
 
 def test_vectors_are_not_called_blank() -> None:
-    assert look_at_images(np.ones((8, 2), np.float32), whole=False)["data/blank"] == 0
+    assert measure_images(np.ones((8, 2), np.float32))["data/blank"] == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "integer"),
+    [
+        ("a tensor of bytes", (IMAGES * 127 + 128).to(torch.uint8), True),
+        ("an array of bytes", (IMAGES * 127 + 128).to(torch.uint8).numpy(), True),
+        ("truth values", IMAGES > 0, True),
+        ("floats", IMAGES, False),
+        ("doubles", IMAGES.double().numpy(), False),
+        ("bf16", IMAGES.bfloat16(), False),
+    ],
+)
+def test_images_of_an_integer_type(name: str, data: Any, integer: bool) -> None:
+    images = take_images(data)
+    assert images is not None
+    assert measure_images(images)["data/integer"] == integer

@@ -7,17 +7,17 @@ import pytest
 import torch
 from micro_batches import micro_batch
 
-from safelight.probes.draw_history import REMEMBERED, DrawHistory, prints_of
+from safelight.probes.draw_history import REMEMBERED, DrawHistory, fingerprints
 from safelight.probes.forward_pass import Call
 
 
-def told_of(**streams: np.ndarray) -> dict[str, float]:
+def readings_of(**streams: np.ndarray) -> dict[str, float]:
     """All that was told; each stream is [steps, samples]."""
-    stream, told = DrawHistory(1000), dict[str, float]()
+    stream, readings = DrawHistory(1000), dict[str, float]()
     for step in range(16):
-        for name, value in stream.look(**{name: values[step] for name, values in streams.items()}).items():
-            told[name] = max(told.get(name, 0.0), value) if name.endswith(("again", "alike")) else value
-    return told
+        for name, value in stream.add_step(**{name: values[step] for name, values in streams.items()}).items():
+            readings[name] = max(readings.get(name, 0.0), value) if name.endswith(("again", "alike")) else value
+    return readings
 
 
 RANDOM = np.random.default_rng(0)
@@ -35,16 +35,16 @@ NEW = RANDOM.normal(size=(16, 4)).astype(np.float32)
 )
 @pytest.mark.parametrize("of", ["noise", "images"])
 def test_what_comes_back(name: str, prints: np.ndarray, again: float, alike: float, of: str) -> None:
-    told = told_of(**{of: prints})
-    assert (told[f"stream/{of}_again"], told[f"stream/{of}_alike"]) == (again, alike)
+    readings = readings_of(**{of: prints})
+    assert (readings[f"stream/{of}_again"], readings[f"stream/{of}_alike"]) == (again, alike)
 
 
 def test_prints_differ_where_batches_do() -> None:
-    one, same, other = (prints_of(micro_batch(seed)) for seed in (1, 1, 2))
+    one, same, other = (fingerprints(micro_batch(seed)) for seed in (1, 1, 2))
     for name in ("noise", "images", "times"):
         assert torch.equal(one[name], same[name])
         assert not torch.equal(one[name], other[name])
-    turned = prints_of(micro_batch(1, x0=micro_batch(1).x0.flip(3)))  # type: ignore[union-attr]
+    turned = fingerprints(micro_batch(1, x0=micro_batch(1).x0.flip(3)))  # type: ignore[union-attr]
     assert not torch.equal(one["images"], turned["images"])
 
 
@@ -58,12 +58,12 @@ def test_prints_differ_where_batches_do() -> None:
     ],
 )
 def test_timesteps(name: str, times: np.ndarray, gap: float | None, again: float) -> None:
-    told = told_of(times=times.astype(np.float64))
-    assert told["stream/times_again"] == again
-    assert told["stream/times_lowest"] == times.min()
-    assert told["stream/times_highest"] == times.max()
+    readings = readings_of(times=times.astype(np.float64))
+    assert readings["stream/times_again"] == again
+    assert readings["stream/times_lowest"] == times.min()
+    assert readings["stream/times_highest"] == times.max()
     if gap is not None:
-        assert told["stream/times_gap"] == pytest.approx(gap, abs=1 / 64)
+        assert readings["stream/times_gap"] == pytest.approx(gap, abs=1 / 64)
 
 
 @pytest.mark.parametrize(
@@ -76,18 +76,18 @@ def test_timesteps(name: str, times: np.ndarray, gap: float | None, again: float
     ],
 )
 def test_timesteps_that_the_schedule_does_not_have(highest: int, outside: bool) -> None:
-    told = DrawHistory(1000).look(times=np.array([5.0, 7.0, 9.0, highest]))
-    assert ("stream/times_outside" in told) == outside
+    readings = DrawHistory(1000).add_step(times=np.array([5.0, 7.0, 9.0, highest]))
+    assert ("stream/times_outside" in readings) == outside
 
 
 def test_few_timesteps_may_come_back_by_chance() -> None:
-    assert "stream/times_again" not in told_of(times=np.ones((16, 2)))
+    assert "stream/times_again" not in readings_of(times=np.ones((16, 2)))
 
 
 def test_without_a_table_timesteps_are_still_compared() -> None:
     stream = DrawHistory(None)
-    assert stream.look(times=np.arange(8.0))["stream/times_again"] == 0
-    assert stream.look(times=np.arange(8.0))["stream/times_again"] == 1
+    assert stream.add_step(times=np.arange(8.0))["stream/times_again"] == 0
+    assert stream.add_step(times=np.arange(8.0))["stream/times_again"] == 1
 
 
 @pytest.mark.parametrize(
@@ -100,50 +100,50 @@ def test_without_a_table_timesteps_are_still_compared() -> None:
     ],
 )
 def test_neighbours_among_labels(name: str, labels: np.ndarray, neighbours: float, expected: float) -> None:
-    told = told_of(labels=labels)
-    assert told["stream/labels_neighbours"] == pytest.approx(neighbours, abs=0.04)
-    assert told["stream/labels_neighbours_expected"] == pytest.approx(expected, abs=0.04)
-    assert told["stream/labels_drawn"] == 1024
+    readings = readings_of(labels=labels)
+    assert readings["stream/labels_neighbours"] == pytest.approx(neighbours, abs=0.04)
+    assert readings["stream/labels_neighbours_expected"] == pytest.approx(expected, abs=0.04)
+    assert readings["stream/labels_drawn"] == 1024
 
 
 def test_labels_that_are_hidden_from_the_network() -> None:
     labels = RANDOM.integers(0, 10, (16, 64)).astype(float)
     hidden = np.where(RANDOM.random((16, 64)) < 0.1, 10, labels)
-    told = told_of(labels=labels, seen_labels=hidden)
-    assert told["stream/labels_hidden"] == pytest.approx(0.1, abs=0.04)
-    assert (told["stream/shown_kinds"], told["stream/shown_highest"]) == (11, 10)
-    assert told["stream/labels_kinds"] == 10
-    assert told_of(labels=labels, seen_labels=np.full((16, 64), 10.0))["stream/labels_hidden"] == 1
+    readings = readings_of(labels=labels, shown_labels=hidden)
+    assert readings["stream/labels_hidden"] == pytest.approx(0.1, abs=0.04)
+    assert (readings["stream/shown_kinds"], readings["stream/shown_highest"]) == (11, 10)
+    assert readings["stream/labels_kinds"] == 10
+    assert readings_of(labels=labels, shown_labels=np.full((16, 64), 10.0))["stream/labels_hidden"] == 1
 
 
 def test_labels_of_the_call_stand_in_for_those_not_told() -> None:
-    told = told_of(seen_labels=RANDOM.integers(0, 3, (16, 64)).astype(float))
-    assert (told["stream/labels_kinds"], told["stream/labels_hidden"]) == (3, 0)
+    readings = readings_of(shown_labels=RANDOM.integers(0, 3, (16, 64)).astype(float))
+    assert (readings["stream/labels_kinds"], readings["stream/labels_hidden"]) == (3, 0)
 
 
 def test_different_images_are_counted() -> None:
     samples = RANDOM.normal(size=(8, 1)).astype(np.float32)
-    told = told_of(images=np.stack([samples[RANDOM.permutation(8)[:4], 0] for _ in range(16)]))
-    assert (told["stream/different"], told["stream/drawn"]) == (8, 64)
+    readings = readings_of(images=np.stack([samples[RANDOM.permutation(8)[:4], 0] for _ in range(16)]))
+    assert (readings["stream/different"], readings["stream/drawn"]) == (8, 64)
 
 
 def test_counts_are_told_now_and_then_only() -> None:
     stream = DrawHistory(1000)
-    told = [step for step in range(40) if "stream/times_drawn" in stream.look(times=np.arange(8.0) + step)]
-    assert told == [0, 1, 3, 7, 15, 31]
+    readings = [step for step in range(40) if "stream/times_drawn" in stream.add_step(times=np.arange(8.0) + step)]
+    assert readings == [0, 1, 3, 7, 15, 31]
 
 
 def test_memory_is_bounded() -> None:
     stream = DrawHistory(1000)
     for step in range(REMEMBERED + 10):
-        stream.look(noise=np.array([step], np.float32))
-    assert len(stream._seen["noise"]) == REMEMBERED
+        stream.add_step(noise=np.array([step], np.float32))
+    assert len(stream._hashes["noise"]) == REMEMBERED
 
 
 def test_prints_of_what_was_told_only() -> None:
     bare = micro_batch(x0=None, noise=None, t=None)
-    assert prints_of(bare) == {}
+    assert fingerprints(bare) == {}
     called = micro_batch(
         x0=None, noise=None, t=None, call=Call((torch.zeros(4, 2), torch.arange(4), torch.arange(4)), {})
     )
-    assert set(prints_of(called)) == {"times", "seen_labels"}
+    assert set(fingerprints(called)) == {"times", "shown_labels"}

@@ -21,10 +21,10 @@ from safelight.probes.inspection import InspectedLoop, Inspection
 
 DATA = torch.rand(32, *SHAPE, generator=torch.Generator().manual_seed(0)) * 2 - 1
 PROBES = (
-    "look_at_schedule", "look_at_optimizer", "look_at_images", "look_at_sampler", "look_at_network", "look_at_update",
-    "replay_gradient", "search_line", "look_at_labels", "look_at_average",
+    "measure_schedule", "measure_optimizer", "measure_images", "measure_sampler", "measure_network", "measure_update",
+    "replay_gradient", "search_line", "measure_labels", "measure_ema",
 )  # fmt: skip
-NAMES = {"look_at_images": "data", "replay_gradient": "replay", "search_line": "search"}
+NAMES = {"measure_images": "data", "measure_ema": "average", "replay_gradient": "replay", "search_line": "search"}
 
 
 def draw(model: nn.Module, noise: Tensor) -> Tensor:
@@ -43,7 +43,7 @@ class Loop:
         self.average = copy.deepcopy(self.model)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), 1e-3)
         self.micro_batches, self.number = micro_batches, 0
-        self.told: list[dict[str, float]] = []
+        self.readings: list[dict[str, float]] = []
         self.said: list[str] = []
         self.inspection: Inspection | None = None
         if seen:
@@ -76,7 +76,7 @@ class Loop:
             for shadow, live in zip(self.average.parameters(), self.model.parameters(), strict=True):
                 shadow.lerp_(live, 0.1)
         if self.inspection is not None:
-            self.told.append(readings(self.inspection.after_update(micro_batches_seen)))
+            self.readings.append(finished(self.inspection.after_update(micro_batches_seen)))
         self.number += 1
 
     def run(self, steps: int) -> Loop:
@@ -90,11 +90,11 @@ class Loop:
         return [tensor.detach().numpy().tobytes() for tensor in tensors]
 
 
-def readings(pieces: list[PendingReading]) -> dict[str, float]:
-    told: dict[str, float] = {}
+def finished(pieces: list[PendingReading]) -> dict[str, float]:
+    readings: dict[str, float] = {}
     for piece in pieces:
-        told.update(piece.finish(*(tensor.detach().numpy() for tensor in piece.tensors)))
-    return told
+        readings.update(piece.finish(*(tensor.detach().numpy() for tensor in piece.tensors)))
+    return readings
 
 
 @contextmanager
@@ -176,9 +176,9 @@ def test_every_probe_leaves_everything_as_it_was(probe: str, monkeypatch: pytest
 
     def watched(*given: Any, **named: Any) -> Any:
         before = kept(made[0])
-        told = true(*given, **named)
+        readings = true(*given, **named)
         compared.append(all(map(same, before, kept(made[0]))))
-        return told
+        return readings
 
     monkeypatch.setattr(module, probe, watched)
     loop = Loop.__new__(Loop)
@@ -201,34 +201,34 @@ def test_a_probe_that_breaks_is_switched_off_alone(probe: str, monkeypatch: pyte
     monkeypatch.setattr(module, probe, broken)
     loop = Loop().run(20)
     assert loop.inspection is not None
-    name = NAMES.get(probe, probe.removeprefix("look_at_"))
+    name = NAMES.get(probe, probe.removeprefix("measure_"))
     assert loop.inspection.broken == {name: "RuntimeError: oh"}
     assert len(asked) == 1, "it is not asked again"
     monkeypatch.undo()
-    sound = Loop().run(20)
-    for mine, theirs in zip(loop.told, sound.told, strict=True):
+    healthy = Loop().run(20)
+    for mine, theirs in zip(loop.readings, healthy.readings, strict=True):
         others = {key for key in theirs if not key.startswith(OF_PROBE[probe])}
         assert others <= mine.keys()
-    assert loop.bytes()[:-1] == sound.bytes()[:-1]
+    assert loop.bytes()[:-1] == healthy.bytes()[:-1]
 
 
 OF_PROBE = {
-    "look_at_schedule": ("check/schedule",), "look_at_optimizer": ("check/optimizer",),
-    "look_at_images": ("check/data",),
-    "look_at_sampler": ("check/sampler",), "look_at_network": ("check/network",), "look_at_update": ("check/update",),
-    "replay_gradient": ("check/replay",), "search_line": ("check/search",), "look_at_labels": ("check/labels",),
-    "look_at_average": ("check/average",),
+    "measure_schedule": ("check/schedule",), "measure_optimizer": ("check/optimizer",),
+    "measure_images": ("check/data",),
+    "measure_sampler": ("check/sampler",), "measure_network": ("check/network",), "measure_update": ("check/update",),
+    "replay_gradient": ("check/replay",), "search_line": ("check/search",), "measure_labels": ("check/labels",),
+    "measure_ema": ("check/average",),
 }  # fmt: skip
 
 
 def test_a_fault_of_the_inspection_itself_ends_the_inspection_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "glance", lambda _: 1 / 0)
+    monkeypatch.setattr(module, "measure_magnitudes", lambda _: 1 / 0)
     loop = Loop().run(4)
     assert loop.inspection is not None
     assert loop.inspection.broken == {"inspection": "ZeroDivisionError: division by zero"}
     assert len(loop.said) == 1
     assert "everything else continues" in loop.said[0]
-    assert loop.told == [{}, {}, {}, {}]
+    assert loop.readings == [{}, {}, {}, {}]
     assert loop.bytes() == Loop(seen=False).run(4).bytes()
 
 
@@ -240,14 +240,14 @@ def test_data_that_cannot_be_read_is_told_and_no_more() -> None:
     model = network()
     inspection = Inspection(InspectedLoop(model, data=Sick(DATA)), Declared(ALPHAS), print)
     assert "check/schedule/last" in inspection.at_start()
-    assert inspection.broken == {"data": "no such file"}
+    assert inspection.broken == {"data": "OSError: no such file"}
 
 
 # When the probes are asked
 
 
 def when(loop: Loop, signal: str) -> list[int]:
-    return [step for step, told in enumerate(loop.told) if f"check/{signal}" in told]
+    return [step for step, readings in enumerate(loop.readings) if f"check/{signal}" in readings]
 
 
 def test_when_the_probes_are_asked() -> None:
@@ -259,13 +259,13 @@ def test_when_the_probes_are_asked() -> None:
     assert {1, 4, 16, 32, 48, 64} <= set(when(loop, "search/1"))
     assert {1, 2, 3, 17, 33, 49, 65} <= set(when(loop, "average/decay"))
     assert when(loop, "sentinel/moved") == list(range(66))
-    assert when(loop, "mode/training") == [0], "told where it changes"
-    assert all(loop.told[step]["check/average/decay"] == pytest.approx(0.9, abs=1e-3) for step in (1, 2, 3, 17))
-    assert all(abs(loop.told[step]["check/replay/cosine"] - 1) < 1e-4 for step in (0, 1, 2, 64))
+    assert when(loop, "mode/training") == [0], "readings where it changes"
+    assert all(loop.readings[step]["check/average/decay"] == pytest.approx(0.9, abs=1e-3) for step in (1, 2, 3, 17))
+    assert all(abs(loop.readings[step]["check/replay/cosine"] - 1) < 1e-4 for step in (0, 1, 2, 64))
 
 
 def test_what_a_preflight_has_looked_at_is_not_looked_at_again() -> None:
-    loop = Loop(looked_before=True).run(2)
+    loop = Loop(after_preflight=True).run(2)
     assert when(loop, "network/finite") == []
 
 
@@ -273,10 +273,10 @@ def test_an_alarm_asks_for_a_replay() -> None:
     loop = Loop().run(30)
     before = when(loop, "replay/cosine")
     assert loop.inspection is not None
-    loop.inspection._schedule.listen({"loss/error": 1e6})
+    loop.inspection._schedule.check_for_alarm({"loss/error": 1e6})
     loop.run(3)
     assert len(when(loop, "replay/cosine")) == len(before) + 2
-    loop.inspection._schedule.listen({"loss/error": 1e6})
+    loop.inspection._schedule.check_for_alarm({"loss/error": 1e6})
     loop.run(3)
     assert len(when(loop, "replay/cosine")) == len(before) + 2, "alarms for nothing ask ever more rarely"
 
@@ -288,27 +288,27 @@ def test_mode_and_micro_batches_are_told() -> None:
     loop.micro_batches = 3
     loop.step()
     loop.step()
-    assert [told.get("check/mode/training") for told in loop.told] == [1, 0, None]
-    assert [told.get("check/accumulation/micro_batches") for told in loop.told] == [2, 3, None]
+    assert [readings.get("check/mode/training") for readings in loop.readings] == [1, 0, None]
+    assert [readings.get("check/accumulation/micro_batches") for readings in loop.readings] == [2, 3, None]
 
 
 def test_an_average_that_moves_between_micro_batches() -> None:
     loop = Loop(micro_batches=2)
-    sound = loop.run(3).told
-    assert all(told.get("check/average/between", 0.0) == 0 for told in sound)
+    sound = loop.run(3).readings
+    assert all(readings.get("check/average/between", 0.0) == 0 for readings in sound)
     sick = Loop(micro_batches=2)
     sick.model.register_forward_hook(lambda *_: [p.data.add_(1e-3) for p in sick.average.parameters()] and None)
-    assert any(told.get("check/average/between") == 1 for told in sick.run(3).told)
+    assert any(readings.get("check/average/between") == 1 for readings in sick.run(3).readings)
 
 
 def test_an_optimizer_that_forgets() -> None:
-    sound, sick = Loop(), Loop()
+    healthy, sick = Loop(), Loop()
     for _ in range(4):
-        sound.step()
+        healthy.step()
         sick.step()
         sick.optimizer.state.clear()
-    assert [told["check/optimizer/forgotten"] for told in sound.told[1:]] == [0, 0, 0]
-    assert [told["check/optimizer/forgotten"] for told in sick.told[1:]] == [1, 1, 1]
+    assert [readings["check/optimizer/forgotten"] for readings in healthy.readings[1:]] == [0, 0, 0]
+    assert [readings["check/optimizer/forgotten"] for readings in sick.readings[1:]] == [1, 1, 1]
 
 
 def test_samples_that_are_drawn_meanwhile_are_not_heard() -> None:
@@ -358,7 +358,7 @@ def test_forget_lets_the_same_steps_come_again() -> None:
             loop.inspection.forget()
         loop.number = 0
         loop.run(4)
-        return any("check/stream/noise_again" in told for told in loop.told[4:])
+        return any("check/stream/noise_again" in readings for readings in loop.readings[4:])
 
     assert again(forget=False), "the control"
     assert not again(forget=True)
@@ -369,7 +369,7 @@ def test_forget_takes_nothing_over_from_before() -> None:
     assert loop.inspection is not None
     loop.inspection.forget()
     loop.step()
-    assert "check/replay/carried" not in loop.told[-1]
-    assert "check/average/decay" not in loop.told[-1]
-    assert "check/optimizer/forgotten" not in loop.told[-1]
+    assert "check/replay/carried" not in loop.readings[-1]
+    assert "check/average/decay" not in loop.readings[-1]
+    assert "check/optimizer/forgotten" not in loop.readings[-1]
     assert loop.bytes() == Loop(seen=False).run(3).bytes()

@@ -1,4 +1,4 @@
-"""A copy of the network is asked: blind, deaf, coupled, bounded, silent; and what only looks so is not told."""
+"""A copy of the network is asked: blind, deaf, coupled, bounded, silent; and what only looks so is not readings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from safelight.diagnosis.doctor import examine
 from safelight.diagnosis.run_history import InMemoryReadings, RunHistory
-from safelight.probes.network import look_at_network
+from safelight.probes.network import measure_network
 
 
 class Blind(Denoiser):
@@ -106,14 +106,14 @@ def look(
     model: nn.Module, labels: Tensor | None = None, timesteps: int | None = 1000, **changes: Any
 ) -> dict[str, float]:
     micro_batch, _ = step(model, labels=labels, **changes)
-    return look_at_network(model, micro_batch, timesteps)
+    return measure_network(model, micro_batch, timesteps, {})
 
 
-def causes(told: dict[str, float]) -> list[str]:
+def causes(readings: dict[str, float]) -> list[str]:
     return [
         f.cause
         for f in examine(
-            RunHistory(InMemoryReadings({f"check/{name}": ([0], [value]) for name, value in told.items()}))
+            RunHistory(InMemoryReadings({f"check/{name}": ([0], [value]) for name, value in readings.items()}))
         )
     ]
 
@@ -147,10 +147,10 @@ def test_the_disease_is_seen_and_nothing_else(name: str, model: Denoiser, cause:
 @pytest.mark.parametrize(("kind", "deaf"), [(Denoiser, False), (Deaf, True)])
 @pytest.mark.parametrize("layers", [(), ("out",), ("labels",)])
 def test_labels(kind: type[Denoiser], deaf: bool, layers: tuple[str, ...]) -> None:
-    told = look(zeroed(network(kind, classes=5), *layers), torch.arange(16) % 4)
-    assert told["network/label_rows"] == 5
-    assert (told["network/label_response"] < 1e-6) == deaf
-    assert causes(told) == (["conditioning.ignored"] if deaf else [])
+    readings = look(zeroed(network(kind, classes=5), *layers), torch.arange(16) % 4)
+    assert readings["network/label_rows"] == 5
+    assert (readings["network/label_response"] < 1e-6) == deaf
+    assert causes(readings) == (["conditioning.ignored"] if deaf else [])
 
 
 def test_one_hot_labels() -> None:
@@ -169,17 +169,19 @@ def test_one_hot_labels() -> None:
 
 
 def test_answers_of_a_sound_network() -> None:
-    told = look(network())
-    assert told["network/time_response"] > 0.01
-    assert told["network/time_collision"] < 0.9
-    assert told["network/coupling"] == 0
-    assert told["network/response"] > 0.01
-    assert told["network/loudest"] > 1000
-    assert (told["network/reached"], told["network/matrices_reached"]) == (1, 1)
-    assert told["network/rehearsed"] < 1
-    assert (told["network/random"], told["network/dropout"], told["network/depends_on_mode"]) == (0, 0.1, 1) or (
-        told["network/dropout"] == pytest.approx(0.1)
-    )
+    readings = look(network())
+    assert readings["network/time_response"] > 0.01
+    assert readings["network/time_collision"] < 0.9
+    assert readings["network/coupling"] == 0
+    assert readings["network/response"] > 0.01
+    assert readings["network/loudest"] > 1000
+    assert (readings["network/reached"], readings["network/matrices_reached"]) == (1, 1)
+    assert readings["network/rehearsed"] < 1
+    assert (readings["network/random"], readings["network/dropout"], readings["network/depends_on_mode"]) == (
+        0,
+        0.1,
+        1,
+    ) or (readings["network/dropout"] == pytest.approx(0.1))
     assert look(network(dropout=0.0))["network/depends_on_mode"] == 0
 
 
@@ -189,8 +191,8 @@ def test_what_has_no_gradient_is_counted() -> None:
             super().__init__(**how)
             self.idle = nn.Linear(3, 3)
 
-    told = look(network(Idle))
-    assert told["network/reached"] == pytest.approx(6 / 8)
+    readings = look(network(Idle))
+    assert readings["network/reached"] == pytest.approx(6 / 8)
     assert look(network())["network/reached"] == 1
 
 
@@ -215,7 +217,7 @@ def test_the_network_itself_is_left_alone() -> None:
     model.out.eval()
     kept = [(p.detach().clone(), p.grad.clone()) for p in model.parameters() if p.grad is not None]
     random = torch.get_rng_state()
-    assert look_at_network(model, micro_batch, 1000)
+    assert measure_network(model, micro_batch, 1000, {})
     assert all(torch.equal(p, value) and torch.equal(p.grad, grad)  # type: ignore[arg-type]
                for p, (value, grad) in zip(model.parameters(), kept, strict=True))  # fmt: skip
     assert [m.training for m in model.modules()] == [m is not model.out for m in model.modules()]
@@ -232,10 +234,10 @@ def batch_of(micro_batch: Any) -> tuple[Tensor, ...]:
 def test_nothing_is_told_where_nothing_is_known() -> None:
     model = network()
     micro_batch, _ = step(model, call=None)
-    assert look_at_network(model, micro_batch, 1000) == {}
-    told = look(model, target=torch.zeros(16, 16))
-    assert "network/rehearsed" not in told, "a target of another shape cannot be rehearsed for"
-    assert "network/finite" in told
+    assert measure_network(model, micro_batch, 1000, {}) == {}
+    readings = look(model, target=torch.zeros(16, 16))
+    assert "network/rehearsed" not in readings, "a target of another shape cannot be rehearsed for"
+    assert "network/finite" in readings
 
 
 def test_a_target_that_was_not_told_is_drawn() -> None:
@@ -261,6 +263,6 @@ def test_continuous_timesteps(scale: float) -> None:
     assert micro_batch.call is not None
     assert micro_batch.t is not None
     call = micro_batch.call.with_changes(t=micro_batch.t.float() * scale)
-    told = look_at_network(model, replace(micro_batch, call=call), None)
-    assert causes(told) == []
-    assert told["network/time_response"] > 0.01
+    readings = measure_network(model, replace(micro_batch, call=call), None, {})
+    assert causes(readings) == []
+    assert readings["network/time_response"] > 0.01

@@ -1,4 +1,4 @@
-"""x_t, target and noise against the formula: what is exact is told as exact, and what is wrong by its kind."""
+"""x_t, target and noise against the formula: what is exact is reported as exact, and what is wrong by its kind."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from safelight.diagnosis.doctor import examine
 from safelight.diagnosis.run_history import InMemoryReadings, RunHistory
 from safelight.diffusion.objective import target_of
 from safelight.probes.forward_pass import Call, ForwardPass
-from safelight.probes.noising import glance, look_at_batch, look_at_noising, read_glance
+from safelight.probes.noising import measure_batch, measure_magnitudes, measure_noising, read_magnitudes
 
 X0, NOISE, T = batch(64)
 X_T = noised(X0, NOISE, T)
@@ -24,7 +24,7 @@ ORDER = torch.randperm(64, generator=torch.Generator().manual_seed(5))
 
 
 def look(given: ForwardPass, prediction: Prediction | None = "epsilon") -> dict[str, float]:
-    return {name: float(value) for name, value in look_at_noising(given, declared(prediction)).items()}
+    return {name: float(value) for name, value in measure_noising(given, declared(prediction)).items()}
 
 
 def made(**changes: Any) -> ForwardPass:
@@ -32,9 +32,9 @@ def made(**changes: Any) -> ForwardPass:
     return micro_batch(size=64, **kept)
 
 
-def causes(told: dict[str, float]) -> list[str]:
+def causes(readings: dict[str, float]) -> list[str]:
     """What the rules say of an answer that was the same at three steps."""
-    series = {f"check/{name}": ([0, 1, 2], [value] * 3) for name, value in told.items()}
+    series = {f"check/{name}": ([0, 1, 2], [value] * 3) for name, value in readings.items()}
     starts = ("forward.", "timesteps.", "target.")
     return [f.cause for f in examine(RunHistory(InMemoryReadings(series))) if f.cause.startswith(starts)]
 
@@ -58,28 +58,28 @@ def causes(told: dict[str, float]) -> list[str]:
     ],
 )
 def test_the_noised_images(name: str, changes: dict[str, Any], cause: str | None) -> None:
-    told = look(made(**changes))
-    forward = {key: value for key, value in told.items() if not key.startswith("target/")}
+    readings = look(made(**changes))
+    forward = {key: value for key, value in readings.items() if not key.startswith("target/")}
     assert causes(forward) == ([] if cause is None else [cause])
-    assert (told["forward/wrong"] > 0.05) == (cause is not None)
+    assert (readings["forward/wrong"] > 0.05) == (cause is not None)
 
 
 def test_exactness() -> None:
-    told = look(made())
-    assert told["forward/error"] < 1e-5
-    assert told["forward/residual"] < 1e-5
-    assert told["target/epsilon"] == 0
+    readings = look(made())
+    assert readings["forward/error"] < 1e-5
+    assert readings["forward/residual"] < 1e-5
+    assert readings["target/epsilon"] == 0
     assert look(made(x_t=X_T.bfloat16()))["forward/error"] < 0.01
 
 
 @pytest.mark.parametrize("kind", ["epsilon", "sample", "v_prediction"])
 @pytest.mark.parametrize("said", ["epsilon", "sample", "v_prediction"])
 def test_the_three_targets(kind: Prediction, said: Prediction) -> None:
-    told = look(micro_batch(size=64, prediction=kind), said)
-    assert told[f"target/{kind}"] < 1e-6
-    assert told[f"target/{kind}_cosine"] == pytest.approx(1, abs=1e-5)
-    told["target/declared"] = float(["epsilon", "sample", "v_prediction"].index(said))
-    assert causes(told) == ([] if kind == said else ["target.other-type"])
+    readings = look(micro_batch(size=64, prediction=kind), said)
+    assert readings[f"target/{kind}"] < 1e-6
+    assert readings[f"target/{kind}_cosine"] == pytest.approx(1, abs=1e-5)
+    readings["target/declared"] = float(["epsilon", "sample", "v_prediction"].index(said))
+    assert causes(readings) == ([] if kind == said else ["target.other-type"])
 
 
 @pytest.mark.parametrize(
@@ -98,16 +98,16 @@ def test_wrong_targets(name: str, target: Tensor, cause: str | None) -> None:
 
 @pytest.mark.parametrize("missing", ["x0", "noise", "t", "x_t", "target"])
 def test_what_cannot_be_known_is_left_out(missing: str) -> None:
-    told = look(made(**{missing: None}))
-    assert all(math.isfinite(value) for value in told.values())
-    assert ("forward/error" in told) == (missing == "target")
-    assert ("target/epsilon" in told) == (missing == "x_t")
+    readings = look(made(**{missing: None}))
+    assert all(math.isfinite(value) for value in readings.values())
+    assert ("forward/error" in readings) == (missing == "target")
+    assert ("target/epsilon" in readings) == (missing == "x_t")
 
 
 def test_without_a_table_only_the_noise_is_looked_at() -> None:
-    told = look_at_noising(made(), declared(None, None))  # type: ignore[arg-type]
-    assert {name.partition("/")[0] for name in told} == {"batch", "noise"}
-    continuous = look_at_noising(made(t=T.float() / 1000), declared())
+    readings = measure_noising(made(), declared(None, None))  # type: ignore[arg-type]
+    assert {name.partition("/")[0] for name in readings} == {"batch", "noise"}
+    continuous = measure_noising(made(t=T.float() / 1000), declared())
     assert not any(name.startswith(("forward", "target")) for name in continuous)
 
 
@@ -125,14 +125,14 @@ def test_whole_numbers_are_not_compared() -> None:
     ],
 )
 def test_the_noise(name: str, noise: Tensor, between: float, within: float, kurtosis: float) -> None:
-    told = {
+    readings = {
         key: float(value)
-        for key, value in look_at_noising(ForwardPass(torch.ones(()), noise=noise), declared()).items()
+        for key, value in measure_noising(ForwardPass(torch.ones(()), noise=noise), declared()).items()
     }
-    assert told["noise/between"] == pytest.approx(between, abs=0.5 if between == 1 else 0.05)
-    assert told["noise/within"] == pytest.approx(within, abs=0.5 if within == 1 else 0.05)
-    assert told["noise/kurtosis"] == pytest.approx(kurtosis, abs=1.5)
-    assert told["noise/count"] == noise.numel()
+    assert readings["noise/between"] == pytest.approx(between, abs=0.5 if between == 1 else 0.05)
+    assert readings["noise/within"] == pytest.approx(within, abs=0.5 if within == 1 else 0.05)
+    assert readings["noise/kurtosis"] == pytest.approx(kurtosis, abs=1.5)
+    assert readings["noise/count"] == noise.numel()
 
 
 # What the network was called with
@@ -153,58 +153,63 @@ def call(x: Tensor, t: Tensor) -> Call:
     ],
 )
 def test_the_call(name: str, x: Tensor, t: Tensor, error: float, agreement: float) -> None:
-    told = look(made(call=call(x, t)))
+    readings = look(made(call=call(x, t)))
     assert (
-        told["forward/input_error"] == pytest.approx(0, abs=1e-5) if not error else told["forward/input_error"] > 0.05
+        readings["forward/input_error"] == pytest.approx(0, abs=1e-5)
+        if not error
+        else readings["forward/input_error"] > 0.05
     )
-    assert told["timesteps/passed_on"] == pytest.approx(1, abs=1e-6) if agreement else told["timesteps/passed_on"] < 0.9
+    assert (
+        readings["timesteps/passed_on"] == pytest.approx(1, abs=1e-6)
+        if agreement
+        else readings["timesteps/passed_on"] < 0.9
+    )
 
 
 def test_one_timestep_for_a_whole_batch_is_passed_on() -> None:
     same = torch.full_like(T, 400)
-    told = look(made(t=same, x_t=noised(X0, NOISE, same), call=call(noised(X0, NOISE, same), same)))
-    assert told["timesteps/passed_on"] == 1
-    assert told["forward/wrong"] == 0
+    readings = look(made(t=same, x_t=noised(X0, NOISE, same), call=call(noised(X0, NOISE, same), same)))
+    assert readings["timesteps/passed_on"] == 1
+    assert readings["forward/wrong"] == 0
 
 
 # Losses
 
 
-def at_a_glance(micro_batch: ForwardPass) -> dict[str, float]:
-    seen = glance(micro_batch)
-    return {} if seen is None else read_glance(seen[0], seen[1].numpy())
+def magnitudes(micro_batch: ForwardPass) -> dict[str, float]:
+    return read_magnitudes({name: float(value) for name, value in measure_magnitudes(micro_batch).items()})
 
 
 @pytest.mark.parametrize("loudness", [0.5, 1.0, 2.0])
 def test_how_loud_answers_are(loudness: float) -> None:
     """The slope of the target on the answer: 1 wherever a squared error has nothing to gain by a factor."""
     answer = loudness * 0.6 * NOISE + 0.3 * torch.roll(NOISE, 1, 0)
-    told = at_a_glance(made(pred=answer))
-    assert told["loss/slope"] == pytest.approx(float((answer * NOISE).sum() / answer.square().sum()), rel=1e-4)
-    assert at_a_glance(made(pred=answer * told["loss/slope"]))["loss/slope"] == pytest.approx(1.0, rel=1e-4)
-    assert "loss/slope" not in at_a_glance(made(pred=torch.zeros_like(NOISE)))
+    readings = magnitudes(made(pred=answer))
+    assert readings["loss/slope"] == pytest.approx(float((answer * NOISE).sum() / answer.square().sum()), rel=1e-4)
+    assert magnitudes(made(pred=answer * readings["loss/slope"]))["loss/slope"] == pytest.approx(1.0, rel=1e-4)
+    assert "loss/slope" not in magnitudes(made(pred=torch.zeros_like(NOISE)))
 
 
 def test_losses_and_what_is_not_finite() -> None:
-    told = at_a_glance(made(pred=torch.zeros_like(NOISE), loss=torch.tensor(0.5)))
-    assert told["loss/error"] == pytest.approx(float(NOISE.square().mean()))
-    assert told["loss/zero"] == told["loss/error"]
-    assert told["loss/told"] == 0.5
-    assert told["batch/reach"] == float(X0.abs().max())
-    assert not [name for name in told if name.startswith("finite/")], "told only where something is not"
+    readings = magnitudes(made(pred=torch.zeros_like(NOISE), loss=torch.tensor(0.5)))
+    assert readings["loss/error"] == pytest.approx(float(NOISE.square().mean()))
+    assert readings["loss/zero"] == readings["loss/error"]
+    assert readings["loss/told"] == 0.5
+    assert readings["batch/reach"] == float(X0.abs().max())
+    assert not [name for name in readings if name.startswith("finite/")], "reported only where something is not"
 
 
 def test_large_numbers_are_finite() -> None:
     huge = torch.full((64, 1, 4, 4), 3e38)
-    told = at_a_glance(made(pred=huge, x0=huge))
-    assert not [name for name in told if name.startswith("finite/")]
+    readings = magnitudes(made(pred=huge, x0=huge))
+    assert not [name for name in readings if name.startswith("finite/")]
     half = torch.full((64, 1, 4, 4), 6e4, dtype=torch.float16)
-    assert at_a_glance(made(x0=half))["batch/reach"] == 6e4
+    assert magnitudes(made(x0=half))["batch/reach"] == 6e4
 
 
 def test_a_loss_that_is_no_float_is_left_out() -> None:
-    assert "finite/loss" not in at_a_glance(made(loss=torch.tensor(1)))
-    assert glance(ForwardPass(torch.tensor(1))) is None
+    assert "finite/loss" not in magnitudes(made(loss=torch.tensor(1)))
+    assert measure_magnitudes(ForwardPass(torch.tensor(1))) == {}
 
 
 @pytest.mark.parametrize("name", ["x0", "noise", "x_t", "target", "pred", "loss"])
@@ -212,16 +217,16 @@ def test_a_loss_that_is_no_float_is_left_out() -> None:
 def test_where_it_is_not_finite(name: str, value: float) -> None:
     sick = torch.zeros(64, 1, 4, 4)
     sick[3, 0, 1, 1] = value
-    told = at_a_glance(made(**({"pred": torch.zeros_like(sick)} | {name: sick})))
-    wrong = {key for key, number in told.items() if key.startswith("finite/") and number == 0}
-    infinite = name == "loss" and value == math.inf  # told apart: anything may make a NaN
+    readings = magnitudes(made(**({"pred": torch.zeros_like(sick)} | {name: sick})))
+    wrong = {key for key, number in readings.items() if key.startswith("finite/") and number == 0}
+    infinite = name == "loss" and value == math.inf  # reported apart: anything may make a NaN
     assert wrong == {f"finite/{name}", *(["finite/loss_number"] if infinite else [])}
 
 
 def test_shapes_that_differ_are_not_compared() -> None:
-    assert "loss/error" not in at_a_glance(made(pred=torch.zeros(64, 1, 4, 5)))
-    assert look_at_batch(made(x0=None)) == {}
-    assert look_at_batch(made(x0=torch.zeros(4))) == {}
+    assert "loss/error" not in magnitudes(made(pred=torch.zeros(64, 1, 4, 5)))
+    assert measure_batch(made(x0=None)) == {}
+    assert measure_batch(made(x0=torch.zeros(4))) == {}
 
 
 def test_a_target_is_what_the_objective_makes() -> None:

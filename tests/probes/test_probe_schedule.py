@@ -1,4 +1,4 @@
-"""When the probes look: often at first, rarely later, again on an alarm; and the same in every run."""
+"""When probes run: often at first, rarely later, again on an alarm; and the same in every run."""
 
 from __future__ import annotations
 
@@ -7,61 +7,63 @@ from itertools import pairwise
 
 import pytest
 
-from safelight.probes.probe_schedule import CLOSE, EVERY, GLANCED, RARELY, SELDOM, SETTLED, ProbeSchedule
+from safelight.probes.probe_schedule import CLOSE, EVERY, MAGNITUDES_EVERY, RARELY, SELDOM, SETTLED, ProbeSchedule
 
 
-def steps_of(name: str, until: int, agenda: ProbeSchedule | None = None) -> list[int]:
-    agenda, found = agenda or ProbeSchedule(), []
-    while agenda.seen < until:
-        if getattr(agenda, name):
-            found.append(agenda.seen)
-        agenda.turn()
+def steps_of(name: str, until: int, schedule: ProbeSchedule | None = None) -> list[int]:
+    schedule, found = schedule or ProbeSchedule(), []
+    while schedule.updates < until:
+        if schedule.is_quiet if name == "quiet" else getattr(schedule.due, name):
+            found.append(schedule.updates)
+        schedule.advance()
     return found
 
 
-def test_the_first_steps_are_all_looked_at_and_then_pairs() -> None:
-    close = steps_of("is_close", 256)
+def test_the_first_steps_are_all_checked_and_then_pairs() -> None:
+    close = steps_of("close", 256)
     assert close[:CLOSE] == list(range(CLOSE))
     assert close[CLOSE:] == [step for start in range(CLOSE, 256, EVERY) for step in (start, start + 1)]
-    later = [step for step in steps_of("is_glanced", 256) if step >= CLOSE]
-    assert {step for step in later if step not in close} == {s for s in range(CLOSE, 256, GLANCED) if s not in close}
+    later = [step for step in steps_of("magnitudes", 256) if step >= CLOSE]
+    assert {step for step in later if step not in close} == {
+        s for s in range(CLOSE, 256, MAGNITUDES_EVERY) if s not in close
+    }
     rarely = [*range(CLOSE, SETTLED, RARELY), *range(SETTLED, 2048, SELDOM)]
-    assert [s for s in steps_of("is_about_noising", 2048) if s >= CLOSE] == rarely
-    assert [s for s in steps_of("is_about_average", 2048) if s >= CLOSE] == rarely
+    assert [s for s in steps_of("noising", 2048) if s >= CLOSE] == rarely
+    assert [s for s in steps_of("ema", 2048) if s >= CLOSE] == rarely
 
 
 def test_quiet_steps_are_those_that_nothing_is_kept_for() -> None:
-    quiet = set(steps_of("is_quiet", 2048))
-    for name in ("is_close", "is_replayed", "is_searched", "is_about_average"):
+    quiet = set(steps_of("quiet", 2048))
+    for name in ("close", "replay", "search", "ema"):
         assert not quiet & set(steps_of(name, 2048))
     assert len(quiet) > 0.85 * 2048
 
 
 @pytest.mark.parametrize("period", [1, 2, 7, 40, 64, 100, 333])
 def test_whatever_comes_back_is_met_again(period: int) -> None:
-    """A batch that comes back after any number of steps is looked at twice, before long."""
+    """A batch that comes back after any number of steps is checked twice, before long."""
     known: set[int] = set()
-    for step in steps_of("is_close", 2 * period + CLOSE + EVERY):
+    for step in steps_of("close", 2 * period + CLOSE + EVERY):
         if step % period in known:
             return
         known.add(step % period)
     pytest.fail("never")
 
 
-def test_deep_looks_become_rare() -> None:
+def test_replays_become_rare() -> None:
     for until, most in ((1_000, 20), (10_000, 40), (100_000, 140)):
-        assert len(set(steps_of("is_replayed", until)) | set(steps_of("is_searched", until))) <= most
+        assert len(set(steps_of("replay", until)) | set(steps_of("search", until))) <= most
 
 
-def heard(agenda: ProbeSchedule, numbers: list[float], name: str = "loss/error") -> list[int]:
+def alarms_of(schedule: ProbeSchedule, numbers: list[float], name: str = "loss/error") -> list[int]:
     """Steps at which an alarm was given."""
     found = []
     for number in numbers:
-        before = agenda._asked
-        agenda.listen({name: number})
-        if agenda._asked > before:
-            found.append(agenda.seen)
-        agenda.turn()
+        before = schedule._alarm_steps
+        schedule.check_for_alarm({name: number})
+        if schedule._alarm_steps > before:
+            found.append(schedule.updates)
+        schedule.advance()
     return found
 
 
@@ -82,21 +84,21 @@ WILD = [math.exp(2 * math.sin(step)) for step in range(200)]  # seven times up a
         ("NaN is for others", [*FLAT[:100], math.nan, *FLAT[101:]], []),
     ],
 )
-def test_what_asks_for_a_replay(name: str, numbers: list[float], alarms: list[int]) -> None:
-    assert heard(ProbeSchedule(), numbers) == alarms
+def test_what_schedules_a_replay(name: str, numbers: list[float], alarms: list[int]) -> None:
+    assert alarms_of(ProbeSchedule(), numbers) == alarms
 
 
 def test_an_alarm_is_about_two_steps() -> None:
-    agenda = ProbeSchedule()
-    heard(agenda, [*FLAT[:100], 10.0])
-    assert steps_of("is_replayed", 120, agenda) == [101]  # and step 100 was the first of the two
+    schedule = ProbeSchedule()
+    alarms_of(schedule, [*FLAT[:100], 10.0])
+    assert steps_of("replay", 120, schedule) == [101]  # and step 100 was the first of the two
 
 
-def test_alarms_for_nothing_ask_ever_more_rarely() -> None:
-    agenda = ProbeSchedule()
+def test_false_alarms_schedule_ever_fewer_replays() -> None:
+    schedule = ProbeSchedule()
     leaps = [math.exp(1.3 ** (2 + step // 20)) for step in range(400)]  # each beyond the last
     numbers = [leap if step % 20 == 19 else 1.0 for step, leap in enumerate(leaps)]
-    gaps = [later - earlier for earlier, later in pairwise(heard(agenda, numbers))]
+    gaps = [later - earlier for earlier, later in pairwise(alarms_of(schedule, numbers))]
     assert len(gaps) >= 2
     assert all(later >= 1.6 * earlier for earlier, later in pairwise(gaps))
 
@@ -105,7 +107,7 @@ def test_alarms_for_nothing_ask_ever_more_rarely() -> None:
     ("loss", "odd"),
     [(1.0, False), (1.9, False), (2.1, True), (0.4, True), (math.nan, True), (math.inf, True), (-1, True)],
 )
-def test_a_loss_that_is_worth_a_glance(loss: float, odd: bool) -> None:
-    agenda = ProbeSchedule()
-    assert not any(agenda.is_odd(1.0) for _ in range(20))
-    assert agenda.is_odd(loss) == odd
+def test_a_loss_that_is_worth_a_check(loss: float, odd: bool) -> None:
+    schedule = ProbeSchedule()
+    assert not any(schedule.is_odd(1.0) for _ in range(20))
+    assert schedule.is_odd(loss) == odd

@@ -16,10 +16,10 @@ def make() -> tuple[nn.Parameter, SampleParameter]:
 
 def look(parameter: nn.Parameter, sentinel: SampleParameter, gradient: float, change: float) -> dict[str, float]:
     parameter.grad = torch.full_like(parameter, gradient)
-    sentinel.keep()
+    sentinel.before_update()
     with torch.no_grad():
         parameter += change
-    return {name: float(value) for name, value in sentinel.look().items()}
+    return {name: float(value) for name, value in sentinel.after_update().items()}
 
 
 def test_an_update_and_none() -> None:
@@ -33,56 +33,56 @@ def test_the_gradient_of_the_step_before() -> None:
     assert "sentinel/echo" not in look(parameter, sentinel, 1.0, 0.1)
     assert look(parameter, sentinel, 2.0, 0.1)["sentinel/echo"] == pytest.approx(1)
     assert look(parameter, sentinel, -1.0, 0.1)["sentinel/echo"] == pytest.approx(-1)
-    sentinel.leave(closely=False)  # a step that was not looked at
+    sentinel.just_updated(closely=False)  # a step that was not looked at
     assert "sentinel/echo" not in look(parameter, sentinel, 1.0, 0.1), "its neighbour is not known"
 
 
 def test_an_average_that_stands_still_between_looks() -> None:
     _, sentinel = make()
     shadow = torch.zeros(2, 3)
-    assert sentinel.look_at_average(shadow) == {}
-    assert float(sentinel.look_at_average(shadow)["average/same"]) == 1
+    assert sentinel.measure_ema(shadow) == {}
+    assert float(sentinel.measure_ema(shadow)["average/same"]) == 1
     shadow += 1e-6
-    assert float(sentinel.look_at_average(shadow)["average/same"]) == 0
+    assert float(sentinel.measure_ema(shadow)["average/same"]) == 0
 
 
 def test_weights_that_are_changed_between_two_updates() -> None:
     parameter, sentinel = make()
-    assert sentinel.look_between() is None, "nothing is known yet"
-    sentinel.leave(closely=True)
-    assert sentinel.look_between() is None
-    sentinel.leave(closely=True)
+    assert not sentinel.was_changed(), "nothing is known yet"
+    sentinel.just_updated(closely=True)
+    assert not sentinel.was_changed()
+    sentinel.just_updated(closely=True)
     kept = parameter.detach().clone()
     with torch.no_grad():
         parameter.zero_()
         parameter.copy_(kept)
-    assert sentinel.look_between() is None, "swapped for samples and put back"
-    sentinel.leave(closely=True)
+    assert not sentinel.was_changed(), "swapped for samples and put back"
+    sentinel.just_updated(closely=True)
     parameter.data[0, 0] += 1e-3
-    assert sentinel.look_between() == 1
-    sentinel.leave(closely=True)
+    assert sentinel.was_changed()
+    sentinel.just_updated(closely=True)
     sentinel.forget()
     with torch.no_grad():
         parameter += 1
-    assert sentinel.look_between() is None, "the run went back to an earlier step"
+    assert not sentinel.was_changed(), "the run went back to an earlier step"
 
 
 def test_at_steps_that_are_not_looked_at_a_count_of_changes_raises_suspicion() -> None:
     parameter, sentinel = make()
-    sentinel.leave(closely=False)
-    assert sentinel.look_between() is None
+    sentinel.just_updated(closely=False)
+    assert not sentinel.was_changed()
     found = []
     for _ in range(3):
-        sentinel.leave(closely=False)
+        sentinel.just_updated(closely=False)
         with torch.no_grad():
             parameter += 1
-        found.append(sentinel.look_between())
-    assert found == [None, 1, 1], "the first raises suspicion, from then on it is seen"
+        found.append(sentinel.was_changed())
+    assert found == [False, True, True], "the first raises suspicion, from then on it is seen"
 
 
 def test_nothing_to_watch() -> None:
     sentinel = SampleParameter(None)
-    sentinel.keep()
-    sentinel.leave(closely=True)
-    assert sentinel.look() == {}
-    assert sentinel.look_between() is None
+    sentinel.before_update()
+    sentinel.just_updated(closely=True)
+    assert sentinel.after_update() == {}
+    assert not sentinel.was_changed()

@@ -1,4 +1,4 @@
-"""Samplers driven by a network that knows the answer: right ones pass, wrong ones are told by their mistake."""
+"""Samplers driven by a network that knows the answer: right ones pass, wrong ones are readings by their mistake."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from safelight.config.tree import Prediction
 from safelight.diagnosis.doctor import examine
 from safelight.diagnosis.run_history import InMemoryReadings, RunHistory
-from safelight.probes.sampler import PerfectModel, accepts, ask, is_right, look_at_sampler
+from safelight.probes.sampler import PerfectModel, accepts, draw, is_right, measure_sampler
 
 SHAPE = (1, 4, 4)
 PLAIN = {"num_train_timesteps": 1000, "clip_sample": False}
@@ -45,14 +45,14 @@ def ddpm(prediction: Prediction = "epsilon", **how: Any) -> DDPMScheduler:
 
 def look(sampler: Draw, prediction: Prediction = "epsilon", alphas: Tensor | None = None) -> dict[str, float]:
     table = DDPMScheduler(**PLAIN).alphas_cumprod.double() if alphas is None else alphas
-    return look_at_sampler(sampler, table, prediction, SHAPE, 1.0, torch.device("cpu"))
+    return measure_sampler(sampler, table, prediction, SHAPE, 1.0, torch.device("cpu"))
 
 
-def causes(told: dict[str, float]) -> list[str]:
+def causes(readings: dict[str, float]) -> list[str]:
     return [
         f.cause
         for f in examine(
-            RunHistory(InMemoryReadings({f"check/{name}": ([0], [value]) for name, value in told.items()}))
+            RunHistory(InMemoryReadings({f"check/{name}": ([0], [value]) for name, value in readings.items()}))
         )
     ]
 
@@ -60,11 +60,11 @@ def causes(told: dict[str, float]) -> list[str]:
 @pytest.mark.parametrize("prediction", TYPES)
 @pytest.mark.parametrize("make", [ddim, ddpm])
 def test_sound_samplers_pass(make: Any, prediction: Prediction) -> None:
-    told = look(sampler_of(make(prediction)), prediction)
-    assert is_right(told)
-    assert causes(told) == []
-    assert (told["sampler/calls"], told["sampler/first"], told["sampler/falling"]) == (20, 1, 1)
-    assert told["sampler/left"] < 1e-5
+    readings = look(sampler_of(make(prediction)), prediction)
+    assert is_right(readings)
+    assert causes(readings) == []
+    assert (readings["sampler/calls"], readings["sampler/first"], readings["sampler/falling"]) == (20, 1, 1)
+    assert readings["sampler/left"] < 1e-5
 
 
 def to_pixels(x: Tensor) -> Tensor:
@@ -141,9 +141,9 @@ def test_wrong_samplers_are_told_by_their_mistake(name: str, sampler: Draw, caus
 
 
 def test_samples_that_are_not_finite() -> None:
-    told = look(sampler_of(ddim(), finish=lambda x: x * math.nan))
-    assert told["sampler/finite"] == 0
-    assert causes(told) == ["sampler.wrong"]
+    readings = look(sampler_of(ddim(), finish=lambda x: x * math.nan))
+    assert readings["sampler/finite"] == 0
+    assert causes(readings) == ["sampler.wrong"]
 
 
 def test_a_sampler_that_returns_another_shape_is_refused_in_words() -> None:
@@ -169,12 +169,12 @@ def test_the_oracle_knows_the_answer(prediction: Prediction) -> None:
     """At little noise it returns the picture, at much noise the mean of both, which is nothing."""
     alphas = torch.tensor([0.9999, 0.5, 1e-9], dtype=torch.float64)
     picture = torch.full(SHAPE, 0.5, dtype=torch.float64)
-    oracle = PerfectModel(alphas, "sample", torch.stack([picture, -picture]), 0.0, device=torch.device("cpu"))
+    oracle = PerfectModel(alphas, "sample", torch.stack([picture, -picture]), 0.0)
     near = oracle((alphas[0].sqrt() * picture)[None], torch.tensor([0]))
     assert torch.allclose(near, picture[None], atol=1e-6)
     far = oracle(torch.zeros(1, *SHAPE, dtype=torch.float64), torch.tensor([2]))
     assert torch.allclose(far, torch.zeros_like(far), atol=1e-6)
-    assert oracle.times == [0.0, 2.0]
+    assert [call.time for call in oracle.calls] == [0.0, 2.0]
 
 
 def test_what_a_sampler_may_return() -> None:
@@ -183,7 +183,7 @@ def test_what_a_sampler_may_return() -> None:
 
     noise = torch.zeros(2, *SHAPE)
     for found in (Output(), (torch.ones(2, *SHAPE),), torch.ones(2, *SHAPE), torch.ones(2, 4, 4, 1).numpy()):
-        assert ask(lambda *_, found=found: found, nn.Identity(), noise).shape == noise.shape
+        assert draw(lambda *_, found=found: found, nn.Identity(), noise).shape == noise.shape
 
 
 @pytest.mark.parametrize(

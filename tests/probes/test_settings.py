@@ -14,14 +14,14 @@ from safelight.config.tree import Diffusion, Prediction
 from safelight.diagnosis.doctor import examine
 from safelight.diagnosis.run_history import InMemoryReadings, RunHistory
 from safelight.diffusion.schedule import make_schedule
-from safelight.probes.settings import look_at_names, look_at_optimizer, look_at_schedule
+from safelight.probes.settings import measure_optimizer, measure_schedule, unmatched_parameters
 
 
-def causes(told: dict[str, float]) -> list[str]:
+def causes(readings: dict[str, float]) -> list[str]:
     return [
         f.cause
         for f in examine(
-            RunHistory(InMemoryReadings({f"check/{name}": ([0], [value]) for name, value in told.items()}))
+            RunHistory(InMemoryReadings({f"check/{name}": ([0], [value]) for name, value in readings.items()}))
         )
     ]
 
@@ -51,16 +51,16 @@ ZERO = torch.cat([by_betas(LINEAR)[:-1], torch.zeros(1, dtype=torch.float64)])
     ],
 )  # fmt: skip
 def test_schedules(name: str, alphas: Tensor, prediction: Prediction | None, cause: str | None) -> None:
-    told = look_at_schedule(alphas, prediction)
-    assert causes(told) == ([] if cause is None else [cause])
-    assert told["schedule/timesteps"] == len(alphas)
+    readings = measure_schedule(alphas, prediction)
+    assert causes(readings) == ([] if cause is None else [cause])
+    assert readings["schedule/timesteps"] == len(alphas)
 
 
 def test_numbers_of_a_schedule() -> None:
-    told = look_at_schedule(torch.tensor([1.2, 0.5, 0.6]), "epsilon")
-    assert told["schedule/outside"] == pytest.approx(1 / 3)
-    assert told["schedule/rising"] == 0.5
-    assert (told["schedule/first"], told["schedule/last"]) == (pytest.approx(1.2), pytest.approx(0.6))
+    readings = measure_schedule(torch.tensor([1.2, 0.5, 0.6]), "epsilon")
+    assert readings["schedule/outside"] == pytest.approx(1 / 3)
+    assert readings["schedule/rising"] == 0.5
+    assert (readings["schedule/first"], readings["schedule/last"]) == (pytest.approx(1.2), pytest.approx(0.6))
 
 
 def frozen() -> Denoiser:
@@ -70,7 +70,7 @@ def frozen() -> Denoiser:
 
 
 def look(model: nn.Module, parameters: Any, **how: Any) -> dict[str, float]:
-    return look_at_optimizer(model, torch.optim.AdamW(parameters, **how))
+    return measure_optimizer(model, torch.optim.AdamW(parameters, **how))
 
 
 @pytest.mark.parametrize(
@@ -96,21 +96,25 @@ def test_what_the_optimizer_holds(name: str, model: Denoiser, choose: Any, cause
 def test_shares() -> None:
     model = network()
     sizes = {name: parameter.numel() for name, parameter in model.named_parameters()}
-    told = look(model, [*model.body.parameters(), *model.out.parameters()], lr=0.1, weight_decay=0.2, maximize=True)
+    readings = look(model, [*model.body.parameters(), *model.out.parameters()], lr=0.1, weight_decay=0.2, maximize=True)
     missing = sizes["time.weight"] + sizes["time.bias"]
-    assert told["optimizer/missing"] == pytest.approx(missing / sum(sizes.values()))
-    assert (told["optimizer/rate"], told["optimizer/weight_decay"], told["optimizer/maximize"]) == (0.1, 0.2, 1)
-    assert told["optimizer/adaptive"] == 1
-    assert look_at_optimizer(model, torch.optim.SGD(model.parameters(), 0.1))["optimizer/adaptive"] == 0
+    assert readings["optimizer/missing"] == pytest.approx(missing / sum(sizes.values()))
+    assert (readings["optimizer/rate"], readings["optimizer/weight_decay"], readings["optimizer/maximize"]) == (
+        0.1,
+        0.2,
+        1,
+    )
+    assert readings["optimizer/adaptive"] == 1
+    assert measure_optimizer(model, torch.optim.SGD(model.parameters(), 0.1))["optimizer/adaptive"] == 0
     assert look(network().bfloat16(), None or network().bfloat16().parameters())["optimizer/half_weights"] == 1
-    assert told["optimizer/half_weights"] == 0
+    assert readings["optimizer/half_weights"] == 0
 
 
 def test_names() -> None:
     model = frozen()
     optimizer = torch.optim.SGD([*model.body.parameters(), *model.time.parameters()], 0.1)
-    assert look_at_names(model, optimizer) == {
+    assert unmatched_parameters(model, optimizer) == {
         "missing": ["out.weight", "out.bias"],
         "frozen": ["time.weight", "time.bias"],
     }
-    assert np.isfinite(look_at_schedule(ALPHAS, None)["schedule/largest_jump"])
+    assert np.isfinite(measure_schedule(ALPHAS, None)["schedule/largest_jump"])

@@ -27,7 +27,7 @@ import safelight
 from safelight import runner
 from safelight import start as start_module
 from safelight.checkpoints.folder import steps
-from safelight.errors import ProcessLost, Stopped, UsageError
+from safelight.errors import ProcessLost, UsageError
 from safelight.observing import process_check as rollcall_module
 from safelight.observing import speed as speed_module
 from safelight.observing.process_check import ProcessCheck
@@ -36,10 +36,8 @@ from safelight.processes import group as crew_module
 from safelight.processes import heartbeat as pulse_module
 from safelight.processes.group import ProcessGroup, join_group
 from safelight.processes.heartbeat import Heartbeat
-from safelight.processes.reduction import NoReduction
-from safelight.processes.restarts import is_restart, note_failure, refuse_hopeless
+from safelight.processes.reduction import Reduction
 from safelight.record.reading import read_signal
-from safelight.run import RunFolder
 from safelight.training import pictures as trainer_module
 from safelight.training.batch_loader import BatchLoader
 from safelight.training.build import Setup, check_shares
@@ -123,7 +121,7 @@ def test_restarted_ddp_adds_otherwise_and_we_do_not(tmp_path: Path) -> None:
 
     def gradients(parts: Setup, network: torch.nn.Module) -> str:
         parts.state.optimizer.zero_grad(set_to_none=True)
-        micro = parts.feed.prepare(0)[0]
+        micro = parts.loader.prepare(0)[0]
         noised = parts.stepper.objective.add_noise(micro.x0, micro.noise, micro.t)
         answer = network(noised.x_t, noised.t, return_dict=False)[0]
         parts.stepper.objective.loss(answer, noised)[1].sum().backward()
@@ -137,7 +135,7 @@ def test_restarted_ddp_adds_otherwise_and_we_do_not(tmp_path: Path) -> None:
             found.append(digest([p.grad for p in parts.state.model.parameters() if p.grad is not None]))
 
         weights = [(p, p.detach().clone()) for p in parts.state.model.parameters()]
-        parts.stepper.step(parts.feed.prepare(0), 0, on_gradients=judge)
+        parts.stepper.step(parts.loader.prepare(0), 0, on_gradients=judge)
         with torch.no_grad():
             for parameter, before in weights:
                 parameter.copy_(before)
@@ -187,14 +185,14 @@ def test_non_finite_value_of_one_process_is_refused_on_all(tmp_path: Path) -> No
                 before = digest(taken(parts))
                 if rank == 1:
                     parts.state.model.conv_in.weight.register_hook(lambda g: g * torch.nan)
-                view = parts.stepper.step(parts.feed.load(2), 2)
+                view = parts.stepper.step(parts.loader.load(2), 2)
                 after = [value.detach() for value in parts.state.model.state_dict().values()]
                 told[name] = [float(view.refused), digest(after) == before]
             parts = build_with(group)  # the negative control: nobody asks the others
             taken(parts)
             if rank == 1:
                 parts.state.model.conv_in.weight.register_hook(lambda g: g * torch.nan)
-            told["alone"] = float(parts.stepper.single_process().step(parts.feed.load(2), 2).refused)
+            told["alone"] = float(parts.stepper.single_process().step(parts.loader.load(2), 2).refused)
             keep(tmp_path, rank, **told)
 
     launch(3, tmp_path, act)
@@ -224,7 +222,7 @@ def test_roll_call_tells_processes_that_are_no_longer_one_run(tmp_path: Path) ->
                     parts.state.model.conv_in.weight.data.view(-1)[7].mul_(1 + 1e-6)
                 feed = BatchLoader(parts.config, parts.batches, rank=place, processes=3)
                 view = parts.stepper.step(feed.load(0), 0)
-                told[name] = roll.look(view, replaced=False)
+                told[name] = roll.check(view, replaced=False)
             keep(tmp_path, rank, **told)
 
     launch(3, tmp_path, act)
@@ -414,41 +412,6 @@ def test_restart_by_a_launcher_carries_on(whole: Path, tmp_path: Path) -> None:
     assert fingerprints(run) == fingerprints(whole)
 
 
-FAILURES = {
-    "three times at one step": ([6, 6, 6], "crashed", "failed 3 times at step 6; the last time: broke"),
-    "killed without a word": ([6, 6], "training", "the last time: it was killed without a word"),
-    "at different steps": ([6, 7, 6], "crashed", None),
-    "twice": ([6, 6], "crashed", None),
-    "stopped by a diagnosis": ([], "stopped", "would change nothing"),
-}
-
-
-@pytest.mark.parametrize(("failed", "status", "words"), FAILURES.values(), ids=FAILURES.keys())
-def test_restarts_end_where_they_are_hopeless(
-    failed: list[int], status: str, words: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = RunFolder(tmp_path)
-    for step in failed:
-        note_failure(folder, step, "broke")
-    folder.report(status=status, step=6)
-    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "3")
-    if words is None:
-        refuse_hopeless(folder)
-        return
-    for expected in (words, None):  # nor is it the next time
-        with pytest.raises(Stopped, match=expected):
-            refuse_hopeless(folder)
-    monkeypatch.delenv("TORCHELASTIC_RESTART_COUNT")
-    refuse_hopeless(folder)  # a person may try as often as they like
-    assert not folder.status().get("failures")
-
-
-def test_run_that_may_be_restarted_needs_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", "2")
-    with pytest.raises(UsageError, match="Add --run DIR"):
-        is_restart(None)
-
-
 def test_what_is_said_between_processes_arrives(tmp_path: Path) -> None:
     def act(rank: int) -> None:
         with join_group(tiny().train) as group:
@@ -481,7 +444,7 @@ def test_alone_nothing_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     assert group.all_gather_object("a") == ["a"]
     assert group.all_gather(torch.ones(2)).shape == (1, 2)
     parts = parts_of(**SIZE)
-    assert isinstance(parts.stepper.reduction, NoReduction)
+    assert type(parts.stepper.reduction) is Reduction
 
 
 # --- before the first step ----------------------------------------------------------------------------------------

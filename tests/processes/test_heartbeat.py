@@ -46,7 +46,7 @@ class Company:
         for _ in range(round(seconds / EVERY)):
             self._clock.now += EVERY
             living()
-            self.first._look()
+            self.first._check_others()
         return self.first.lost
 
 
@@ -115,5 +115,5 @@ def test_after_a_broken_connection_silence_is_told_sooner(company: Company) -> N
         company.beat(1, progress=company._beats[1])
 
     assert company.look(2, living) is None
-    company.first.note("broken")
+    company.first.write("broken", "1")
     assert str(company.look(EVERY, living)).startswith("Process 2 is gone")

@@ -18,11 +18,11 @@ from torch import Tensor
 
 from safelight import opened, runner
 from safelight import start as start_module
+from safelight.checkpoints.coordinator import SaveCoordinator
 from safelight.checkpoints.folder import steps
-from safelight.checkpoints.joint_writer import FirstWriter, PartWriter, Relay
 from safelight.checkpoints.loading import load_rows_newest
 from safelight.checkpoints.reader import load
-from safelight.checkpoints.writer import Writer, write
+from safelight.checkpoints.writer import PartWriter, Writer, write
 from safelight.cli import main
 from safelight.config.check import check
 from safelight.errors import UsageError
@@ -110,7 +110,7 @@ def held_bytes(parts: Setup) -> int:
 def look(group: ProcessGroup, settings: dict[str, Any]) -> dict[str, Any]:
     """What a few updates did, told by sums over whole tensors."""
     parts = build_with(group, **DIVIDED | settings)
-    views = [parts.stepper.step(parts.feed.load(step), step) for step in range(2)]
+    views = [parts.stepper.step(parts.loader.load(step), step) for step in range(2)]
     whole = gathered(parts)
     told: dict[str, Any] = {stem: [float(v.double().norm()) for v in whole[stem].values()] for stem in ("model", "ema")}
     told["norm"] = [float(view.norm) for view in views]
@@ -121,7 +121,7 @@ def look(group: ProcessGroup, settings: dict[str, Any]) -> dict[str, Any]:
         if name.startswith(("update", "weight", "gradient", "average"))
     }
     before = digests(gathered(parts))
-    told["probe"] = parts.fixed_set.losses(parts.state)
+    told["probe"] = [float(each.mean()) for each in parts.fixed_set.losses(parts.state)]
     request = preview_request(parts.config, 5)
     with parts.state.weights.lend(parts.state.ema.tensors()) as weights:
 
@@ -140,7 +140,7 @@ def averaging(group: ProcessGroup) -> list[float]:
     for module in parts.state.model.modules():
         if hasattr(module, "set_gradient_divide_factor"):
             module.set_gradient_divide_factor(float(group.size))
-    return [float(parts.stepper.step(parts.feed.load(step), step).norm) for step in range(2)]
+    return [float(parts.stepper.step(parts.loader.load(step), step).norm) for step in range(2)]
 
 
 @pytest.fixture(scope="module")
@@ -210,7 +210,7 @@ def refusing(group: ProcessGroup) -> list[Any]:
     before = trained_digests(parts)
     if group.rank == 1:  # the loss of a row of its own
         parts.stepper.objective.signal = parts.stepper.objective.signal * torch.nan
-    view = parts.stepper.step(parts.feed.load(2), 2)
+    view = parts.stepper.step(parts.loader.load(2), 2)
     return [float(view.refused), trained_digests(parts) == before, int((~view.norms.isfinite()).sum())]
 
 
@@ -226,10 +226,10 @@ def test_non_finite_value_of_one_process_is_refused_on_all(updates: dict[int, li
 
 def save(parts: Setup, folder: Path) -> None:
     group = parts.runtime.group
-    relay = Relay(group, "checkpoints")
-    writer = PartWriter(folder, relay)
+    coordinator = SaveCoordinator(group, "checkpoints")
+    writer = PartWriter(folder, coordinator)
     if group.is_main:
-        writer = FirstWriter(folder, relay, last=2, every=0, say=print)
+        writer = Writer(folder, last=2, every=0, say=print, coordinator=coordinator)
     writer.submit(parts.state.snapshot(), None)
     writer.wait()
     assert writer.last_saved == parts.state.counters.step

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import threading
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +10,9 @@ import pytest
 from series import check, write
 
 from safelight.record import database
-from safelight.record.database import open_database
 from safelight.record.history import open_history
 from safelight.record.reading import read_events, read_signal
-from safelight.record.schema import CELL, VERSION
+from safelight.record.schema import CHUNK_STEPS, VERSION
 from safelight.record.store import RecordWriter
 
 VERSION_1 = """
@@ -72,7 +70,9 @@ def test_version_1_is_upgraded_when_it_is_resumed(tmp_path: Path, at: int) -> No
             check(history.zoom("a", pixels=pixels), steps, numbers)
     opened = sqlite3.connect(path)
     assert opened.execute("PRAGMA user_version").fetchone() == (VERSION,)
-    assert opened.execute(f"SELECT count(*) FROM reading WHERE first / {CELL} != last / {CELL}").fetchone() == (0,)
+    assert opened.execute(
+        f"SELECT count(*) FROM reading WHERE first / {CHUNK_STEPS} != last / {CHUNK_STEPS}"
+    ).fetchone() == (0,)
     assert opened.execute(
         "SELECT max(n) FROM (SELECT count(*) n FROM reading GROUP BY signal, first / 64)"
     ).fetchone() == (1,)
@@ -115,59 +115,3 @@ def test_a_newer_version_is_left_alone(tmp_path: Path) -> None:
     assert f"has version {VERSION + 1}" in words
     assert "the run goes on without it" in words
     assert path.read_bytes() == before
-
-
-def test_a_damaged_row_elsewhere_does_not_stop_the_record(tmp_path: Path) -> None:
-    path = tmp_path / "record.sqlite"
-    write(path, [(np.arange(70), np.zeros(70))])
-    opened = open_database(path)
-    opened.execute("UPDATE reading SET numbers = x'00' WHERE first = 64")
-    opened.close()
-    write(path, [(np.arange(128, 400), np.ones(272))], from_step=128)
-    with open_history(path) as history:
-        assert history.raw("a", 128)[1].tolist() == [1.0] * 272
-        assert history.zoom("a", pixels=1).count.sum() == 342
-
-
-@pytest.mark.parametrize(
-    "bad", [{"a": None}, {"a": "words"}, {"a": [1.0, 2.0]}, {"a": object()}], ids=["none", "text", "list", "object"]
-)
-def test_what_is_no_number_is_told_and_takes_nothing_with_it(tmp_path: Path, bad: dict) -> None:
-    path, said = tmp_path / "record.sqlite", list[str]()
-    record = RecordWriter(path, from_step=0, say=said.append)
-    record.add(0, {"a": 1.0, "b": 1.0})
-    record.add(1, {**bad, "b": 2.0})
-    record.add(2, {"a": 3.0, "b": 3.0})
-    record.add(3, {})
-    record.add_window(np.arange(3), ("c",), np.zeros((2, 1), np.float32))
-    record.close()
-    # None is what numpy takes for NaN: kept as that.
-    steps = [step for step, _ in read_signal(path, "a")]
-    assert steps in ([0, 2], [0, 1, 2])
-    assert read_signal(path, "b") == [(0, 1.0), (1, 2.0), (2, 3.0)]
-    assert any("c could not be recorded" in words for words in said)
-    assert any("a could not be recorded" in words for words in said) == (steps == [0, 2])
-
-
-def test_numbers_change_after_they_were_handed_over(tmp_path: Path) -> None:
-    path = tmp_path / "record.sqlite"
-    record, numbers = RecordWriter(path, from_step=0, say=pytest.fail), {"a": 1.0}
-    record.add(0, numbers)
-    numbers["a"] = 2.0
-    record.close()
-    assert read_signal(path, "a") == [(0, 1.0)]
-
-
-def test_a_writer_that_cannot_keep_up_says_what_it_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from safelight.record import store
-
-    said, go = list[str](), threading.Event()
-    monkeypatch.setattr(store, "LARGEST_BACKLOG", 10)
-    monkeypatch.setattr(store, "open_database", lambda path: [go.wait(300), open_database(path)][1])
-    record = RecordWriter(tmp_path / "record.sqlite", from_step=0, say=said.append)
-    for step in range(25):
-        record.add(step, {"a": 1.0})
-    go.set()
-    record.close()
-    assert said == ["The record was too slow: 15 entries were left out."]
-    assert len(read_signal(tmp_path / "record.sqlite", "a")) == 10

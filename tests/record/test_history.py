@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sqlite3
 import subprocess
 import sys
@@ -16,12 +15,11 @@ from hypothesis import strategies as st
 from series import check, write
 
 from safelight.errors import RecordError
-from safelight.record import reading
+from safelight.record import history as history_module
 from safelight.record.database import SIGNALS
 from safelight.record.history import open_history
 from safelight.record.schema import VERSION
 from safelight.record.store import RecordWriter
-from safelight.record.zoom import choose_width, from_rows, sum_up
 
 SICK = [np.nan, np.inf, -np.inf, 1e6, -1e6]
 
@@ -70,31 +68,19 @@ def test_every_zoom_equals_brute_force(seed, count, gap, sick, parts, resume, st
                 assert np.array_equal(found[1], numbers[inside], equal_nan=True)
 
 
-def test_only_spans_that_are_complete_are_summed_up(tmp_path: Path) -> None:
-    path = tmp_path / "record.sqlite"
-    for steps, rows in ((256, 0), (257, 1), (1024, 3), (1025, 5), (1100, 5), (900, 3), (200, 0)):
-        write(path, [(np.arange(steps), np.zeros(steps))])
-        opened = sqlite3.connect(path)
-        found = opened.execute("SELECT level, first, last, count FROM rollup ORDER BY level, first").fetchall()
-        opened.close()
-        whole = [(1, first, first + 255, 256) for first in range(0, steps - 256, 256)]
-        assert found == whole + [(2, 0, 1023, 1024)] * (steps > 1024)
-        assert len(found) == rows
-
-
 def test_an_answer_is_of_one_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The run is cut and taken up again while a zoom is between two queries."""
     path = tmp_path / "record.sqlite"
     write(path, [(np.arange(2000), np.zeros(2000))])
     with open_history(path) as history:
-        real = history._rows
+        real = history_module.select_statistics
 
         def slow(*arguments) -> list[tuple]:
             found = real(*arguments)
             RecordWriter(path, from_step=100, say=pytest.fail).close()
             return found
 
-        monkeypatch.setattr(history, "_rows", slow)
+        monkeypatch.setattr(history_module, "select_statistics", slow)
         check(history.zoom("a", pixels=1), np.arange(2000), np.zeros(2000))
         monkeypatch.undo()
         check(history.zoom("a", pixels=1), np.arange(100), np.zeros(100))
@@ -115,46 +101,6 @@ def test_a_zoom_reads_few_rows_however_long_the_run(tmp_path: Path, steps: int) 
         assert history.last("a") == (99_999, -7.0)
         plan = history._database.execute(f"EXPLAIN QUERY PLAN {SIGNALS}").fetchall()
         assert not [row for row in plan if "SCAN reading" in row[3]]
-
-
-@pytest.mark.parametrize(
-    ("steps", "pixels", "width"),
-    [(1, 1, 1), (3, 1, 1), (4, 1, 4), (1000, 1000, 1), (3999, 1000, 1), (4000, 1000, 4), (10**6, 1000, 256),
-     (10**6, 1, 4**9), (10**6, 0, 4**9), (10**15, 1, 64 * 4**12), (0, 5, 1)],
-)  # fmt: skip
-def test_the_width_of_spans(steps: int, pixels: int, width: int) -> None:
-    assert choose_width(steps, pixels) == width
-
-
-def test_a_number_that_comes_late_finds_its_place(tmp_path: Path) -> None:
-    """Also in rows and rollups that are complete, and before all others."""
-    path = tmp_path / "record.sqlite"
-    steps = np.arange(64, 3000)
-    write(path, [(steps, np.ones(len(steps))), (np.array([1000, 3, 2999, 64]), np.array([np.nan, 9.0, 8.0, -5.0]))])
-    steps = np.sort(np.append(steps, [1000, 3, 2999, 64]), kind="stable")
-    numbers = np.ones(len(steps), np.float32)
-    for step, number in ((3, 9), (64, -5), (1000, np.nan), (2999, 8)):
-        numbers[np.searchsorted(steps, step, "right") - 1] = number
-    with open_history(path) as history:
-        for pixels in (1, 10, 100):
-            check(history.zoom("a", pixels=pixels), steps, numbers)
-
-
-def test_what_is_absent_is_not_a_number(tmp_path: Path) -> None:
-    path = tmp_path / "record.sqlite"
-    record = RecordWriter(path, from_step=0, say=pytest.fail)
-    present = np.ones((100, 3), bool)
-    present[::2, 1], present[:, 2] = False, False
-    values = np.full((100, 3), 2.0, np.float32)
-    values[7] = np.nan
-    record.add_window(np.arange(100), ("all", "odd", "none"), values, present)
-    record.close()
-    with open_history(path) as history:
-        assert history.signals() == ["all", "odd"]
-        assert history.raw("odd")[0].tolist() == list(range(1, 100, 2))
-        total = history.total("odd")
-        assert total is not None
-        assert (total.count, total.nonfinite, total.mean) == (50, 1, 2.0)
 
 
 @pytest.mark.parametrize("ask", [("zoom", "none"), ("raw", "none"), ("zoom", "a", 50), ("raw", "a", -9, -1)])
@@ -239,33 +185,6 @@ def test_another_process_reads_while_it_is_written(tmp_path: Path) -> None:
         assert len(history.raw("a")[0]) == 40_010
 
 
-@pytest.mark.parametrize("killed", [True, False])
-def test_a_disk_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed: bool) -> None:
-    """SQLite cannot make the file for shared memory there; after a kill, the newest readings are in the log."""
-    path, other = tmp_path / "record.sqlite", tmp_path / "copy" / "record.sqlite"
-    record = RecordWriter(path, from_step=0, say=pytest.fail)
-    record.add(0, {"a": 1.0})
-    record.flush(wait=True)
-    if not killed:
-        record.close()
-    other.parent.mkdir()
-    for name in tmp_path.glob("record.sqlite*"):
-        if "shm" not in name.name:
-            shutil.copy(name, other.parent)
-    connect = sqlite3.connect
-
-    def read_only(name: str, **options) -> sqlite3.Connection:
-        if str(other) in str(name) and "immutable" not in name:
-            raise sqlite3.OperationalError("unable to open database file")
-        return connect(name, **options)
-
-    monkeypatch.setattr(reading.sqlite3, "connect", read_only)
-    with open_history(other) as history:
-        assert history.last("a") == (0, 1.0)
-    if killed:
-        record.close()
-
-
 def _newer(path: Path) -> None:
     write(path, [(np.arange(3), np.zeros(3))])
     database = sqlite3.connect(path)
@@ -335,10 +254,3 @@ def test_what_cannot_be_read_is_told_in_words(tmp_path: Path, spoil, words: str)
     spoil(path)
     with pytest.raises(RecordError, match=words), open_history(path) as history:
         history.raw("a")
-
-
-def test_a_row_with_a_mean_of_nothing_is_left_out_of_a_total() -> None:
-    """As only a stranger would write it."""
-    found = sum_up(from_rows([(0, 2, 0, 0, 1.0, 1.0, 7.0, 1.0)]))
-    assert found is not None
-    assert np.isnan(found.mean)

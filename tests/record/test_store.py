@@ -1,6 +1,7 @@
+"""The writer of a record: nothing it is handed is lost in silence, and nothing ends the run."""
+
 from __future__ import annotations
 
-import json
 import math
 import shutil
 import sqlite3
@@ -14,37 +15,17 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
+from records import record, rows, write_steps
 
-from safelight.record.chunks import summarise
 from safelight.record.database import open_database
 from safelight.record.reading import read_events, read_signal
 from safelight.record.schema import SCHEMA
 from safelight.record.store import RecordWriter
 
 
-def record(path: Path, from_step: int = 0, say=pytest.fail) -> RecordWriter:
-    return RecordWriter(path, from_step=from_step, say=say)
-
-
-def rows(path: Path, signal: str = "loss") -> list[tuple]:
-    with sqlite3.connect(path) as database:
-        columns = "first, last, count, nonfinite, low, high, mean, latest"
-        found = database.execute(f"SELECT {columns} FROM reading WHERE signal = ? ORDER BY first", (signal,)).fetchall()
-    database.close()
-    return found
-
-
-def write(path: Path, steps: range, from_step: int | None = None, offset: float = 0.0) -> None:
-    """Readings of a run that went through these steps."""
-    kept = record(path, steps.start if from_step is None else from_step)
-    for step in steps:
-        kept.add(step, {"loss": step / 4 + offset, "lr": 0.5})
-    kept.close()
-
-
 def test_what_was_written_is_read_back(tmp_path: Path) -> None:
     path = tmp_path / "record.sqlite"
-    write(path, range(200))
+    write_steps(path, range(200))
     assert read_signal(path, "loss") == [(step, step / 4) for step in range(200)]
     assert read_signal(path, "lr") == [(step, 0.5) for step in range(200)]
     assert read_signal(path, "nothing") == []
@@ -52,25 +33,6 @@ def test_what_was_written_is_read_back(tmp_path: Path) -> None:
     first, last, count, nonfinite, low, high, mean, latest = rows(path)[1]
     assert (low, high, mean, latest) == (first / 4, last / 4, (first + last) / 8, last / 4)
     assert (count, nonfinite) == (last - first + 1, 0)
-
-
-@pytest.mark.parametrize("reopened", [False, True])
-def test_a_number_that_comes_late_leaves_no_second_row(tmp_path: Path, reopened: bool) -> None:
-    """The row begins at another step then: the one that began later is no longer true."""
-    path = tmp_path / "record.sqlite"
-    kept = record(path)
-    for step in (70, 75, 80):
-        kept.add(step, {"loss": float(step)})
-    kept.flush(wait=True)
-    if reopened:
-        kept.close()
-        kept = record(path, from_step=81)
-    kept.add(66, {"loss": 66.0})
-    kept.flush(wait=True)
-    kept.add(81, {"loss": 81.0})
-    kept.close()
-    assert [row[:3] for row in rows(path)] == [(66, 81, 5)]
-    assert read_signal(path, "loss") == [(step, float(step)) for step in (66, 70, 75, 80, 81)]
 
 
 def test_what_could_not_be_stored_is_tried_again_though_nothing_more_comes(tmp_path: Path) -> None:
@@ -89,84 +51,26 @@ def test_what_could_not_be_stored_is_tried_again_though_nothing_more_comes(tmp_p
     assert len(said) == 1
 
 
-@pytest.mark.parametrize(("start", "stop"), [(0, 640), (1, 641), (63, 65), (64, 128), (5, 6)])
-def test_every_64_steps_are_one_row(tmp_path: Path, start: int, stop: int) -> None:
-    path = tmp_path / "record.sqlite"
-    kept = record(path)
-    for step in range(start, stop):
-        kept.add(step, {"loss": 1.0})
-        if step % 7 == 0:
-            kept.flush(wait=True)
-    kept.close()
-    cells = range(start // 64, (stop - 1) // 64 + 1)
-    assert [row[:3] for row in rows(path)] == [
-        (first := max(start, 64 * cell), last := min(stop - 1, 64 * cell + 63), last - first + 1) for cell in cells
-    ]
-
-
-def test_steps_need_not_follow_each_other(tmp_path: Path) -> None:
-    path = tmp_path / "record.sqlite"
-    kept = record(path)
-    for step in (3, 7, 7, 20, 21):
-        kept.add(step, {"probe": float(step)})
-    kept.close()
-    assert read_signal(path, "probe") == [(3, 3.0), (7, 7.0), (7, 7.0), (20, 20.0), (21, 21.0)]
-
-
-def test_what_is_not_finite_is_kept_and_counted(tmp_path: Path) -> None:
-    path = tmp_path / "record.sqlite"
-    kept = record(path)
-    numbers = [1.0, math.nan, 3.0, math.inf, -math.inf, 2.0, math.nan]
-    for step, number in enumerate(numbers, start=1):
-        kept.add(step, {"loss": number, "all": math.nan})
-    kept.close()
-    found = [number for _, number in read_signal(path, "loss")]
-    assert np.array_equal(found, numbers, equal_nan=True)
-    assert rows(path) == [(1, 7, 7, 4, 1.0, 3.0, 2.0, None)]
-    assert rows(path, "all") == [(1, 7, 7, 7, None, None, None, None)]
-
-
-@pytest.mark.parametrize(
-    ("numbers", "nonfinite", "mean"),
-    [([1.0, 2.0], 0, 1.5), ([1e300, 1.0], 1, 1.0), ([3e38, 3e38], 0, pytest.approx(3e38)), ([-0.0], 0, 0.0)],
-)
-def test_summary_does_not_overflow(numbers: list[float], nonfinite: int, mean: float) -> None:
-    """float32 keeps the numbers, float64 adds them up."""
-    with np.errstate(over="ignore"):
-        [row] = summarise(np.array([numbers], np.float32))
-    assert (row[1], row[4]) == (nonfinite, mean)
-
-
 @pytest.mark.parametrize("at", [0, 1, 63, 64, 65, 100, 127, 128, 199, 200, 500])
 def test_resume_forgets_the_lost_future_and_never_doubles(tmp_path: Path, at: int) -> None:
     """Killed after step 199, resumed at `at`, which may lie in the middle of a window: each step stands there once."""
     path = tmp_path / "record.sqlite"
-    write(path, range(200))
+    write_steps(path, range(200))
     record(path, at).close()
     kept = [(step, step / 4) for step in range(min(at, 200))]
     assert read_signal(path, "loss") == kept
     assert sum(count for _, _, count, *_ in rows(path)) == len(kept)
-    write(path, range(at, at + 50), offset=1000.0)
+    write_steps(path, range(at, at + 50), offset=1000.0)
     assert read_signal(path, "loss") == kept + [(step, step / 4 + 1000) for step in range(at, at + 50)]
 
 
 def test_without_forgetting_steps_would_stand_twice(tmp_path: Path) -> None:
     """Negative control: a resume that claims to start after the end cuts nothing."""
     path = tmp_path / "record.sqlite"
-    write(path, range(200))
-    write(path, range(100, 150), from_step=200)
+    write_steps(path, range(200))
+    write_steps(path, range(100, 150), from_step=200)
     steps = [step for step, _ in read_signal(path, "loss")]
     assert len(steps) > len(set(steps))
-
-
-def test_a_cut_window_is_summed_up_again(tmp_path: Path) -> None:
-    path = tmp_path / "record.sqlite"
-    kept = record(path)
-    for step in range(1, 11):
-        kept.add(step, {"loss": math.nan if step > 5 else float(step)})
-    kept.close()
-    record(path, 4).close()
-    assert rows(path) == [(1, 3, 3, 0, 1.0, 3.0, 2.0, 3.0)]
 
 
 def test_events_are_kept_in_order_and_forgotten_alike(tmp_path: Path) -> None:
@@ -184,22 +88,6 @@ def test_events_are_kept_in_order_and_forgotten_alike(tmp_path: Path) -> None:
     assert read_events(path)[0][2]["samples"] == [2]
     record(path, 5).close()  # step 5 is trained again, and refused again
     assert [step for step, _, _ in read_events(path)] == [2]
-
-
-@pytest.mark.parametrize("name", ["plain", "with space", "100%25", "what?mode=rw", "a#b", "ünïcödé", "a&b;c"])
-def test_any_run_folder_name_can_be_read(tmp_path: Path, name: str) -> None:
-    (tmp_path / name).mkdir()
-    path = tmp_path / name / "record.sqlite"
-    write(path, range(3))
-    assert len(read_signal(path, "loss")) == 3
-    assert read_events(path) == []
-    assert {p.name for p in tmp_path.iterdir()} == {name}
-
-
-def test_reading_works_from_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    write(Path("record.sqlite"), range(3))
-    assert len(read_signal(Path("record.sqlite"), "loss")) == 3
 
 
 def _garbage(path: Path) -> None:
@@ -385,16 +273,49 @@ def test_a_kill_leaves_what_was_written(tmp_path: Path) -> None:
     found = read_signal(path, "loss")
     assert len(found) >= 1000, "all that was flushed"
     assert found == [(step, step / 4) for step in range(len(found))]
-    write(path, range(500, 510))
+    write_steps(path, range(500, 510))
     assert [step for step, _ in read_signal(path, "loss")] == list(range(510))
 
 
-def test_facts_are_json_that_any_tool_reads(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "bad", [{"a": None}, {"a": "words"}, {"a": [1.0, 2.0]}, {"a": object()}], ids=["none", "text", "list", "object"]
+)
+def test_what_is_no_number_is_told_and_takes_nothing_with_it(tmp_path: Path, bad: dict) -> None:
+    path, said = tmp_path / "record.sqlite", list[str]()
+    record = RecordWriter(path, from_step=0, say=said.append)
+    record.add(0, {"a": 1.0, "b": 1.0})
+    record.add(1, {**bad, "b": 2.0})
+    record.add(2, {"a": 3.0, "b": 3.0})
+    record.add(3, {})
+    record.add_window(np.arange(3), ("c",), np.zeros((2, 1), np.float32))
+    record.close()
+    # None is what numpy takes for NaN: kept as that.
+    steps = [step for step, _ in read_signal(path, "a")]
+    assert steps in ([0, 2], [0, 1, 2])
+    assert read_signal(path, "b") == [(0, 1.0), (1, 2.0), (2, 3.0)]
+    assert any("c could not be recorded" in words for words in said)
+    assert any("a could not be recorded" in words for words in said) == (steps == [0, 2])
+
+
+def test_numbers_change_after_they_were_handed_over(tmp_path: Path) -> None:
     path = tmp_path / "record.sqlite"
-    kept = record(path)
-    kept.event(1, "note", text="ünï\ud800", number=1.5, list_=[1, 2], none=None)
-    kept.close()
-    with sqlite3.connect(path) as database:
-        [(facts,)] = database.execute("SELECT facts FROM event").fetchall()
-    database.close()
-    assert json.loads(facts)["number"] == 1.5
+    record, numbers = RecordWriter(path, from_step=0, say=pytest.fail), {"a": 1.0}
+    record.add(0, numbers)
+    numbers["a"] = 2.0
+    record.close()
+    assert read_signal(path, "a") == [(0, 1.0)]
+
+
+def test_a_writer_that_cannot_keep_up_says_what_it_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from safelight.record import store
+
+    said, go = list[str](), threading.Event()
+    monkeypatch.setattr(store, "LARGEST_BACKLOG", 10)
+    monkeypatch.setattr(store, "open_database", lambda path: [go.wait(300), open_database(path)][1])
+    record = RecordWriter(tmp_path / "record.sqlite", from_step=0, say=said.append)
+    for step in range(25):
+        record.add(step, {"a": 1.0})
+    go.set()
+    record.close()
+    assert said == ["The record was too slow: 15 entries were left out."]
+    assert len(read_signal(tmp_path / "record.sqlite", "a")) == 10

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import numpy as np
 import pytest
+from PIL import Image
 
 from safelight.cli import main
 
@@ -41,3 +45,10 @@ def refused(capsys: pytest.CaptureFixture[str], code: int, words: list[str], *ar
     assert all(word in flat for word in words), err
     assert len(err.splitlines()) <= 24
     return err
+
+
+def make_images(folder: Path, count: int) -> None:
+    folder.mkdir()
+    random = np.random.default_rng(0)
+    for index in range(count):
+        Image.fromarray(random.integers(0, 255, (8, 8), np.uint8)).save(folder / f"{index}.png")

@@ -148,11 +148,11 @@ def _share_port(rank: int, count: int, reading: int, writing: int) -> None:
 def _judge_only_the_lost(fates: mmap.mmap) -> None:
     """A process that is slow is not taken for one that is lost on purpose, however busy the machine is."""
     _here[:] = [fates]
-    meet, look, await_answers = Heartbeat._meet, Heartbeat._look_for_silence, Heartbeat._await_answers
+    meet, look, await_answers = Heartbeat._meet, Heartbeat._find_silent, Heartbeat._await_answers
 
     def meeting(self: Heartbeat, until: float) -> None:
         here = [f"here/{rank}" for rank in range(self.count) if fates[rank] == LIVING]
-        self.note(f"here/{self.rank}")
+        self.write(f"here/{self.rank}", "1")
         while not self._store.check(here):
             time.sleep(0.005)
             here = [key for rank in range(self.count) if (key := f"here/{rank}") in here and fates[rank] == LIVING]
@@ -160,9 +160,9 @@ def _judge_only_the_lost(fates: mmap.mmap) -> None:
 
     def looking(self: Heartbeat, patience: float) -> None:
         now = time.monotonic()
-        for rank, (count, _, progress, _) in list(self._seen.items()):
+        for rank, (count, _, progress, _) in list(self._last_beats.items()):
             if fates[rank] == LIVING:
-                self._seen[rank] = (count, now, progress, now)
+                self._last_beats[rank] = (count, now, progress, now)
             elif fates[rank] == STUCK:
                 _await_beat(self, rank)
         look(self, patience)
@@ -173,7 +173,7 @@ def _judge_only_the_lost(fates: mmap.mmap) -> None:
                 return
         await_answers(self)
 
-    Heartbeat._meet, Heartbeat._look_for_silence, Heartbeat._await_answers = meeting, looking, awaiting  # type: ignore[method-assign]
+    Heartbeat._meet, Heartbeat._find_silent, Heartbeat._await_answers = meeting, looking, awaiting  # type: ignore[method-assign]
 
 
 def _await_beat(self: Heartbeat, rank: int) -> None:
@@ -181,7 +181,7 @@ def _await_beat(self: Heartbeat, rank: int) -> None:
     while True:
         with self._lock:
             count = self._store.get(f"beat/{rank}").split()[0]
-        if count != self._seen[rank][0]:
+        if count != self._last_beats[rank][0]:
             return
         time.sleep(0.005)
 

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from safelight.config.tree import Prediction
 from safelight.diffusion.objective import target_of
-from safelight.probes.forward_pass import Declared, ForwardPass, call_of
+from safelight.probes.forward_pass import Call, Declared, ForwardPass
+from safelight.probes.update import StateBefore, copy_state
 
 ALPHAS = torch.linspace(0.9999, 0.02, 1000, dtype=torch.float64).square()
 SHAPE = (1, 4, 4)
@@ -57,7 +58,7 @@ def declared(prediction: Prediction | None = "epsilon", alphas: Tensor = ALPHAS)
 
 
 def micro_batch(seed: int = 1, size: int = 16, prediction: Prediction = "epsilon", **changes: Any) -> ForwardPass:
-    """A batch as a sound loop makes it, without a network."""
+    """A batch as a healthy loop makes it, without a network."""
     x0, noise, t = batch(size, seed)
     kept = ALPHAS[t].float().view(-1, 1, 1, 1)
     target = target_of(prediction, x0, noise, kept.sqrt(), (1 - kept).sqrt())
@@ -82,7 +83,7 @@ def step(
     inputs = (x_t, t) if labels is None else (x_t, t, labels)
     answer = model(*inputs)
     loss = (answer - noise).square().mean()
-    call = call_of(model, inputs, {}, answer, None, random)
+    call = Call(inputs, {}, answer, model.training, random=random).detached()
     made: dict[str, Any] = {
         "x0": x0,
         "noise": noise,
@@ -93,3 +94,19 @@ def step(
         "labels": labels,
     }
     return ForwardPass(**(made | {"loss": loss.detach(), "call": call} | changes)), loss
+
+
+def named_parameters(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
+    return [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+
+
+def after_backward(
+    model: Denoiser, *, seeds: tuple[int, ...] = (1,), **how: Any
+) -> tuple[StateBefore, list[ForwardPass]]:
+    """The gradients of a window of micro-batches, averaged."""
+    micro_batches_seen = []
+    for seed in seeds:
+        micro_batch, loss = step(model, seed)
+        (how.get("change", lambda value: value)(loss) / how.get("divide", len(seeds))).backward()
+        micro_batches_seen.append(micro_batch)
+    return copy_state(named_parameters(model), how.get("optimizer")), micro_batches_seen

@@ -29,7 +29,7 @@ def build_with(group: ProcessGroup, **settings: object) -> Setup:
 def taken(parts: Setup, count: int = 2) -> list[Tensor]:
     """Weights and buffers after some updates."""
     for step in range(count):
-        parts.stepper.step(parts.feed.load(step), step)
+        parts.stepper.step(parts.loader.load(step), step)
     return [value.detach().clone() for value in parts.state.model.state_dict().values()]
 
 

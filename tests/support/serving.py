@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from safelight.pages.server.access import Access
 from safelight.pages.server.app import make_app
 from safelight.pages.server.process import bind, make_server
 
@@ -31,7 +30,7 @@ def wait_for(holds: Callable[[], object], what: str) -> None:
 def served(roots: Sequence[Path], token: str | None = None) -> Iterator[int]:
     """The port of a server over these folders; it is gone afterwards."""
     listening = bind("127.0.0.1", 0)
-    server = make_server(make_app(roots, Access(token), mark="test"))
+    server = make_server(make_app(roots, token, mark="test"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
     thread.start()
     wait_for(lambda: server.started or not thread.is_alive(), "a server that has started")

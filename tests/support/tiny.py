@@ -15,6 +15,7 @@ from safelight.config.resolve import resolve
 from safelight.data.prepare import open_images
 from safelight.terminal import Terminal
 from safelight.training.build import Setup, build, fit_to_data
+from safelight.training.state import State
 from safelight.training.step_reader import Progress
 
 TINY = {
@@ -65,6 +66,17 @@ class Quiet(Terminal):
             self._on_step(progress.step)
         if progress.step == self._crash_after:
             raise Crash
+
+
+def lose_the_moments(patch: Any) -> None:
+    """A restore that forgets the state of the optimizer."""
+    true = State.restore
+
+    def restore(state: State, loaded: Any) -> None:
+        true(state, loaded)
+        state.optimizer.state.clear()
+
+    patch.setattr(State, "restore", restore)
 
 
 class Crash(Exception):

@@ -19,9 +19,11 @@ from safelight.checkpoints.folder import steps
 from safelight.checkpoints.reader import load
 from safelight.checkpoints.snapshot import Snapshot
 from safelight.checkpoints.writer import Writer, write
+from safelight.evaluate import examination
 from safelight.evaluate import features as features_module
 from safelight.evaluate.examination import Real
 from safelight.evaluate.features import Extractor, load_extractor, own_extractor
+from safelight.evaluate.thumbnails import Thumbnails
 from safelight.record.history import open_history
 from safelight.record.reading import read_events, read_signal
 from safelight.training import evaluation
@@ -189,7 +191,7 @@ def test_all_together_never_take_more_and_the_last_is_there_if_one_is(cost: floa
 
 
 def test_a_run_too_short_is_told_once_and_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("safelight.training.pictures.Pictures._seconds", lambda self: (0.1, 1.2))
+    monkeypatch.setattr("safelight.training.step_reader.Session.seconds", lambda self: (0.1, 1.2))
     terminal = train(tmp_path / "run", evaluate__every=None)
     told = [text for text in terminal.said if "samples are not evaluated" in text]
     assert len(told) == 1
@@ -207,7 +209,7 @@ def test_a_run_with_time_enough_is_evaluated_without_being_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The near miss: the same run, if a step took a day."""
-    monkeypatch.setattr("safelight.training.pictures.Pictures._seconds", lambda self: (1.0, 1e6))
+    monkeypatch.setattr("safelight.training.step_reader.Session.seconds", lambda self: (1.0, 1e6))
     terminal = train(tmp_path / "run", evaluate__every=None)
     assert [step for step, _ in events(tmp_path / "run", "evaluated")] == [1, 3, 7, 12]
     assert not any("not evaluated" in text for text in terminal.said)
@@ -357,9 +359,9 @@ def test_an_evaluation_that_touches_a_weight_would_be_noticed(
     models: list[torch.nn.Module] = []
     build = Evaluator.__init__
 
-    def watch(self: Any, parts: Any, *rest: Any) -> None:
-        models.append(parts.state.model)
-        build(self, parts, *rest)
+    def watch(self: Any, session: Any) -> None:
+        models.append(session.setup.state.model)
+        build(self, session)
 
     monkeypatch.setattr(Evaluator, "__init__", watch)
     monkeypatch.setattr(Evaluator, "judge", clumsy)
@@ -489,7 +491,7 @@ def test_the_first_tie_is_kept_over_a_crash(tmp_path: Path, monkeypatch: pytest.
 
 def test_what_was_spent_before_counts_after_a_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seconds = (1.0, 1e6)  # 50,000 s may be spent
-    monkeypatch.setattr("safelight.training.pictures.Pictures._seconds", lambda self: seconds)
+    monkeypatch.setattr("safelight.training.step_reader.Session.seconds", lambda self: seconds)
     train(tmp_path / "run", crash_after=7, evaluate__every=None)
     assert 0 < counters(tmp_path / "run")["evaluation_seconds"] < 50_000
     wasted(tmp_path / "run", 49_999.9)
@@ -500,7 +502,7 @@ def test_what_was_spent_before_counts_after_a_resume(tmp_path: Path, monkeypatch
 
 def test_a_budget_that_is_not_spent_is_left_after_a_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The near miss: the same crash, and nothing wasted."""
-    monkeypatch.setattr("safelight.training.pictures.Pictures._seconds", lambda self: (1.0, 1e6))
+    monkeypatch.setattr("safelight.training.step_reader.Session.seconds", lambda self: (1.0, 1e6))
     train(tmp_path / "run", crash_after=7, evaluate__every=None)
     resume(tmp_path / "run")
     assert [step for step, _ in distances(tmp_path / "run")] == [0, 2, 6, 11]
@@ -606,7 +608,8 @@ def test_a_last_score_that_fails_is_told_and_the_run_is_finished(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     examine = evaluation.examine
-    monkeypatch.setattr(evaluation, "examine", lambda *given, **named: examine(*given, **named) if named else 1 / 0)
+    # Only the final evaluation is given no copies.
+    monkeypatch.setattr(evaluation, "examine", lambda *given: examine(*given) if len(given) == 3 else 1 / 0)
     terminal = train(tmp_path / "run")
     assert sum("The final evaluation could not be made (ZeroDivisionError" in text for text in terminal.said) == 1
     assert status(tmp_path / "run")["status"] == "finished"
@@ -635,13 +638,13 @@ def test_samples_that_are_not_finite_do_not_end_the_run(tmp_path: Path, channels
 
 
 def test_features_that_are_not_finite_do_not_end_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    look = features_module._look
+    run = features_module._run
 
     def overflow(extractor: Extractor, batch: torch.Tensor) -> torch.Tensor:
-        return look(extractor, batch) * torch.inf
+        return run(extractor, batch) * torch.inf
 
-    monkeypatch.setattr(features_module, "_look", overflow)
-    monkeypatch.setattr(evaluation, "real_features", lambda *_, **__: np.random.default_rng(0).normal(size=(128, 24)))
+    monkeypatch.setattr(features_module, "_run", overflow)
+    monkeypatch.setattr(examination, "real_features", lambda *_, **__: np.random.default_rng(0).normal(size=(128, 24)))
     terminal = train(tmp_path / "run")
     assert sum("are not finite" in text for text in terminal.said) == 3
     assert status(tmp_path / "run")["status"] == "finished"
@@ -664,7 +667,7 @@ def test_with_too_few_samples_the_kernel_distance_judges(tmp_path: Path) -> None
     evaluator = object.__new__(Evaluator)
     evaluator._config = tiny(evaluate__samples=128, evaluate__components=0)
     evaluator.real = Real(real, "FD-test")
-    evaluator.thumbnails = None  # type: ignore[assignment]
+    evaluator.thumbnails = Thumbnails(np.arange(0), np.zeros((0, 64), np.uint8), None)
     evaluator._best = bad
     evaluator.features = lambda samples: good  # type: ignore[method-assign]
     assert evaluator.judge(torch.zeros(128, 1, 8, 8)).better

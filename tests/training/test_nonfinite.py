@@ -102,7 +102,7 @@ def test_autopsy_names_the_place(spoil, where: str) -> None:
     parts = parts_of()
     torch.nn.init.normal_(parts.state.model.conv_out.weight)  # a zero output layer would stop every gradient
     spoil(parts.state.model)
-    assert where in find_first_nonfinite(parts.stepper, parts.feed.load(0), 0)
+    assert where in find_first_nonfinite(parts.stepper, parts.loader.load(0), 0)
     assert all(p.grad is None for p in parts.state.model.parameters())
 
 

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from tiny import Quiet, fingerprints, parts_of, tiny
+from tiny import Quiet, fingerprints, lose_the_moments, parts_of, tiny
 from torch import Tensor
 
 import safelight
 from safelight.cli import main
-from safelight.config import Config
-from safelight.diagnosis.rules.checkpoint import GUIDED
+from safelight.diagnosis.rules.conditioning import GUIDED
 from safelight.diffusion.objective import Noised, Objective
 from safelight.errors import PreflightError
 from safelight.record.history import open_history
@@ -26,7 +24,7 @@ from safelight.start import resume, train
 from safelight.training import preflight as module
 from safelight.training.build import Setup
 from safelight.training.ema import EmaWeights
-from safelight.training.preflight import ask_guidance, preflight
+from safelight.training.preflight import check_guidance, preflight
 from safelight.training.state import State
 
 ENOUGH: dict[str, Any] = {"sample.steps": 12, "train.batch_size": 16, "train.preflight": "stop"}
@@ -136,17 +134,17 @@ FORGETFUL: dict[str, Callable[[Any], None]] = {
 @pytest.mark.parametrize("forgotten", FORGETFUL)
 def test_a_copy_that_forgets_something_would_be_noticed(forgotten: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The control of the tests above."""
-    true = module._Kept.__init__
+    true = module._StateCopy.__init__
 
-    def forget(kept: Any, parts: Setup) -> None:
-        true(kept, parts)
+    def forget(kept: Any, state: State) -> None:
+        true(kept, state)
         FORGETFUL[forgotten](kept)
 
     parts = enough()
     take(parts, range(5))
     parts.state.optimizer.zero_grad(set_to_none=True)
     before = everything(parts)
-    monkeypatch.setattr(module._Kept, "__init__", forget)
+    monkeypatch.setattr(module._StateCopy, "__init__", forget)
     try:
         preflight(parts, lambda _: None)
     except (KeyError, ValueError, RuntimeError):
@@ -195,16 +193,6 @@ def corrupt_by_another_table(patch: pytest.MonkeyPatch) -> None:
         return Noised(a * x0 + (1 - a.square()).sqrt() * noise, made.target, t)
 
     patch.setattr(Objective, "add_noise", add_noise)
-
-
-def lose_the_moments(patch: pytest.MonkeyPatch) -> None:
-    true = State.restore
-
-    def restore(state: State, loaded: Any) -> None:
-        true(state, loaded)
-        state.optimizer.state.clear()
-
-    patch.setattr(State, "restore", restore)
 
 
 def lose_the_average(patch: pytest.MonkeyPatch) -> None:
@@ -283,48 +271,6 @@ def test_an_error_stops_the_run_before_its_first_step(
     assert [finding.cause for finding in safelight.diagnose(path)] == [cause]
 
 
-def test_the_exit_code_of_the_command_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    lose_the_moments(monkeypatch)
-    flags = [word for key, value in asdict_of(tiny()).items() for word in ("--set", f"{key}={value}")]
-    assert main(["train", "digits", "--run", str(tmp_path / "run"), *flags]) == 3
-    said = capsys.readouterr().err
-    assert "CHK001 checkpoint.optimizer-lost" in said
-    assert "train.preflight=tell" in said
-
-
-def asdict_of(config: Config) -> dict[str, Any]:
-    """A few settings that make a run tiny."""
-    model, steps = asdict(config)["model"], config.train.steps
-    return {"model.widths": "16", "model.norm_groups": 8, "model.attention": "", "model.conditional": "false",
-            "model.layers": model["layers"], "train.steps": steps, "train.batch_size": 16, "train.threads": 1,
-            "sample.steps": 12, "evaluate.every": 0}  # fmt: skip
-
-
-@pytest.mark.parametrize("wanted", ["tell", "off"])
-def test_a_run_may_go_on_all_the_same(wanted: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lose_the_moments(monkeypatch)
-    screen = run(tmp_path / "run", **{"train.preflight": wanted})
-    assert RunFolder(tmp_path / "run").status()["status"] == "finished"
-    told = [line for line in screen.said if "CHK001" in line]
-    assert bool(told) == (wanted == "tell")
-    causes = [finding.cause for finding in safelight.diagnose(tmp_path / "run")]
-    assert causes == (["checkpoint.optimizer-lost"] if wanted == "tell" else [])
-
-
-def test_a_refused_run_can_be_carried_on_when_it_is_mended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as patch:
-        lose_the_moments(patch)
-        with pytest.raises(PreflightError):
-            run(tmp_path / "run")
-    resume(tmp_path / "run", terminal=Quiet())
-    assert RunFolder(tmp_path / "run").status()["status"] == "finished"
-    assert safelight.diagnose(tmp_path / "run") == []
-    run(tmp_path / "sound")
-    assert fingerprints(tmp_path / "run") == fingerprints(tmp_path / "sound")
-
-
 def test_a_refused_run_can_be_told_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     corrupt_by_another_table(monkeypatch)
     with pytest.raises(PreflightError):
@@ -343,16 +289,6 @@ def test_an_average_that_stands_still_is_seen_in_the_first_steps(
     assert "ema.frozen" in [finding.cause for finding in safelight.diagnose(tmp_path / "run")]
 
 
-def test_a_resumed_run_is_looked_at_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run(tmp_path / "run", **{"train.steps": 6, "checkpoint.every": 6})
-    lose_the_moments(monkeypatch)
-    with pytest.raises(PreflightError, match="CHK001"):
-        resume(tmp_path / "run", settings={"train.steps": 12}, force=True, terminal=Quiet())
-    assert RunFolder(tmp_path / "run").status()["status"] == "refused"
-    with open_history(tmp_path / "run" / "record.sqlite") as history:
-        assert history.raw("loss/mean")[0].max() >= 5, "what was trained before is still there"
-
-
 def test_parts_are_named_where_the_optimizer_lacks_them() -> None:
     parts = enough()
     [group] = parts.state.optimizer.param_groups[:1]
@@ -366,7 +302,7 @@ def test_parts_are_named_where_the_optimizer_lacks_them() -> None:
 def test_guidance(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the very denoiser that the run's pictures are drawn with."""
     config = tiny(**{"model.conditional": True, "data.classes": 3, "data.channels": 1})
-    assert ask_guidance(config)["check/sampler/guidance"] < GUIDED / 10
+    assert check_guidance(config)["check/sampler/guidance"] < GUIDED / 10
 
     def turned(predict: Any, labels: Tensor, null: int, scale: float) -> Any:
         def answer(x: Tensor, t: Tensor) -> Tensor:
@@ -376,5 +312,5 @@ def test_guidance(monkeypatch: pytest.MonkeyPatch) -> None:
         return answer
 
     monkeypatch.setattr("safelight.generate.guided", turned)
-    assert ask_guidance(config)["check/sampler/guidance"] > 0.1
-    assert ask_guidance(tiny()) == {}, "nobody is guided without labels"
+    assert check_guidance(config)["check/sampler/guidance"] > 0.1
+    assert check_guidance(tiny()) == {}, "nobody is guided without labels"

@@ -14,7 +14,7 @@ from safelight.training.build import Setup
 
 def updates(parts: Setup, count: int = 3) -> list[torch.Tensor]:
     for step in range(count):
-        parts.stepper.step(parts.feed.load(step), step)
+        parts.stepper.step(parts.loader.load(step), step)
     return [p.detach().clone() for p in parts.state.model.parameters()]
 
 
@@ -30,7 +30,7 @@ def test_gradient_of_micro_batches_equals_the_big_batch() -> None:
     gradients = []
     for micro_batches in (1, 2, 4):
         parts = parts_of(train__accumulate=micro_batches)
-        for micro in parts.feed.load(0):
+        for micro in parts.loader.load(0):
             parts.stepper.accumulate(micro, 0)
         gradients.append(torch.cat([p.grad.flatten() for p in parts.state.model.parameters() if p.grad is not None]))
     for other in gradients[1:]:
@@ -41,10 +41,10 @@ def test_summed_micro_batches_would_be_noticed(monkeypatch: pytest.MonkeyPatch) 
     """The negative control: dividing by the micro-batch instead of the batch sums what should be averaged."""
     parts = parts_of(train__accumulate=4)
     right = parts_of(train__accumulate=4)
-    for micro in parts.feed.load(0):
+    for micro in parts.loader.load(0):
         noised, answer = parts.stepper.forward(micro, 0)
         parts.stepper.objective.loss(answer, noised)[1].mean().backward()
-    for micro in right.feed.load(0):
+    for micro in right.loader.load(0):
         right.stepper.accumulate(micro, 0)
     ours = step_module.global_norm([p.grad for p in right.state.model.parameters() if p.grad is not None])
     theirs = step_module.global_norm([p.grad for p in parts.state.model.parameters() if p.grad is not None])
@@ -56,7 +56,7 @@ def test_low_precision_stays_inside_the_forward_pass(precision: str) -> None:
     parts = parts_of(train__precision=precision)
     seen: list[torch.dtype] = []
     parts.state.model.down_blocks[0].resnets[0].conv1.register_forward_hook(lambda *a: seen.append(a[2].dtype))
-    view = parts.stepper.step(parts.feed.load(0), 0)
+    view = parts.stepper.step(parts.loader.load(0), 0)
     assert seen[0] == {"bf16": torch.bfloat16, "fp16": torch.float16}[precision]
     assert view.loss.dtype == torch.float32
     assert {p.dtype for p in parts.state.model.parameters()} == {torch.float32}
@@ -68,7 +68,7 @@ def test_fp16_gradients_are_unscaled_before_they_are_measured() -> None:
     half = parts_of(train__precision="fp16").stepper
     for stepper in (full, half):
         torch.nn.init.normal_(stepper.state.model.conv_out.weight, std=0.05, generator=torch.Generator().manual_seed(0))
-    feed = parts_of().feed
+    feed = parts_of().loader
     norms = [float(stepper.step(feed.load(0), 0).norm) for stepper in (full, half)]
     assert norms[1] == pytest.approx(norms[0], rel=0.02)
     assert float(half.state.loss_scale.value) == 65536
@@ -92,7 +92,7 @@ def test_non_finite_step_touches_nothing(poison: Callable[[Setup], object]) -> N
     updates(parts, 2)
     before, running = everything(parts), parts.state.clipper.running.clone()
     poison(parts)
-    view = parts.stepper.step(parts.feed.load(2), 2)
+    view = parts.stepper.step(parts.loader.load(2), 2)
     after = everything(parts)
     assert float(view.refused) == 1
     assert parts.state.clipper.running == running
@@ -108,14 +108,14 @@ def test_without_the_refusal_the_weights_would_be_poisoned(monkeypatch: pytest.M
     POISONS["gradient"](parts)
     prepare = step_module.prepare_update
     monkeypatch.setattr(step_module, "prepare_update", lambda o, lr, refused: prepare(o, lr, torch.zeros_like(refused)))
-    parts.stepper.step(parts.feed.load(0), 0)
+    parts.stepper.step(parts.loader.load(0), 0)
     assert not all(value.isfinite().all() for value in everything(parts).values())
 
 
 def test_dropout_is_a_function_of_the_step() -> None:
     parts = parts_of(model__dropout=0.5)
     torch.nn.init.ones_(parts.state.model.conv_out.weight)
-    micro = parts.feed.load(0)[0]
+    micro = parts.loader.load(0)[0]
     torch.rand(7)  # whoever draws in between changes nothing
     first, again, other = (parts.stepper.forward(micro, step)[1] for step in (0, 0, 1))
     assert torch.equal(first, again)

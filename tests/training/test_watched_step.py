@@ -32,9 +32,9 @@ def test_a_watched_run_has_the_bytes_of_an_unwatched_one(settings: dict[str, Any
     watched, alone = parts_of(**settings), parts_of(**settings)
     for step in range(DEEP_EVERY + 2):
         seen = watched.stepper.step(
-            watched.feed.load(step), step, observer=Observer(Readings(), watched.state.monitors)
+            watched.loader.load(step), step, observer=Observer(Readings(), watched.state.monitors)
         )
-        unseen = alone.stepper.step(alone.feed.load(step), step)
+        unseen = alone.stepper.step(alone.loader.load(step), step)
         assert seen.readings
         assert not unseen.readings
     assert weights(watched) == weights(alone)
@@ -48,7 +48,7 @@ class Readings(dict[str, float]):
 def readings_of(parts: Setup, step: int = 0) -> Readings:
     record = Readings()
     observer = Observer(record, parts.state.monitors)
-    view = parts.stepper.step(parts.feed.load(step), step, observer=observer)
+    view = parts.stepper.step(parts.loader.load(step), step, observer=observer)
     observer.add(step, view.readings, {})
     observer.read()
     return record
@@ -98,8 +98,8 @@ def waits() -> Iterator[list[str]]:
 def test_no_monitor_waits_for_the_device(step: int) -> None:
     parts = parts_of(**{"train.accumulate": 2})
     observer = Observer(Readings(), parts.state.monitors)
-    parts.stepper.step(parts.feed.load(0), 0, observer=observer)
-    inputs = parts.feed.load(step)
+    parts.stepper.step(parts.loader.load(0), 0, observer=observer)
+    inputs = parts.loader.load(step)
     with waits() as seen:
         view = parts.stepper.step(inputs, step, observer=observer)
         observer.add(step, view.readings, {})

@@ -130,23 +130,6 @@ def test_updates_that_a_fused_optimizer_skips_are_counted(tmp_path: Path) -> Non
     assert readings(tmp_path / "run", "update/refused") == [0, 0, 1, 0]
 
 
-def test_two_watches_on_one_scaler_come_off_in_any_order(tmp_path: Path) -> None:
-    models = [Denoiser(), Denoiser()]
-    optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in models]
-    scaler = torch.amp.GradScaler("cpu")
-    watches = [
-        safelight.watch(model, optimizer, run=tmp_path / str(number), scaler=scaler)
-        for number, (model, optimizer) in enumerate(zip(models, optimizers, strict=True))
-    ]
-    for watch in watches:
-        watch.close()
-    for number in range(2):
-        assert json.loads((tmp_path / str(number) / "run.json").read_text())["status"] == "finished"
-    loss = models[0](torch.ones(2, 64), torch.tensor([1, 2])).mean()
-    scaler.scale(loss).backward()
-    scaler.step(optimizers[0])  # still works
-
-
 def test_an_average_of_all_parameters_is_matched_with_those_that_train(tmp_path: Path) -> None:
     from diffusers.training_utils import EMAModel
 
@@ -232,14 +215,3 @@ watch.step(torch.tensor(1.0))
     assert done.returncode == returned, done.stderr
     assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == status
     assert [step for step, _ in read_signal(tmp_path / "run" / "record.sqlite", "loss/mean")] == [0]
-
-
-def test_a_tracker_counts_for_those_who_do_not(tmp_path: Path) -> None:
-    from safelight.watching.tracker import Tracker
-
-    tracker = Tracker(tmp_path / "run")
-    for number in range(3):
-        tracker.log({"mine": number})
-    tracker.log_images({"bf16": torch.rand(1, 3, 4, 4).bfloat16(), "two": torch.rand(1, 2, 4, 4)}, step=1)
-    tracker.finish()
-    assert read_signal(tmp_path / "run" / "record.sqlite", "mine") == [(0, 0.0), (1, 1.0), (2, 2.0)]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from safelight.checkpoints import writer as checkpoint
+from safelight.checkpoints.coordinator import SaveCoordinator
 from safelight.checkpoints.folder import clean, retain
 from safelight.checkpoints.reader import load_newest
 from safelight.checkpoints.snapshot import prepare
@@ -120,7 +121,7 @@ def _judge(deed: Deed, folder: Path, disk: FaultyDisk, *, last: bool) -> None:
 
 
 def save_in_place(folder: Path, disk: Disk) -> None:
-    checkpoint._write_files(folder / "step_00000003", prepare(moment(3)), disk)
+    checkpoint._write_files(folder / "step_00000003", prepare(moment(3)), disk, SaveCoordinator())
 
 
 CALLS = Scenario(

@@ -77,10 +77,10 @@ def train_recorded(root: Path) -> tuple[list[Op], dict[Saved, Snapshot]]:
     disk, known = RecordingDisk(run), dict[Saved, Snapshot]()
     commit = checkpoint.commit
 
-    def marked(folder: Path, prepared: Any, used: Any) -> Path:
-        path = commit(folder, prepared, used)
+    def marked(folder: Path, files: Any, used: Any, *coordinator: Any) -> Path:
+        path = commit(folder, files, used, *coordinator)
         if used is disk:
-            disk.mark((prepared.step, 0))
+            disk.mark((files.step, 0))
         return path
 
     save = Writer._save

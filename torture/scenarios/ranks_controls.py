@@ -12,11 +12,12 @@ from torch.nn.parallel import DistributedDataParallel
 from safelight import runner
 from safelight.checkpoints import folder as retention
 from safelight.checkpoints import writer as checkpoint
-from safelight.checkpoints.snapshot import Prepared
+from safelight.checkpoints.coordinator import SaveCoordinator
+from safelight.checkpoints.snapshot import CheckpointFiles
 from safelight.files import DISK, Disk
 from safelight.processes import group as group
 from safelight.processes.heartbeat import Heartbeat
-from safelight.processes.reduction import NoReduction
+from safelight.processes.reduction import Reduction
 from safelight.training import build
 from safelight.training.step import Stepper
 from torture.kills_in_ranks import HANG, NOT_WHOLE, Blow, check_whole, strike
@@ -63,22 +64,22 @@ def add_by_ddp() -> None:
         if self.group.size > 1:
             self.network = DistributedDataParallel(self.network)
 
-    build.make_reduction = lambda *_: NoReduction()
+    build.make_reduction = lambda *_: Reduction()
     Stepper.__init__ = wrapped
     runner._seconds_per_step = lambda parts: 0.01
 
 
 def keep_no_watch() -> None:
     """The others are waited for as long as the library waits."""
-    Heartbeat._look = lambda self: None
+    Heartbeat._check_others = lambda self: None
     group.GLANCE = group.LONGEST_WAIT
 
 
 def save_in_place() -> None:
-    def commit(folder: Path, prepared: Prepared, disk: Disk = DISK) -> Path:
+    def commit(folder: Path, files: CheckpointFiles, disk: Disk = DISK, *_: object) -> Path:
         checkpoint.make_directories(folder, disk)
-        checkpoint._write_files(retention.place(folder, prepared.step), prepared, disk)
-        return retention.place(folder, prepared.step)
+        checkpoint._write_files(retention.place(folder, files.step), files, disk, SaveCoordinator())
+        return retention.place(folder, files.step)
 
     checkpoint.commit = commit
 

@@ -1,10 +1,11 @@
-"""Owns where pictures come from: a word or a path becomes a pile of files, or arrays that need no decoding."""
+"""Owns where pictures come from: a word or a path becomes a set of files, or arrays that need no decoding."""
 
 from __future__ import annotations
 
 import difflib
 import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -20,12 +21,12 @@ KNOWN = {"digits": 1, "shapes": 3, "fashion-mnist": 1}  # sets that have a name,
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """One file of a pile, as far as it is known without opening it."""
+    """One file of a source, as far as it is known without opening it."""
 
     name: str
-    """Relative to the pile, with / between folders; may hold bytes that are no text (surrogateescape)."""
+    """Relative to the source, with / between folders; may hold bytes that are no text (surrogateescape)."""
     size: int
-    """Bytes; -1 where the pile does not say."""
+    """Bytes; -1 where the source does not say."""
     modified: int
     """Nanoseconds since 1970, or whatever else changes when the content does."""
     label: str | None
@@ -33,7 +34,10 @@ class SourceFile:
 
 
 class Files(Protocol):
-    """A pile of encoded pictures. Opened anew in every process that decodes."""
+    """A set of encoded pictures. Opened anew in every process that decodes."""
+
+    passed_over: list[tuple[str, str]]
+    """(name, reason) of what `entries` could not list, after it was exhausted."""
 
     def entries(self) -> Iterator[SourceFile]:
         """Every file that may be a picture, in any order. Nothing is kept in memory."""
@@ -41,10 +45,6 @@ class Files(Protocol):
 
     def read(self, name: str, most: int) -> bytes:
         """The content of one entry; UnreadableImage if it cannot be had or has more than `most` bytes."""
-        ...
-
-    def passed_over(self) -> list[tuple[str, str]]:
-        """(name, reason) of what `entries` could not look into, after it was exhausted."""
         ...
 
     def nothing_inside(self) -> str:
@@ -95,12 +95,10 @@ def is_known(source: str) -> bool:
 
 
 def not_found(source: str) -> str:
-    here = os.path.dirname(os.path.expanduser(source)) or "."
-    try:
-        on_start = [os.path.join(os.path.dirname(source), name) for name in os.listdir(here)]
-    except (OSError, ValueError):
-        on_start = []
-    near = difflib.get_close_matches(source, [*KNOWN, *on_start], n=1)
+    here, candidates = os.path.dirname(os.path.expanduser(source)) or ".", [*KNOWN]
+    with suppress(OSError, ValueError):
+        candidates += [os.path.join(os.path.dirname(source), name) for name in os.listdir(here)]
+    near = difflib.get_close_matches(source, candidates, n=1)
     meant = f" Did you mean {near[0]!r}?" if near else ""
     return (
         f"data.source is {source!r}, which is no known set ({', '.join(KNOWN)}) and no file or folder "

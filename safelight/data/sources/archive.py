@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from safelight.data.decode import EXTENSIONS, UnreadableImage
+from safelight.data.decode import UnreadableImage
 from safelight.data.sources import SourceFile, refuse_large
-from safelight.data.sources.image_folder import class_of, is_image
+from safelight.data.sources.image_folder import class_of, ending, is_image, no_images
 from safelight.errors import DataError
 
 
@@ -23,7 +22,7 @@ class Archive:
     """One folder around everything is the archive's own name and no class."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.path, self.passed_over = path, list[tuple[str, str]]()
         self._others: Counter[str] = Counter()
         try:
             self._zip = zipfile.ZipFile(path)
@@ -39,11 +38,11 @@ class Archive:
         wrapper = _wrapper([info.filename for info in infos if is_image(info.filename)])
         for info in infos:
             if is_image(info.filename):
-                # The checksum of the content says more than any date; a new archive is looked through again.
+                # The checksum of the content says more than any date; a new archive is read again.
                 stamp = self._modified ^ info.CRC
                 yield SourceFile(info.filename, info.file_size, stamp, class_of(info.filename.removeprefix(wrapper)))
             else:
-                self._others[os.path.splitext(info.filename)[1].lower() or "no ending"] += 1
+                self._others[ending(info.filename)] += 1
 
     def read(self, name: str, most: int) -> bytes:
         try:
@@ -55,15 +54,8 @@ class Archive:
             raise UnreadableImage(f"it is damaged inside the zip: {error}") from None
         return refuse_large(content, most)
 
-    def passed_over(self) -> list[tuple[str, str]]:
-        return []
-
     def nothing_inside(self) -> str:
-        expected = f"{self.path} should hold images ({' '.join(ending[1:] for ending in EXTENSIONS)})"
-        if not self._others:
-            return f"{expected} and is empty. Give another archive."
-        came = ", ".join(f"{count:,} {ending}" for ending, count in self._others.most_common(4))
-        return f"{expected} and holds {sum(self._others.values()):,} other files ({came}). Give another archive."
+        return no_images(self.path, self._others, "Give another archive.")
 
 
 def _hidden(name: str) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ class Dataset:
     """The first column of images and the first of class labels; of several splits, `train`."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.path, self.passed_over = path, list[tuple[str, str]]()
         # Arrow's own columns, mapped from disk: the package would hash every step of preparing them.
         self._pictures, self._labels, self._names = _columns(path)
 
@@ -44,9 +43,6 @@ class Dataset:
             raise UnreadableImage("the row holds no picture")
         return refuse_large(content, most)
 
-    def passed_over(self) -> list[tuple[str, str]]:
-        return []
-
     def nothing_inside(self) -> str:
         return f"The dataset in {self.path} has no rows. Give another one."
 
@@ -60,7 +56,7 @@ def _columns(path: Path) -> tuple[Any, Any | None, list[str]]:
             "pip install datasets, or save the images as files into a folder."
         ) from None
     try:
-        loaded = datasets.load_from_disk(str(path / "train" if _has_train(path) else path))
+        loaded = datasets.load_from_disk(str(path / "train" if (path / "train" / STATE).is_file() else path))
     except Exception as error:  # whatever the package raises for a damaged folder
         raise DataError(f"The dataset in {path} cannot be opened: {error}") from error
     if isinstance(loaded, datasets.DatasetDict):
@@ -74,12 +70,3 @@ def _columns(path: Path) -> tuple[Any, Any | None, list[str]]:
         )
     names = loaded.features[labels[0]].names if labels else []
     return loaded.data.column(pictures[0]), loaded.data.column(labels[0]) if labels else None, names
-
-
-def _has_train(path: Path) -> bool:
-    if not (path / SPLITS).is_file():
-        return False
-    try:
-        return "train" in json.loads((path / SPLITS).read_text()).get("splits", [])
-    except (OSError, ValueError, AttributeError):
-        return False

@@ -21,17 +21,8 @@ from safelight.errors import DataError
 
 FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz")
 FASHION_CLASSES = (
-    "t-shirt",
-    "trouser",
-    "pullover",
-    "dress",
-    "coat",
-    "sandal",
-    "shirt",
-    "sneaker",
-    "bag",
-    "ankle boot",
-)
+    "t-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot"
+)  # fmt: skip
 CHUNK = 4 << 20
 LARGEST_LABELS = 1 << 28
 _SCALARS = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
@@ -46,6 +37,10 @@ class Header:
     def bytes(self) -> int:
         return math.prod(self.shape) * self.scalar.itemsize
 
+    @property
+    def dimensions(self) -> str:
+        return " x ".join(map(str, self.shape))
+
 
 def fashion_mnist(data: Data) -> Arrays:
     if not FASHION_MNIST.is_file():
@@ -54,17 +49,13 @@ def fashion_mnist(data: Data) -> Arrays:
             "Install it with: apt-get install dataset-fashion-mnist. "
             "If you have the files elsewhere, give the path of train-images-idx3-ubyte.gz instead."
         )
-    return _arrays(FASHION_MNIST, FASHION_CLASSES)
+    return idx(FASHION_MNIST, FASHION_CLASSES)
 
 
-def idx(path: Path) -> Arrays:
-    return _arrays(path, None)
-
-
-def _arrays(path: Path, class_names: tuple[str, ...] | None) -> Arrays:
-    header = _image_header(path)
-    on_start = _labels_file(path)
-    labels = None if on_start is None else read_labels(on_start)
+def idx(path: Path, class_names: tuple[str, ...] | None = None) -> Arrays:
+    """`class_names`: unset, the values of the labels."""
+    header, labels_file = _image_header(path), _labels_file(path)
+    labels = None if labels_file is None else _read_labels(labels_file)
     if labels is not None and len(labels) != header.shape[0]:
         raise DataError(
             f"{path} has {header.shape[0]:,} images and its labels file has {len(labels):,} labels. "
@@ -72,30 +63,18 @@ def _arrays(path: Path, class_names: tuple[str, ...] | None) -> Arrays:
         )
     if labels is not None and class_names is None:
         values, labels = np.unique(labels, return_inverse=True)  # some sets count from 1
-        class_names = tuple(str(value) for value in values)
-    stamp = "/".join(_stamp(file) for file in (path, on_start) if file is not None)
-    return Arrays(stamp, header.shape[0], class_names or (), lambda: _chunks(path, labels))
+        class_names = tuple(map(str, values))
+    files = [(file.name, file.stat()) for file in (path, labels_file) if file is not None]
+    stamp = "/".join(f"{name}:{status.st_size}:{status.st_mtime_ns}" for name, status in files)
+    return Arrays(stamp, header.shape[0], class_names or (), lambda: _chunks(path, header, labels))
 
 
-def _stamp(path: Path) -> str:
-    status = path.stat()
-    return f"{path.name}:{status.st_size}:{status.st_mtime_ns}"
-
-
-def _chunks(path: Path, labels: np.ndarray | None) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
-    with _opened(path) as (file, header):
-        count, height, width, channels = (*header.shape, 1)[:4]
-        each = height * width * channels
-        step = max(1, CHUNK // each)
-        for start in range(0, count, step):
-            wanted = min(step, count - start)
-            content = _read(file, wanted * each)
-            if len(content) != wanted * each:
-                raise DataError(_wrong_length(path, header, start * each + len(content)))
-            pixels = np.frombuffer(content, np.uint8).reshape(wanted, height, width, channels)
-            yield pixels, None if labels is None else labels[start : start + wanted]
-        if file.read(1):
-            raise DataError(_wrong_length(path, header, None))
+def _chunks(path: Path, header: Header, labels: np.ndarray | None) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
+    count, height, width, channels = (*header.shape, 1)[:4]
+    step = max(1, CHUNK // (height * width * channels))
+    for start, content in zip(range(0, count, step), _pieces(path, step), strict=True):
+        pixels = np.frombuffer(content, np.uint8).reshape(-1, height, width, channels)
+        yield pixels, None if labels is None else labels[start : start + step]
 
 
 def _image_header(path: Path) -> Header:
@@ -105,7 +84,7 @@ def _image_header(path: Path) -> Header:
     if header.scalar != np.uint8 or not (len(shape) == 3 or colour) or not math.prod(shape):
         raise DataError(
             f"The idx file {path} should hold images: bytes of shape n x height x width, or that x 3. "
-            f"It holds {header.scalar.name} of shape {' x '.join(map(str, shape))}. "
+            f"It holds {header.scalar.name} of shape {header.dimensions}. "
             "Give the file whose name has 'images' in it; its labels are found by their name."
         )
     return header
@@ -116,24 +95,33 @@ def _labels_file(path: Path) -> Path | None:
     if "images" not in name:
         return None
     name = name.replace("images", "labels").replace("idx3", "idx1").replace("idx4", "idx1")
-    return next(
-        (on_start for on_start in (path.with_name(name), path.with_name(name + ".gz")) if on_start.is_file()), None
-    )
+    return next((file for file in (path.with_name(name), path.with_name(name + ".gz")) if file.is_file()), None)
 
 
-def read_labels(path: Path) -> np.ndarray:
+def _read_labels(path: Path) -> np.ndarray:
     """One whole number per image."""
-    with _opened(path) as (file, header):
+    with _opened(path) as (_, header):
         if len(header.shape) != 1 or header.scalar.kind not in "iu" or header.bytes > LARGEST_LABELS:
             raise DataError(
                 f"The labels in {path} should be one whole number per image. They are "
-                f"{header.scalar.name} of shape {' x '.join(map(str, header.shape))}. "
+                f"{header.scalar.name} of shape {header.dimensions}. "
                 "Replace the file, or move it away to train without labels."
             )
-        body = _read(file, header.bytes + 1)
-    if len(body) != header.bytes:
-        raise DataError(_wrong_length(path, header, len(body) if len(body) < header.bytes else None))
-    return np.frombuffer(body, header.scalar).astype(np.int64)
+    return np.frombuffer(b"".join(_pieces(path, CHUNK)), header.scalar).astype(np.int64)
+
+
+def _pieces(path: Path, step: int) -> Iterator[bytearray]:
+    """The values of an idx file, `step` rows at a time; DataError unless they are as many as its header declares."""
+    with _opened(path) as (file, header):
+        count, each = header.shape[0], math.prod(header.shape[1:]) * header.scalar.itemsize
+        for start in range(0, count, step):
+            wanted = min(step, count - start) * each
+            content = _read(file, wanted)
+            if len(content) != wanted:
+                raise DataError(_wrong_length(path, header, f"{start * each + len(content):,}"))
+            yield content
+        if file.read(1):
+            raise DataError(_wrong_length(path, header, f"more than {header.bytes:,}"))
 
 
 @contextmanager
@@ -165,11 +153,10 @@ def _read(file: BinaryIO, count: int) -> bytearray:
     return body
 
 
-def _wrong_length(path: Path, header: Header, came: int | None) -> str:
-    follow = f"more than {header.bytes:,}" if came is None else f"{came:,}"
+def _wrong_length(path: Path, header: Header, follow: str) -> str:
     return (
-        f"The header of {path} declares {' x '.join(map(str, header.shape))} values, {header.bytes:,} bytes; "
-        f"{follow} follow. The file is damaged or no idx file: copy or download it again."
+        f"The header of {path} declares {header.dimensions} values, {header.bytes:,} bytes; {follow} follow. "
+        "The file is damaged or no idx file: copy or download it again."
     )
 
 

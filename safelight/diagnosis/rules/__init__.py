@@ -5,6 +5,7 @@ from __future__ import annotations
 from safelight.diagnosis.rule import Rule
 from safelight.diagnosis.rules import (
     checkpoint,
+    clipping,
     conditioning,
     data,
     distributed,
@@ -20,7 +21,6 @@ from safelight.diagnosis.rules import (
     sampler,
     scale,
     schedule,
-    spikes,
     system,
     target,
 )
@@ -33,13 +33,13 @@ RULES: tuple[Rule, ...] = (
     *noising.RULES,
     *target.RULES,
     *loss.RULES,
-    *spikes.RULES,
     *model.RULES,
     *optimizer.RULES,
     *lr.RULES,
     *ema.RULES,
     *mode.RULES,
     *precision.RULES,
+    *clipping.RULES,
     *distributed.RULES,
     *checkpoint.RULES,
     *sampler.RULES,

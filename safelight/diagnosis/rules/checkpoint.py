@@ -1,36 +1,16 @@
-"""Checkpoints that do not restore everything, held-out images that are trained on, and wrong guidance."""
+"""Checkpoints that do not restore everything."""
 
 from __future__ import annotations
 
 from safelight import checks
-from safelight.diagnosis.rule import Detection, Rule, on_episode, on_latest
+from safelight.diagnosis.rule import Detection, error, first_of, on_latest
 from safelight.diagnosis.run_history import RunHistory
 
-GUIDED = 1e-3  # where predictions lie a tenth apart, and the arithmetic is in single precision
+SAME_WITHOUT = "arithmetic: without saving, the steps are the same"
 
 
-def _lost(run: RunHistory) -> tuple[float, float, float, float]:
-    model, average, optimizer = (run.latest(check, 0.0) for check in checks.CHECKPOINT.values())
-    return model, average, optimizer, run.latest(checks.CHECKPOINT_STEP, 0.0)
-
-
-def _seen(run: RunHistory, name: str, summary: str) -> Detection:
-    return Detection(
-        run.latest_step(checks.CHECKPOINT_STEP),
-        summary,
-        tuple(run.evidence(check, "0") for check in (checks.CHECKPOINT[name], checks.CHECKPOINT_STEP)),
-        ("arithmetic: without saving, the steps are the same",),
-    )
-
-
-def look_optimizer(run: RunHistory) -> Detection | None:
-    if not _lost(run)[2] < 0.99:
-        return _seen(
-            run,
-            "optimizer",
-            "A checkpoint that was loaded does not restore the optimizer's moments: the loss of a resumed run jumps.",
-        )
-    # Exact: the optimizer's state was empty once. Where it is empty every time, that is another cause.
+def forgotten_once(run: RunHistory) -> Detection | None:
+    """Exact: the optimizer's state was empty once. Where it is empty every time, that is another cause."""
     episode = run.episode(checks.OPTIMIZER_FORGOTTEN, lambda numbers: numbers == 1)
     if episode is None or episode.looks > 1:
         return None
@@ -42,116 +22,64 @@ def look_optimizer(run: RunHistory) -> Detection | None:
     )
 
 
-def look_average(run: RunHistory) -> Detection | None:
-    share = _lost(run)[1]
-    if share == 0:
-        return None
-    return _seen(
-        run,
-        "average",
-        f"A checkpoint that was loaded has different EMA weights ({share:.0%} of them): samples of a resumed run "
-        "differ.",
-    )
-
-
-def look_not_exact(run: RunHistory) -> Detection | None:
-    model, average, optimizer, step = _lost(run)
+def not_exact(run: RunHistory) -> Detection | None:
+    readings = (*checks.CHECKPOINT.values(), checks.CHECKPOINT_STEP)
+    model, average, optimizer, step = (run.latest(reading, 0.0) for reading in readings)
     if (model == 0 and step == 0 and optimizer == 0) or average > 0 or optimizer >= 0.99:
         return None
-    return _seen(
-        run,
-        "optimizer" if optimizer else "model",
+    return Detection(
+        run.latest_step(checks.CHECKPOINT_STEP),
         "A run that is saved, loaded and continued differs from one that is not: something is missing in the "
         "checkpoint, or rounded.",
-    )
-
-
-def look_overlap(run: RunHistory) -> Detection | None:
-    share = run.latest(checks.DATA_HELD_OUT_OVERLAP, 0.0)
-    why = "they cannot show whether the model generalises."
-    if not share <= 0:
-        evidence = (run.evidence(checks.DATA_HELD_OUT_OVERLAP, "0"),)
-        return Detection(0, f"{share:.0%} of the held-out images are trained on: {why}", evidence)
-    # Exact: rows of a batch are among those that are held out.
-    return on_episode(
-        run,
-        run.episode(checks.ROWS_HELD_OUT, lambda shares: shares > 0),
-        lambda episode: (
-            f"From step {episode.first:,} on, batches hold images that are held out, "
-            f"{run.latest(checks.ROWS_HELD_OUT):.0%} of the last one: {why}"
-        ),
-        {checks.ROWS_HELD_OUT: "0"},
+        run.evidence_of({checks.CHECKPOINT["optimizer" if optimizer else "model"]: "0", checks.CHECKPOINT_STEP: "0"}),
+        (SAME_WITHOUT,),
     )
 
 
 WHAT = "Before the first step a checkpoint is made in memory, loaded, and trained on."
 
 RULES = (
-    Rule(
-        code="CHK001",
-        cause="checkpoint.optimizer-lost",
-        title="Checkpoints without the optimizer",
+    error("CHK001", "checkpoint.optimizer-lost", "Checkpoints without the optimizer")(
         what=f"{WHAT} The optimizer's moments are not those that were saved.",
         why="Every resume starts like a new run, with a jump of the loss.",
         similar="Without the EMA, the optimizer is right and samples differ.",
         limits="Loops that are not ours: their checkpoints are not checked.",
         fix="Save and load the state of the optimizer.",
         needs=((checks.CHECKPOINT["optimizer"], checks.OPTIMIZER_FORGOTTEN),),
-        detect=look_optimizer,
+        detect=first_of(
+            on_latest(
+                {checks.CHECKPOINT["optimizer"]: "0", checks.CHECKPOINT_STEP: "0"},
+                lambda lost, _: not lost < 0.99,
+                "A checkpoint that was loaded does not restore the optimizer's moments: the loss of a resumed run "
+                "jumps.",
+                SAME_WITHOUT,
+            ),
+            forgotten_once,
+        ),
     ),
-    Rule(
-        code="CHK002",
-        cause="checkpoint.average-lost",
-        title="Checkpoints without the EMA",
+    error("CHK002", "checkpoint.average-lost", "Checkpoints without the EMA")(
         what=f"{WHAT} The EMA weights are not those that were saved.",
         why="Samples of a resumed run come from different weights.",
         similar="Without the optimizer, the EMA is right.",
         limits="Loops that are not ours.",
         fix="Save and load raw and EMA weights separately.",
         needs=(checks.CHECKPOINT["average"],),
-        detect=look_average,
+        detect=on_latest(
+            {checks.CHECKPOINT["average"]: "0", checks.CHECKPOINT_STEP: "0"},
+            lambda share, _: share != 0,
+            "A checkpoint that was loaded has different EMA weights ({:.0%} of them): samples of a resumed run differ.",
+            SAME_WITHOUT,
+        ),
     ),
-    Rule(
-        code="CHK003",
-        cause="checkpoint.not-exact",
-        title="Checkpoints that are not exact",
+    error("CHK003", "checkpoint.not-exact", "Checkpoints that are not exact")(
         what=f"{WHAT} The weights after that are not those of steps without it.",
         why="A resumed run is a different run.",
         similar="A part that is missing as a whole is reported by its name.",
         limits="Loops that are not ours.",
         fix="Look for what is rounded, reset or drawn anew.",
         needs=((checks.CHECKPOINT["model"], checks.CHECKPOINT["optimizer"], checks.CHECKPOINT_STEP),),
-        detect=look_not_exact,
+        detect=not_exact,
         # Gradients that are carried over are in no checkpoint, and what is drawn anew differs without one as well.
-        explained_by=("optimizer.", "accumulation.", "conditioning.permuted"),
-    ),
-    Rule(
-        code="DAT007",
-        cause="data.held-out-overlap",
-        title="Held-out images that are trained on",
-        what="Images are in both parts of the split.",
-        why="Memorisation looks like learning.",
-        similar="Images that look alike in both parts are kept together by `safelight data`.",
-        limits="Loops that are not ours.",
-        fix="Split before anything is drawn.",
-        needs=((checks.DATA_HELD_OUT_OVERLAP, checks.ROWS_HELD_OUT),),
-        detect=look_overlap,
-    ),
-    Rule(
-        code="CON006",
-        cause="conditioning.guidance",
-        title="A wrong formula of guidance",
-        what="The guided prediction is not on the line through those with and without a label.",
-        why="Labels steer samples the wrong way, or not at all.",
-        similar="Labels that the network ignores leave guidance without effect.",
-        limits="Loops that are not ours.",
-        fix="unconditional + scale · (conditional − unconditional).",
-        needs=(checks.SAMPLER_GUIDANCE,),
-        detect=on_latest(
-            checks.SAMPLER_GUIDANCE,
-            lambda error: not error <= GUIDED,
-            "Guidance of 0 is not the prediction without a label, or guidance of 1 not that with it.",
-            "0",
-        ),
+        explained_by="optimizer. accumulation. conditioning.permuted",
     ),
 )

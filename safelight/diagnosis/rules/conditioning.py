@@ -1,4 +1,4 @@
-"""Labels that do not reach the network, or carry no information."""
+"""Labels that do not reach the network, or carry no information, and wrong guidance."""
 
 from __future__ import annotations
 
@@ -6,40 +6,40 @@ import numpy as np
 
 from safelight import checks
 from safelight.diagnosis.budget import RATE, bound
-from safelight.diagnosis.rule import Detection, Rule, on_episode
+from safelight.diagnosis.rule import Detection, error, first_of, on_episode, on_latest, warning
 from safelight.diagnosis.run_history import RunHistory
 
-SHOWN = (checks.STREAM_SHOWN_KINDS, checks.NETWORK_LABEL_ROWS, checks.STREAM_SHOWN_HIGHEST, checks.STREAM_LABELS_DRAWN)
+SHOWN = (
+    checks.STREAM_SHOWN_KINDS,
+    checks.NETWORK_LABEL_ROWS,
+    checks.STREAM_SHOWN_LOWEST,
+    checks.STREAM_SHOWN_HIGHEST,
+    checks.STREAM_LABELS_DRAWN,
+)
+"""Labels shown to the network, rows of its embedding, the lowest and highest label shown, draws."""
+KINDS = "as many as there are classes"
 ANY_SHOWN = (checks.STREAM_SHOWN_KINDS, checks.STREAM_RECENT_KINDS, checks.STREAM_LABELS_HIDDEN)
 MOSTLY = 0.7  # of the labels: a tenth to a half is dropped on purpose
 ENOUGH = 400  # draws without the null label: with 5 % of labels dropped, chance has 1e-9
 LATE, LEARNT, SMALL = 60, 0.6, 0.05  # steps; share of the zero predictor's loss; share of the loss
 MANY = 6  # looks
 BELONG = 3.0  # deviations of chance, of all looks together
+GUIDED = 1e-3  # where predictions lie a tenth apart, and the arithmetic is in single precision
 PLAIN, FADED = 5.0, 0.25  # the same of a single look, where labels clearly belong; share of it that may be chance
 
 
-def look_ignored(run: RunHistory) -> Detection | None:
-    return on_episode(
-        run,
-        run.silent(checks.NETWORK_LABEL_RESPONSE, checks.RESPONSE["labels"]),
-        "The output does not change when every label is exchanged, even after a few updates.",
-        {},
-        "a zero output layer: updates have moved it",
-        latest={checks.NETWORK_LABEL_RESPONSE: "above 0.01", checks.RESPONSE["labels"]: "above 0.001"},
-    )
+ignored = on_episode(
+    lambda run: run.silent(checks.NETWORK_LABEL_RESPONSE, checks.RESPONSE["labels"]),
+    "The output does not change when every label is exchanged, even after a few updates.",
+    "a zero output layer: updates have moved it",
+    latest={checks.NETWORK_LABEL_RESPONSE: "above 0.01", checks.RESPONSE["labels"]: "above 0.001"},
+)
 
 
-def _kinds(run: RunHistory) -> tuple[float, float, float, float, float]:
-    """(kinds shown to the network, rows of its embedding, lowest and highest label shown, draws)."""
-    kinds, rows, high, drawn = (run.latest(check, 0.0) for check in SHOWN)
-    return kinds, rows, run.latest(checks.STREAM_SHOWN_LOWEST, 0.0), high, drawn
-
-
-def look_never_dropped(run: RunHistory) -> Detection | None:
-    kinds, rows, low, high, drawn = _kinds(run)
+def never_dropped(run: RunHistory) -> Detection | None:
+    kinds, rows, low, high, drawn = map(run.latest, SHOWN)
     unused = (high == rows - 2 and low == 0) or (low == 1 and high == rows - 1)
-    if rows < 3 or kinds != rows - 1 or not unused or drawn < ENOUGH:
+    if not (unused and kinds == rows - 1 >= 2 and drawn >= ENOUGH):
         return None
     return Detection(
         0,
@@ -50,11 +50,11 @@ def look_never_dropped(run: RunHistory) -> Detection | None:
     )
 
 
-def look_always_dropped(run: RunHistory) -> Detection | None:
-    kinds, rows, _, high, drawn = _kinds(run)
+def always_dropped(run: RunHistory) -> Detection | None:
+    kinds, rows, _, high, drawn = map(run.latest, SHOWN)
     kinds, high = run.latest(checks.STREAM_RECENT_KINDS, kinds), run.latest(checks.STREAM_RECENT_HIGHEST, high)
     hidden = run.episode(checks.STREAM_LABELS_HIDDEN, lambda shares: shares > MOSTLY)
-    if drawn < 64 or not ((kinds == 1 and rows > 2 and high == rows - 1) or (hidden and hidden.over is None)):
+    if not drawn >= 64 or not ((kinds == 1 and rows > 2 and high == rows - 1) or (hidden and hidden.over is None)):
         return None
     one = run.episode(checks.STREAM_RECENT_KINDS, lambda numbers: numbers == 1)
     return Detection(
@@ -63,25 +63,14 @@ def look_always_dropped(run: RunHistory) -> Detection | None:
         if kinds == 1
         else f"{run.latest(checks.STREAM_LABELS_HIDDEN):.0%} of the samples are shown to the network without their "
         "label.",
-        (
-            run.evidence(checks.STREAM_RECENT_KINDS, "as many as there are classes"),
-            run.evidence(checks.STREAM_LABELS_HIDDEN),
-        ),
+        run.evidence_of({checks.STREAM_RECENT_KINDS: KINDS, checks.STREAM_LABELS_HIDDEN: None}),
     )
 
 
-def look_one_class(run: RunHistory) -> Detection | None:
-    kinds, rows, low, high, drawn = _kinds(run)
-    null = kinds == 2 and high == rows - 1
-    if drawn < 600 or rows < 3 or not (kinds == 1 or null) or (kinds == 1 and low == rows - 1):
-        return None
-    return Detection(
-        0,
-        f"All {drawn:,.0f} samples had the same class, of {rows:.0f} that the network knows.",
-        (run.evidence(checks.STREAM_SHOWN_KINDS, "as many as there are classes"),),
-        ("classes in order: in so many samples another one would have come",),
-        confidence=0.99,
-    )
+def _is_one_class(kinds: float, rows: float, low: float, high: float, drawn: float) -> bool:
+    one = kinds == 1 and low != rows - 1
+    with_null = kinds == 2 and high == rows - 1
+    return drawn >= 600 and rows >= 3 and (one or with_null)
 
 
 def _is_nothing(gains: np.ndarray, errors: np.ndarray, losses: np.ndarray, certain: float, small: float) -> bool:
@@ -91,21 +80,18 @@ def _is_nothing(gains: np.ndarray, errors: np.ndarray, losses: np.ndarray, certa
     return mean <= 2 * spread and mean + certain * spread <= small * float(np.median(losses))
 
 
-def _look_moved(run: RunHistory) -> Detection | None:
-    shares = run.numbers(checks.ROWS_LABELS_MOVED)
-    return on_episode(
-        run,
-        run.episode(checks.ROWS_LABELS_MOVED, lambda shares: shares > 0),
-        lambda episode: (
-            f"From step {episode.first:,} on, {float(shares.max()):.0%} of the labels in a batch are those of "
-            "other images."
-        ),
-        {checks.ROWS_LABELS_MOVED: "0"},
-        "labels that are dropped on purpose: they are not counted",
-    )
+moved = on_episode(  # exact: the dataset has the labels
+    lambda run: run.episode(checks.ROWS_LABELS_MOVED, lambda shares: shares > 0),
+    lambda run, episode: (
+        f"From step {episode.first:,} on, {float(run.numbers(checks.ROWS_LABELS_MOVED).max()):.0%} of the labels in a "
+        "batch are those of other images."
+    ),
+    "labels that are dropped on purpose: they are not counted",
+    evidence={checks.ROWS_LABELS_MOVED: "0"},
+)
 
 
-def _look_faded(run: RunHistory) -> Detection | None:
+def faded(run: RunHistory) -> Detection | None:
     """Images of one label were alike, and from some look on they are no more alike than others."""
     steps, similar = run.series(checks.LABELS_EXPLAIN)
     usual = np.flatnonzero(similar > PLAIN)
@@ -138,17 +124,14 @@ def _are_unrelated(run: RunHistory) -> bool:
     return len(similar) >= MANY and abs(float(similar.sum())) < 2 * len(similar) ** 0.5
 
 
-def look_permuted(run: RunHistory) -> Detection | None:
-    """Exact where the dataset has the labels; clear where images of one label stop being alike. Else paired over the
-    samples of a batch: the error with true labels and with those of others, unless the images show that the labels
-    belong to them and the network has not learnt it yet."""
-    if (plain := _look_moved(run) or _look_faded(run)) is not None:
-        return plain
+def unhelpful(run: RunHistory) -> Detection | None:
+    """Paired over the samples of a batch: the error with true labels and with those of others, unless the images show
+    that the labels belong to them and the network has not learnt it yet."""
     steps, gains = run.series(checks.LABELS_GAIN)
-    errors, losses = run.numbers(checks.LABELS_GAIN_ERROR), run.numbers(checks.LABELS_ERROR)
+    errors, losses = run.at(checks.LABELS_GAIN_ERROR, steps), run.at(checks.LABELS_ERROR, steps)
     late = np.flatnonzero(steps >= LATE)
     learnt = run.latest(checks.LOSS_ERROR, 1.0) < LEARNT * run.latest(checks.LOSS_ZERO, 0.0)
-    if len(late) < 2 or not learnt or look_ignored(run) is not None:
+    if len(late) < 2 or not learnt or ignored(run) is not None:
         return None
     windows = late, late[-3:], late[-2:]
     certain = bound("labels that help nothing", len(late) - 1, len(windows))
@@ -167,70 +150,74 @@ def look_permuted(run: RunHistory) -> Detection | None:
 
 
 RULES = (
-    Rule(
-        code="CON001",
-        cause="conditioning.ignored",
-        title="Labels do not reach the output",
+    error("CON001", "conditioning.ignored", "Labels do not reach the output")(
         what="The output stays the same, to the last bit, whatever the labels.",
         why="All classes look alike.",
         similar="Labels that belong to other images do change the output.",
         limits="Conditions that are not integers.",
         fix="Add the label's embedding to that of the timestep, and look for a multiplication by zero or a detach().",
         needs=((checks.NETWORK_LABEL_RESPONSE, checks.RESPONSE["labels"]),),
-        detect=look_ignored,
-        explained_by=("model.zero-init", "model.bounded", "model.dead"),
+        detect=ignored,
+        explained_by="model.zero-init model.bounded model.dead",
     ),
-    Rule(
-        code="CON002",
-        cause="conditioning.never-dropped",
-        title="Labels are never dropped",
+    warning("CON002", "conditioning.never-dropped", "Labels are never dropped")(
         what="The network has a row for the null label, which no sample ever used.",
         why="Guidance subtracts the prediction for the null label: here that of random weights.",
         similar="An embedding without such a row is not meant for guidance.",
         limits="Models that drop the embedding and not the label.",
         fix="Replace a tenth of the labels by the null label while training.",
-        severity="warning",
         needs=SHOWN,
-        detect=look_never_dropped,
-        explained_by=("conditioning.one-class", "data.not-shuffled"),
+        detect=never_dropped,
+        explained_by="conditioning.one-class data.not-shuffled",
     ),
-    Rule(
-        code="CON003",
-        cause="conditioning.always-dropped",
-        title="Labels are always dropped",
+    error("CON003", "conditioning.always-dropped", "Labels are always dropped")(
         what="Every sample is shown to the network without its label.",
         why="The model is unconditional, and guidance has no effect.",
         similar="With one class only, the class itself is shown.",
         fix="Drop a tenth of the labels, not all of them: check the comparison with the drop rate.",
         needs=(checks.STREAM_LABELS_DRAWN, ANY_SHOWN),
-        detect=look_always_dropped,
+        detect=always_dropped,
     ),
-    Rule(
-        code="CON004",
-        cause="conditioning.one-class",
-        title="One class only",
+    error("CON004", "conditioning.one-class", "One class only")(
         what="All samples have the same label.",
         why="The other classes are never learnt.",
         similar="Images in the order of their classes show another one sooner or later.",
         limits="Very large classes in order.",
         fix="Check the sampler's weights and the shuffling.",
         needs=SHOWN,
-        detect=look_one_class,
+        detect=on_latest(
+            {checks.STREAM_SHOWN_KINDS: KINDS},
+            _is_one_class,
+            "All {4:,.0f} samples had the same class, of {1:.0f} that the network knows.",
+            "classes in order: in so many samples another one would have come",
+            also=SHOWN[1:],
+            step=0,
+            confidence=0.99,
+        ),
     ),
-    Rule(
-        code="CON005",
-        cause="conditioning.permuted",
-        title="Labels of other images",
+    warning("CON005", "conditioning.permuted", "Labels of other images")(
         what="True labels help the network no more than exchanged ones, though it uses them; or images of one label "
         "were alike, and are no longer.",
         why="For any class the model draws images of all classes.",
         similar="Labels that are ignored do not change the output at all.",
         limits="A part of the labels; labels that are renamed as a whole.",
         fix="Check where images and labels are joined: both must be shuffled by the same order.",
-        severity="warning",
         needs=((checks.ROWS_LABELS_MOVED, checks.LABELS_EXPLAIN, checks.LABELS_GAIN),),
-        detect=look_permuted,
-        explained_by=("conditioning.", "data.not-shuffled", "optimizer.", "loss.", "target.", "lr.", "model.",
-                      "forward.", "timesteps.", "data.", "scale."),
+        detect=first_of(moved, faded, unhelpful),
+        explained_by="conditioning. data.not-shuffled optimizer. loss. target. lr. model. forward. timesteps. data. "
+        "scale.",
     ),
-)  # fmt: skip
+    error("CON006", "conditioning.guidance", "A wrong formula of guidance")(
+        what="The guided prediction is not on the line through those with and without a label.",
+        why="Labels steer samples the wrong way, or not at all.",
+        similar="Labels that the network ignores leave guidance without effect.",
+        limits="Loops that are not ours.",
+        fix="unconditional + scale · (conditional − unconditional).",
+        needs=(checks.SAMPLER_GUIDANCE,),
+        detect=on_latest(
+            {checks.SAMPLER_GUIDANCE: "0"},
+            lambda error: not error <= GUIDED,
+            "Guidance of 0 is not the prediction without a label, or guidance of 1 not that with it.",
+        ),
+    ),
+)

@@ -7,7 +7,7 @@ import numpy as np
 from safelight import checks
 from safelight.diagnosis.budget import bound
 from safelight.diagnosis.finding import Evidence
-from safelight.diagnosis.rule import Detection, Rule, on_count, on_latest
+from safelight.diagnosis.rule import Detection, error, first_of, on_count, on_episode, on_latest, warning
 from safelight.diagnosis.run_history import RunHistory, name_of
 
 DUPLICATES, BLANK = 0.1, 0.1  # shares; digits, shapes and photographs have 0
@@ -15,10 +15,11 @@ CERTAIN = 8.0  # standard errors, at the least: labels that are drawn with weigh
 BEFORE, AFTER = 24, 6  # batches on either side of a change
 SAME = 3  # times that a batch equals the one before
 ORDERED, MANY = 5.0, 48  # standard errors of the correlation of neighbouring batches; batches
+USELESS = "they cannot show whether the model generalises."
 MOMENTS = (checks.BATCH_MEAN, checks.BATCH_STD)
 
 
-def look_nonfinite(run: RunHistory) -> Detection | None:
+def nonfinite(run: RunHistory) -> Detection | None:
     share, steps = run.latest(checks.DATA_NONFINITE, 0.0), run.steps(checks.FINITE["x0"])
     if share > 0:
         evidence = (run.evidence(checks.DATA_NONFINITE, "0"),)
@@ -34,40 +35,20 @@ def look_nonfinite(run: RunHistory) -> Detection | None:
     )
 
 
-def look_duplicates(run: RunHistory) -> Detection | None:
-    share = run.latest(checks.DATA_DUPLICATES, 0.0)
-    if share <= DUPLICATES:
-        return None
-    return Detection(
-        0,
-        f"{share:.0%} of {run.latest(checks.DATA_IMAGES):.0f} images that were checked are copies of others.",
-        (run.evidence(checks.DATA_DUPLICATES, "below 0.01"), run.evidence(checks.DATA_LARGEST_GROUP)),
-        ("a small dataset: its images are all different",),
-    )
-
-
-def look_not_shuffled(run: RunHistory) -> Detection | None:
+def in_order_of_labels(run: RunHistory) -> Detection | None:
     """Whether neighbours in the stream of labels are equal more often than by chance."""
-    again = checks.STREAM_AGAIN["images"]
-    if len(run.steps(again)) >= 8 and not len(run.steps(checks.STREAM_ALIKE["images"])):
-        return on_count(
-            run,
-            again,
-            "{} batches came again image for image: every epoch has the same order.",
-            "the same batch at every step: these come back after an epoch",
-        )
-    seen = run.latest(checks.STREAM_LABELS_NEIGHBOURS)
+    equal = run.latest(checks.STREAM_LABELS_NEIGHBOURS)
     chance = run.latest(checks.STREAM_LABELS_NEIGHBOURS_EXPECTED)
     pairs = run.latest(checks.STREAM_LABELS_PAIRS, 0.0)
     if not pairs > 0 or not chance < 1:
-        return _look_at_neighbours(run)
-    error = (chance * (1 - chance) / pairs) ** 0.5
+        return None
+    deviation = (chance * (1 - chance) / pairs) ** 0.5
     looks = len(run.steps(checks.STREAM_LABELS_NEIGHBOURS))
-    if seen < 2 * chance or seen - chance < max(CERTAIN, bound("labels in order", looks)) * error:
-        return _look_at_neighbours(run)
+    if not (equal >= 2 * chance and equal - chance >= max(CERTAIN, bound("labels in order", looks)) * deviation):
+        return None
     return Detection(
         0,
-        f"{seen:.0%} of neighbouring samples have the same label, where {chance:.0%} would by chance: the images come "
+        f"{equal:.0%} of neighbouring samples have the same label, where {chance:.0%} would by chance: the images come "
         "in the order of their classes.",
         (run.evidence(checks.STREAM_LABELS_NEIGHBOURS, f"{chance:.2f}"),),
         ("classes of unequal size: the expected share is that of these labels",),
@@ -75,7 +56,7 @@ def look_not_shuffled(run: RunHistory) -> Detection | None:
     )
 
 
-def _look_at_neighbours(run: RunHistory) -> Detection | None:
+def neighbours_alike(run: RunHistory) -> Detection | None:
     """Batches drawn at random are no more like the one before than like any other."""
     for check in MOMENTS:
         steps, every = run.series(check)
@@ -100,7 +81,7 @@ def _look_at_neighbours(run: RunHistory) -> Detection | None:
     return None
 
 
-def look_shifted(run: RunHistory) -> Detection | None:
+def shifted(run: RunHistory) -> Detection | None:
     """One change point in the series of batch moments, with more between than within its two sides."""
     for check in MOMENTS:
         steps, numbers = run.series(check)
@@ -140,103 +121,115 @@ def change_of(numbers: np.ndarray) -> int | None:
     return int(places[np.argmax(apart)]) if apart.max() > certain else None
 
 
-def look_same_batch(run: RunHistory) -> Detection | None:
-    similar = checks.STREAM_ALIKE["images"]
-    if len(run.steps(similar)) < SAME:
-        return None
-    return on_count(
-        run,
-        similar,
-        "The batch of the step before came again {} times: the network is shown the same images at every step.",
-        "a new epoch: its batches are composed anew",
-    )
+same_order = on_count(
+    checks.STREAM_AGAIN["images"],
+    8,
+    "{} batches came again image for image: every epoch has the same order.",
+    "the same batch at every step: these come back after an epoch",
+)
+
+
+def not_shuffled(run: RunHistory) -> Detection | None:
+    again = None if len(run.steps(checks.STREAM_ALIKE["images"])) else same_order(run)
+    return again or in_order_of_labels(run) or neighbours_alike(run)
 
 
 RULES = (
-    Rule(
-        code="DAT001",
-        cause="data.nonfinite",
-        title="NaN or infinity in the images",
+    error("DAT001", "data.nonfinite", "NaN or infinity in the images")(
         what="An image holds a number that is not finite.",
         why="Loss and gradient of every batch with that image are NaN.",
         similar="An overflow in the network begins behind finite images.",
         limits="Images that were not among those checked, until they are drawn.",
         fix="Remove the image, or fix what computes it. Safelight's own reader rejects such images.",
         needs=((checks.DATA_NONFINITE, checks.FINITE["x0"]),),
-        detect=look_nonfinite,
+        detect=nonfinite,
     ),
-    Rule(
-        code="DAT002",
-        cause="data.duplicates",
-        title="The same image many times",
+    warning("DAT002", "data.duplicates", "The same image many times")(
         what="More than a tenth of the images are exact copies of others.",
         why="Images that come many times are memorised first.",
         similar="A small dataset has few images, but different ones.",
         limits="Images that are nearly the same: `safelight data` finds those.",
         fix="Remove the copies; `safelight data` lists them.",
-        severity="warning",
         needs=(checks.DATA_DUPLICATES,),
-        detect=look_duplicates,
-        explained_by=("data.blank",),
+        detect=on_latest(
+            {checks.DATA_DUPLICATES: "below 0.01", checks.DATA_LARGEST_GROUP: None},
+            lambda share, *_: not share <= DUPLICATES,
+            "{0:.0%} of {2:.0f} images that were checked are copies of others.",
+            "a small dataset: its images are all different",
+            also=(checks.DATA_IMAGES,),
+            step=0,
+        ),
+        explained_by="data.blank",
     ),
-    Rule(
-        code="DAT003",
-        cause="data.blank",
-        title="Blank images",
+    warning("DAT003", "data.blank", "Blank images")(
         what="More than a tenth of the images have one colour only.",
         why="The model learns to draw blank images, and the loss looks better than it is.",
         similar="Dark images have some variation left.",
         limits="Images with a frame and nothing in it.",
         fix="Filter them out, or check the decoder.",
-        severity="warning",
         needs=(checks.DATA_BLANK,),
         detect=on_latest(
-            checks.DATA_BLANK,
+            {checks.DATA_BLANK: "below 0.01"},
             lambda share: not share <= BLANK,
             "{:.0%} of the images have one colour only.",
-            "below 0.01",
             step=0,
         ),
     ),
-    Rule(
-        code="DAT004",
-        cause="data.not-shuffled",
-        title="Images in the order of their classes",
+    warning("DAT004", "data.not-shuffled", "Images in the order of their classes")(
         what="Labels of neighbouring samples are equal far more often than by chance.",
         why="Every batch teaches one class and forgets the others; the loss rises and falls with the epoch.",
         similar="A learning rate that rises and falls has another period. Unequal classes are taken into account.",
         limits="Datasets without labels.",
         fix="Shuffle: DataLoader(shuffle=True).",
-        severity="warning",
         needs=((checks.STREAM_LABELS_PAIRS, checks.STREAM_AGAIN["images"], checks.BATCH_MEAN, checks.BATCH_STD),),
-        detect=look_not_shuffled,
-        explained_by=("conditioning.one-class", "conditioning.always-dropped", "data.same-batch"),
+        detect=not_shuffled,
+        explained_by="conditioning.one-class conditioning.always-dropped data.same-batch",
     ),
-    Rule(
-        code="DAT005",
-        cause="data.shifted",
-        title="Different images than before",
+    warning("DAT005", "data.shifted", "Different images than before")(
         what="Mean or deviation of the batches changes from one step to the next, and stays changed.",
         why="What was learnt before is unlearnt; the loss jumps although the training is healthy.",
         similar="A loss that jumps while the images stay the same has another cause.",
         limits="Different images with the same brightness and contrast.",
         fix="Check what changed in the loading of the data at that step.",
-        severity="warning",
         needs=((checks.BATCH_MEAN, checks.BATCH_STD),),
-        detect=look_shifted,
-        explained_by=("data.same-batch", "data.not-shuffled", "data.nonfinite", "conditioning.one-class"),
+        detect=shifted,
+        explained_by="data.same-batch data.not-shuffled data.nonfinite conditioning.one-class",
     ),
-    Rule(
-        code="DAT006",
-        cause="data.same-batch",
-        title="The same batch at every step",
+    error("DAT006", "data.same-batch", "The same batch at every step")(
         what="Batches come back number for number, step after step.",
         why="The network memorises these few images; the loss looks very good.",
         similar="A small dataset comes back too, but in different batches.",
         limits="The same images in another order.",
         fix="Take the next batch inside the loop; do not seed the shuffling at every step.",
         needs=(checks.STREAM_ALIKE["images"],),
-        detect=look_same_batch,
-        explained_by=("timesteps.repeated", "forward.noise-repeated"),
+        detect=on_count(
+            checks.STREAM_ALIKE["images"],
+            SAME,
+            "The batch of the step before came again {} times: the network is shown the same images at every step.",
+            "a new epoch: its batches are composed anew",
+        ),
+        explained_by="timesteps.repeated forward.noise-repeated",
+    ),
+    error("DAT007", "data.held-out-overlap", "Held-out images that are trained on")(
+        what="Images are in both parts of the split.",
+        why="Memorisation looks like learning.",
+        similar="Images that look alike in both parts are kept together by `safelight data`.",
+        limits="Loops that are not ours.",
+        fix="Split before anything is drawn.",
+        needs=((checks.DATA_HELD_OUT_OVERLAP, checks.ROWS_HELD_OUT),),
+        detect=first_of(
+            on_latest(
+                {checks.DATA_HELD_OUT_OVERLAP: "0"},
+                lambda share: not share <= 0,
+                f"{{:.0%}} of the held-out images are trained on: {USELESS}",
+                step=0,
+            ),
+            on_episode(  # exact: rows of a batch are among those that are held out
+                lambda run: run.episode(checks.ROWS_HELD_OUT, lambda shares: shares > 0),
+                "From step {episode.first:,} on, batches hold images that are held out, {:.0%} of the last one: "
+                f"{USELESS}",
+                evidence={checks.ROWS_HELD_OUT: "0"},
+            ),
+        ),
     ),
 )

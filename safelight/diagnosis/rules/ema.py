@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from safelight import checks
-from safelight.config.check import TOLD_INITIAL_SHARE, initial_share
+from safelight.config.check import WARNED_INITIAL_SHARE, initial_share
 from safelight.diagnosis.finding import Evidence, Fix
-from safelight.diagnosis.rule import CONFIG, Detection, Rule, on_episode
+from safelight.diagnosis.rule import CONFIG, Detection, error, on_episode, warning
 from safelight.diagnosis.run_history import Episode, RunHistory, episode_of
 from safelight.vocabulary import EMA_DECAY, REFUSED
 
@@ -19,9 +19,9 @@ HOPELESS = 0.5  # more than half of what is sampled are initial weights
 ENOUGH, INITIAL = 60, 0.9  # steps; the share of initial weights that is too much for any run of that length
 
 
-def look_too_long(run: RunHistory) -> Detection | None:
+def too_long(run: RunHistory) -> Detection | None:
     """By the settings, and by what the measured decays leave of the initial weights."""
-    if run.config is not None and (share := initial_share(run.config)) > TOLD_INITIAL_SHARE:
+    if run.config is not None and (share := initial_share(run.config)) > WARNED_INITIAL_SHARE:
         decay, planned = run.config.ema.decay, run.config.train.steps
         return Detection(
             0,
@@ -57,165 +57,122 @@ def look_too_long(run: RunHistory) -> Detection | None:
     )
 
 
-def look_frozen(run: RunHistory) -> Detection | None:
+def frozen(run: RunHistory) -> Episode | None:
     """Whether it is updated at every step or at one in twenty: between looks that far apart it must have moved."""
+    if run.latest(checks.AVERAGE_COARSE, 0.0) == 1:
+        return None
     if run.config is not None:  # safelight's own moves with every update that is not refused
         steps, moved = run.series(checks.AVERAGE_MOVED)
         at, refused = run.series(REFUSED)
         without = at[refused > 0]
         made = ~(np.isin(steps, without) | np.isin(steps - 1, without))  # a look sees what the update before it left
-        episode = episode_of(steps[made], moved[made] == 0, 2)
-    else:
-        episode = run.episode(checks.AVERAGE_SAME, lambda numbers: numbers == 1, LOOKS)
-        if episode is not None and (episode.last - episode.first < SPARSE or not _moves(run, episode)):
-            return None  # updated rarely; or the small tensor that is watched never moves itself
-    if run.latest(checks.AVERAGE_COARSE, 0.0) == 1:
-        return None
-    return on_episode(
-        run,
-        episode,
-        lambda episode: (
-            f"The EMA did not move at {episode.looks} looks, from step {episode.first:,} to step "
-            f"{episode.last:,}, and the weights did."
-        ),
-        {checks.AVERAGE_SAME: "0", checks.AVERAGE_DISTANCE: None},
-        "a long EMA: it moves a little at every update",
-    )
+        return episode_of(steps[made], moved[made] == 0, 2)
+    episode = run.episode(checks.AVERAGE_SAME, lambda numbers: numbers == 1, LOOKS)
+    if episode is None or episode.last - episode.first < SPARSE:
+        return None  # updated rarely
+    weights_move = (run.during(checks.SENTINEL_MOVED, episode) > 0).any()  # the small tensor that is watched
+    return episode if weights_move else None
 
 
-def _moves(run: RunHistory, episode: Episode) -> bool:
-    steps, moved = run.series(checks.SENTINEL_MOVED)
-    return bool((moved[(steps >= episode.first) & (steps <= episode.last)] > 0).any())
-
-
-def look_low_precision(run: RunHistory) -> Detection | None:
-    return on_episode(
-        run,
-        run.episode(checks.AVERAGE_COARSE, lambda numbers: numbers == 1, LOOKS),
-        "The EMA is kept in 16 bits: steps smaller than their rounding are lost, and it stands still or moves in "
-        "jumps.",
-        {},
-        "a long EMA: in fp32 its steps are small, and not lost",
-        latest={checks.AVERAGE_COARSE: "0", checks.AVERAGE_MOVED: "above 0"},
-    )
-
-
-def look_micro_batch(run: RunHistory) -> Detection | None:
-    episode = run.episode(checks.AVERAGE_BETWEEN, lambda numbers: numbers == 1)
-    if episode is None:
-        return None
-    return Detection(
-        episode.first,
-        "The EMA is updated between micro-batches, where the weights do not change: it is shorter than its decay says.",
-        (run.evidence(checks.AVERAGE_BETWEEN, "0"),),
-    )
-
-
-def look_not_average(run: RunHistory) -> Detection | None:
+def not_an_average(run: RunHistory) -> Episode | None:
     steps, left = run.series(checks.AVERAGE_LEFT)
-    decays, rounding = run.numbers(checks.AVERAGE_DECAY), run.numbers(checks.AVERAGE_ROUNDING)
+    decays, rounding = run.at(checks.AVERAGE_DECAY, steps), run.at(checks.AVERAGE_ROUNDING, steps, 0.0)
     late = steps > 2 * ENOUGH
     strange = (left > 0.1) | (decays < -0.01) | (decays > 1.001) | (late & (decays < 0.05))
-    if len(rounding) == len(strange):
-        strange &= rounding < ROUGH
-    return on_episode(
-        run,
-        # Late looks are far apart: two of them are many updates.
-        episode_of(steps, strange, LOOKS) or episode_of(steps[late], strange[late], 2),
-        f"The EMA does not follow the weights: no decay explains {run.latest(checks.AVERAGE_LEFT):.0%} of its way "
-        f"(the best is {run.latest(checks.AVERAGE_DECAY):.4f}).",
-        {checks.AVERAGE_LEFT: "below 0.01"},
-        latest={checks.AVERAGE_DECAY: "0.9 to 0.9999"},
-    )
+    strange &= (rounding < ROUGH) & ~np.isnan(decays)
+    # Late looks are far apart: two of them are many updates.
+    return episode_of(steps, strange, LOOKS) or episode_of(steps[late], strange[late], 2)
 
 
-def look_not_sampled(run: RunHistory) -> Detection | None:
+def not_sampled(run: RunHistory) -> Episode | None:
     """Exact but for rounding: from the same noise different weights draw different samples."""
     steps, apart = run.series(checks.PICTURES_APART)
-    return on_episode(
-        run,
-        episode_of(steps, (apart < SAME) & (run.numbers(checks.PICTURES_DISTANCE) > OTHER)),
-        "Samples of the EMA are those of the raw weights, though the two are "
-        f"{run.latest(checks.PICTURES_DISTANCE):.2%} apart: the EMA is computed, and never sampled from.",
-        {checks.PICTURES_APART: "above 0.001"},
-        "an EMA that equals the weights: it is that far from them",
-        latest={checks.PICTURES_DISTANCE: None},
-    )
+    return episode_of(steps, (apart < SAME) & (run.at(checks.PICTURES_DISTANCE, steps) > OTHER))
 
 
 RULES = (
-    Rule(
-        code="EMA001",
-        cause="ema.too-long",
-        title="An EMA longer than the run",
+    error("EMA001", "ema.too-long", "An EMA longer than the run")(
         what="An EMA without warm-up, with a decay so near 1 that the initial weights are still in it.",
         why="Samples come from the EMA: they stay noise while the weights are fine.",
         similar="With weights that are bad themselves, samples of the raw weights are bad too.",
         limits="A decay that is slightly too long for the speed of the training.",
         fix="ema.kind power, or ema.warmup true, or a smaller ema.decay.",
         needs=((CONFIG, checks.AVERAGE_DECAY),),
-        detect=look_too_long,
-        explained_by=("ema.frozen", "ema.low-precision", "ema.not-an-average"),
+        detect=too_long,
+        explained_by="ema.frozen ema.low-precision ema.not-an-average",
     ),
-    Rule(
-        code="EMA002",
-        cause="ema.frozen",
-        title="An EMA that stands still",
+    error("EMA002", "ema.frozen", "An EMA that stands still")(
         what="The EMA is not updated while the weights are.",
         why="Samples come from the EMA: they stay as they were at the start.",
         similar="A long EMA moves a little at every update. In half precision small steps are lost (EMA003).",
         limits="An EMA that is updated at few steps only.",
         fix="Update the EMA after every step of the optimizer, with the same model.",
         needs=((checks.AVERAGE_SAME, checks.AVERAGE_MOVED),),
-        detect=look_frozen,
-        explained_by=("optimizer.no-update", "optimizer.zeroed", "optimizer.other", "lr.zero", "loss.detached"),
+        detect=on_episode(
+            frozen,
+            "The EMA did not move at {episode.looks} looks, from step {episode.first:,} to step {episode.last:,}, and "
+            "the weights did.",
+            "a long EMA: it moves a little at every update",
+            evidence={checks.AVERAGE_SAME: "0", checks.AVERAGE_DISTANCE: None},
+        ),
+        explained_by="optimizer.no-update optimizer.zeroed optimizer.other lr.zero loss.detached",
     ),
-    Rule(
-        code="EMA003",
-        cause="ema.low-precision",
-        title="An EMA in half precision",
+    error("EMA003", "ema.low-precision", "An EMA in half precision")(
         what="The EMA is kept in 16 bits, in which steps of a thousandth are rounded away.",
         why="It stands still, or moves in jumps.",
         similar="In fp32 even an EMA of 0.9999 moves.",
         fix="Keep the EMA in fp32, whatever the precision of the model.",
         needs=(checks.AVERAGE_COARSE,),
-        detect=look_low_precision,
+        detect=on_episode(
+            lambda run: run.episode(checks.AVERAGE_COARSE, lambda numbers: numbers == 1, LOOKS),
+            "The EMA is kept in 16 bits: steps smaller than their rounding are lost, and it stands still or moves in "
+            "jumps.",
+            "a long EMA: in fp32 its steps are small, and not lost",
+            latest={checks.AVERAGE_COARSE: "0", checks.AVERAGE_MOVED: "above 0"},
+        ),
     ),
-    Rule(
-        code="EMA004",
-        cause="ema.every-micro-batch",
-        title="An EMA that is updated too often",
+    warning("EMA004", "ema.every-micro-batch", "An EMA that is updated too often")(
         what="The EMA moves between the micro-batches of one update.",
         why="With k micro-batches it forgets k times as fast as its decay says.",
         fix="Update the EMA after the optimizer's step only.",
-        severity="warning",
         needs=(checks.AVERAGE_BETWEEN,),
-        detect=look_micro_batch,
+        detect=on_episode(
+            lambda run: run.episode(checks.AVERAGE_BETWEEN, lambda numbers: numbers == 1),
+            "The EMA is updated between micro-batches, where the weights do not change: it is shorter than its decay "
+            "says.",
+            latest={checks.AVERAGE_BETWEEN: "0"},
+            can_end=False,
+        ),
     ),
-    Rule(
-        code="EMA005",
-        cause="ema.not-an-average",
-        title="An EMA of something else",
+    error("EMA005", "ema.not-an-average", "An EMA of something else")(
         what="No decay explains how the EMA moved towards the weights.",
         why="Samples come from weights that were never trained.",
         similar="A decay that changes with the steps is allowed for.",
         fix="ema = decay · ema + (1 − decay) · weights, after the update, for every parameter in its own place.",
         needs=(checks.AVERAGE_LEFT, checks.AVERAGE_DECAY),
-        detect=look_not_average,
-        explained_by=("ema.every-micro", "ema.low-precision"),
+        detect=on_episode(
+            not_an_average,
+            "The EMA does not follow the weights: no decay explains {:.0%} of its way (the best is {:.4f}).",
+            evidence={checks.AVERAGE_LEFT: "below 0.01"},
+            latest={checks.AVERAGE_DECAY: "0.9 to 0.9999"},
+        ),
+        explained_by="ema.every-micro ema.low-precision",
     ),
-    Rule(
-        code="EMA006",
-        cause="ema.not-sampled",
-        title="An EMA that is never sampled from",
+    warning("EMA006", "ema.not-sampled", "An EMA that is never sampled from")(
         what="Samples of the EMA are those of the raw weights, from the same noise, to the last digits.",
         why="Raw weights fluctuate: samples are worse than the model is, and change with every step.",
         similar="An EMA that stands still draws different samples than the weights do.",
         limits="Loops that are not ours.",
         fix="Pass the EMA weights to the sampler.",
-        severity="warning",
         needs=(checks.PICTURES_APART, checks.PICTURES_DISTANCE),
-        detect=look_not_sampled,
-        explained_by=("ema.", "optimizer.", "lr."),
+        detect=on_episode(
+            not_sampled,
+            "Samples of the EMA are those of the raw weights, though the two are {1:.2%} apart: the EMA is computed, "
+            "and never sampled from.",
+            "an EMA that equals the weights: it is that far from them",
+            evidence={checks.PICTURES_APART: "above 0.001"},
+            latest={checks.PICTURES_DISTANCE: None},
+        ),
+        explained_by="ema. optimizer. lr.",
     ),
 )

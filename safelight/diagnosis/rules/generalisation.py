@@ -8,8 +8,8 @@ import numpy as np
 
 from safelight import checks
 from safelight.diagnosis.budget import RATE, allowed, bound
-from safelight.diagnosis.finding import Evidence, Fix
-from safelight.diagnosis.rule import Detection, Rule
+from safelight.diagnosis.finding import Evidence
+from safelight.diagnosis.rule import Detection, on_latest, warning
 from safelight.diagnosis.run_history import RunHistory, episode_of
 from safelight.vocabulary import COPIES, COPIES_CHANCE, HELD_GAP, HELD_RAW, PROBE_RAW
 
@@ -17,47 +17,42 @@ FEW = 24  # different images
 GAP, WORSE = 0.1, 0.05  # of the loss: held-out images above trained ones; above their own best
 
 
-def look_copies(run: RunHistory) -> Detection | None:
+def copies(run: RunHistory) -> Detection | None:
     steps, chances = run.series(COPIES_CHANCE)
-    shares = run.by_step(COPIES)
-    looks = enumerate(zip(steps, chances, strict=True), 1)
-    fired = [int(step) for detect, (step, chance) in looks if chance <= allowed("copies of training images", detect)]
+    fired = [i for i, chance in enumerate(chances) if chance <= allowed("copies of training images", i + 1)]
     if not fired:
         return None
-    last = int(steps[-1])
-    share = float(shares.get(fired[-1], 0.0))
+    first, last = (int(steps[place]) for place in (fired[0], fired[-1]))
+    share = float(run.at(COPIES, steps[fired], 0.0)[-1])
     return Detection(
-        fired[0],
+        first,
         f"{share:.1%} of the samples are copies of training images, more than real images could be by chance.",
         (
-            Evidence(COPIES.name, share, (fired[-1], fired[-1]), "as among held-out images"),
-            Evidence(COPIES_CHANCE.name, float(chances[list(steps).index(fired[0])]), (fired[0], fired[0])),
+            Evidence(COPIES.name, share, (last, last), "as among held-out images"),
+            Evidence(COPIES_CHANCE.name, float(chances[fired[0]]), (first, first)),
         ),
         ("simple images that look alike anyway: held-out ones were compared in the same way",),
         confidence=1 - RATE,
-        severity="warning",
-        fix=Fix("Stop earlier, use more images, or remove duplicates: `safelight data` lists images that look alike."),
-        over=None if fired[-1] == last else last,
+        over=None if last == steps[-1] else int(steps[-1]),
     )
 
 
-def look_held_out(run: RunHistory) -> Detection | None:
+def held_out_worse(run: RunHistory) -> Detection | None:
     """The gap is paired: both sets see the same noise and timesteps, so that only the images differ."""
     steps, held = run.series(HELD_RAW)
-    trained = dict(zip(*(each.tolist() for each in run.series(PROBE_RAW)), strict=True))
-    errors = dict(zip(*(each.tolist() for each in run.series(HELD_GAP)), strict=True))
+    trained, errors = run.at(PROBE_RAW, steps), run.at(HELD_GAP, steps, 0.0)
+    trained = np.where(np.isnan(trained), held, trained)
     sick, best = np.zeros(len(steps), bool), (math.inf, math.inf)  # held out, and trained on at that look
-    for detect, (step, loss) in enumerate(zip(steps.tolist(), held.tolist(), strict=True), 1):
-        known = trained.get(step, loss)
-        certain = errors.get(step, 0.0) > bound("held-out images", detect)
-        sick[detect - 1] = certain and loss > (1 + GAP) * known and loss > (1 + WORSE) * best[0] and known <= best[1]
+    for place, (loss, known, gap) in enumerate(zip(*map(np.ndarray.tolist, (held, trained, errors)), strict=True)):
+        certain = gap > bound("held-out images", place + 1)
+        sick[place] = certain and loss > (1 + GAP) * known and loss > (1 + WORSE) * best[0] and known <= best[1]
         best = min(best, (loss, known))
     episode = episode_of(steps, sick)
     if episode is None:
         return None
     place = int(np.searchsorted(steps, episode.last))
     lowest = int(np.argmin(held[: place + 1]))
-    loss, known = float(held[place]), trained[episode.last]
+    loss, known, gap = float(held[place]), float(trained[place]), float(errors[place])
     return Detection(
         episode.first,
         f"Held-out images have a loss of {loss:.4f}, those that are trained on {known:.4f}; at step "
@@ -65,7 +60,7 @@ def look_held_out(run: RunHistory) -> Detection | None:
         "its images.",
         (
             Evidence(HELD_RAW.name, loss, (int(steps[lowest]), episode.last), f"{float(held[lowest]):.4f}"),
-            Evidence(HELD_GAP.name, errors[episode.last], (episode.last, episode.last), "below 4"),
+            Evidence(HELD_GAP.name, gap, (episode.last, episode.last), "below 4"),
         ),
         ("harder images: they have become worse, while the others became better",),
         confidence=1 - RATE,
@@ -73,25 +68,12 @@ def look_held_out(run: RunHistory) -> Detection | None:
     )
 
 
-def look_few_images(run: RunHistory) -> Detection | None:
-    different, drawn = run.latest(checks.STREAM_DIFFERENT), run.latest(checks.STREAM_DRAWN, 0.0)
-    if not different <= FEW or drawn < 20 * FEW:
-        return None
-    return Detection(
-        0,
-        f"Only {different:.0f} different images came in {drawn:,.0f} samples: the model will memorise them.",
-        (run.evidence(checks.STREAM_DIFFERENT, "hundreds"), run.evidence(checks.STREAM_DRAWN)),
-        ("the same batch at every step: these come in different batches",),
+def missing_labels(run: RunHistory) -> Detection | None:
+    kinds, rows, drawn = map(
+        run.latest, (checks.STREAM_SHOWN_KINDS, checks.NETWORK_LABEL_ROWS, checks.STREAM_LABELS_DRAWN)
     )
-
-
-def look_missing_labels(run: RunHistory) -> Detection | None:
-    kinds, rows = run.latest(checks.STREAM_SHOWN_KINDS), run.latest(checks.NETWORK_LABEL_ROWS, 0.0)
-    drawn = run.latest(checks.STREAM_LABELS_DRAWN, 0.0)
-    if not 1 < kinds <= rows - 2 or rows > 64 or drawn < 40 * rows or drawn < 1000:
-        return None
     null = run.latest(checks.STREAM_SHOWN_HIGHEST) == rows - 1
-    if kinds - null < 2:
+    if not (kinds - null >= 2 and 1 < kinds <= rows - 2 and rows <= 64 and drawn >= max(40 * rows, 1000)):
         return None
     rare = drawn / -math.log(allowed("labels that never come"))
     return Detection(
@@ -105,57 +87,43 @@ def look_missing_labels(run: RunHistory) -> Detection | None:
 
 
 RULES = (
-    Rule(
-        code="GEN001",
-        cause="generalisation.copies",
-        title="Copies of training images",
+    warning("GEN001", "generalisation.copies", "Copies of training images")(
         what="Samples much nearer to one training image than to any other, more often than held-out images are.",
         why="The model repeats its data instead of learning from it.",
         similar="Simple images are near to each other: held-out ones then are too. Too little variety brings samples "
         "nearer to all images, not to one.",
         limits="Fewer copies than about 2 % of 256 samples; copies of parts of an image; mirrored copies.",
-        fix="Stop earlier, more data, fewer duplicates.",
+        fix="Stop earlier, use more images, or remove duplicates: `safelight data` lists images that look alike.",
         needs=(COPIES_CHANCE,),
-        detect=look_copies,
+        detect=copies,
     ),
-    Rule(
-        code="GEN002",
-        cause="generalisation.overfitting",
-        title="Too few images",
+    warning("GEN002", "generalisation.overfitting", "Too few images")(
         what="Only a handful of images is trained on.",
         why="They are memorised, and nothing else is learnt.",
         similar="The same batch at every step is data.same-batch.",
         limits="Datasets of a few dozen images.",
         fix="More images, or flips and crops; ignore this in an intended overfitting test.",
-        severity="warning",
         needs=(checks.STREAM_DIFFERENT, checks.STREAM_DRAWN),
-        detect=look_few_images,
-        explained_by=(
-            "data.same-batch",
-            "timesteps.repeated",
-            "forward.noise-repeated",
-            "data.duplicates",
-            "data.blank",
+        detect=on_latest(
+            {checks.STREAM_DIFFERENT: "hundreds", checks.STREAM_DRAWN: None},
+            lambda different, drawn: different <= FEW and drawn >= 20 * FEW,
+            "Only {:.0f} different images came in {:,.0f} samples: the model will memorise them.",
+            "the same batch at every step: these come in different batches",
+            step=0,
         ),
+        explained_by="data.same-batch timesteps.repeated forward.noise-repeated data.duplicates data.blank",
     ),
-    Rule(
-        code="GEN003",
-        cause="generalisation.missing-modes",
-        title="Classes that never come",
+    warning("GEN003", "generalisation.missing-modes", "Classes that never come")(
         what="The network has labels that no sample ever has.",
         why="For these labels the model draws noise or something else.",
         similar="A class that is rare comes sooner or later. One class alone is conditioning.one-class.",
         limits="Datasets without labels; embeddings of more than 64 labels.",
         fix="Check the sampler's weights, filters, and the number of classes.",
-        severity="warning",
         needs=(checks.NETWORK_LABEL_ROWS, checks.STREAM_LABELS_DRAWN, checks.STREAM_SHOWN_KINDS),
-        detect=look_missing_labels,
-        explained_by=("conditioning.", "data.not-shuffled"),
+        detect=missing_labels,
+        explained_by="conditioning. data.not-shuffled",
     ),
-    Rule(
-        code="GEN004",
-        cause="generalisation.held-out",
-        title="Held-out images become worse",
+    warning("GEN004", "generalisation.held-out", "Held-out images become worse")(
         what="The loss of images that are not trained on rises, while that of the others continues to fall.",
         why="From here on the model memorises its images: samples become copies of them.",
         similar="Held-out images that are harder have a higher loss from the start, and it falls. A loss that rises "
@@ -163,9 +131,8 @@ RULES = (
         limits="Datasets of fewer than 400 images, of which none are held out by default, and fewer than 32 held-out "
         "images; gaps below a tenth of the loss.",
         fix="Use the checkpoint from before; more images, flips and jitter, dropout, or a smaller network.",
-        severity="warning",
         needs=(HELD_RAW, HELD_GAP, PROBE_RAW),
-        detect=look_held_out,
-        explained_by=("generalisation.overfitting", "data.", "lr.", "loss."),
+        detect=held_out_worse,
+        explained_by="generalisation.overfitting data. lr. loss.",
     ),
 )

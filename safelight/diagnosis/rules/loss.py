@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from safelight import checks
-from safelight.diagnosis.finding import Evidence, Fix
-from safelight.diagnosis.rule import Detection, Rule, on_episode, on_latest
+from safelight.diagnosis.finding import Evidence
+from safelight.diagnosis.rule import Detection, error, first_of, on_episode, on_latest, warning
 from safelight.diagnosis.run_history import Episode, RunHistory, episode_of, name_of
 from safelight.vocabulary import GRADIENT_NORM, LOSS, NONFINITE_PARAMETERS, REFUSED
 
@@ -18,10 +19,13 @@ SIGNS = 0.9  # of the values have the same sign: 1 in healthy gradients, also wh
 PASSED = 24  # finite losses after one that was not: a weight that overflows would have come again
 ENDLESS = 10.0  # times what a loss below 0 was at first
 UNHEARD = 0.1  # of the samples; with a zero terminal SNR one timestep in a thousand may have a weight of 0
+AWAY, WORSE = 2.0, 3.0  # error over the zero predictor's; over the best of the run
+WINDOW = 8
+RISEN = 10.0  # times the best and the first loss
 LOW, SWING = 0.5, 0.7  # healthy weightings have first cosines of 0.8 to 1, and swings of 0.2 to 0.3
 
 
-def look_nonfinite(run: RunHistory) -> Detection | None:
+def nonfinite(run: RunHistory) -> Detection | None:
     """Exact: a number is finite or it is not. Overflows of fp16 during the search for a loss scale do not count."""
     refused = [note for note in run.events("refused") if not note.facts.get("overflow")]
     foreign = run.events("nonfinite")
@@ -34,11 +38,8 @@ def look_nonfinite(run: RunHistory) -> Detection | None:
     places = stops[0].facts.get("first_nonfinite") if stops else None
     names = next((n.facts.get("nonfinite_gradients") or n.facts.get("parameters") for n in notes), None)
     number = len(refused) or len(foreign)
-    evidence = [Evidence((REFUSED if refused else NONFINITE_PARAMETERS).name, float(number), usual="0")]
-    if places:
-        evidence.append(Evidence("first_nonfinite", str(places)))
-    if names:
-        evidence.append(Evidence("parameters", ", ".join(names)))
+    signal = REFUSED if refused else NONFINITE_PARAMETERS
+    named = {"first_nonfinite": str(places or ""), "parameters": ", ".join(names or ())}
     what = f"{number} update{'s' * (number != 1)} had a loss or a gradient that was not finite"
     acted = ", and were refused" if refused else ""
     where = f". The first such value appeared in {places}" if places else ""
@@ -46,13 +47,12 @@ def look_nonfinite(run: RunHistory) -> Detection | None:
     return Detection(
         first,
         f"{what}{acted}, the first at step {first:,}{where}.",
-        tuple(evidence),
+        (
+            Evidence(signal.name, float(number), usual="0"),
+            *(Evidence(name, words) for name, words in named.items() if words),
+        ),
         ("fp16 searching for its loss scale: those updates are marked as overflow and not counted",),
         severity="error" if stops or (foreign and not len(finite)) else "warning",
-        fix=Fix(
-            "Check the images and timesteps that the event names. If it happens at random steps, lower the learning "
-            "rate or lengthen the warm-up; in fp16, use bf16."
-        ),
         over=int(finite[0]) if len(finite) else None,
     )
 
@@ -60,7 +60,7 @@ def look_nonfinite(run: RunHistory) -> Detection | None:
 def _replayed(run: RunHistory) -> tuple[np.ndarray, np.ndarray]:
     """(steps, cosines) of the replays that had a gradient to compare."""
     steps, cosines = run.series(checks.REPLAY_COSINE)
-    norms, own = run.numbers(checks.REPLAY_NORM), run.numbers(checks.REPLAY_OWN_NORM)
+    norms, own = run.at(checks.REPLAY_NORM, steps), run.at(checks.REPLAY_OWN_NORM, steps)
     there = (norms > 0) & (own > 0) & np.isfinite(cosines)
     return steps[there], cosines[there]
 
@@ -72,20 +72,17 @@ def _first(steps: np.ndarray) -> np.ndarray:
 
 def is_plain(run: RunHistory) -> bool:
     """Whether the loss that the loop passes is the squared error: then its gradient must be the replayed one."""
-    told, errors = run.numbers(checks.REPLAY_TOLD), run.numbers(checks.REPLAY_ERROR)
-    return bool(len(told)) and bool((np.abs(told - errors) <= 0.01 * np.abs(errors)).all())
+    steps, losses = run.series(checks.REPLAY_TOLD)
+    return len(steps) > 0 and bool(_is_error(run, steps, losses).all())
 
 
-def _is_error(run: RunHistory, chosen: np.ndarray) -> np.ndarray:
-    """Whether the loss at a replay is the squared error, its sign aside."""
-    steps, told = run.series(checks.REPLAY_TOLD)
-    errors = run.numbers(checks.REPLAY_ERROR)
-    same = np.abs(np.abs(told) - errors) <= 0.01 * np.abs(errors)
-    known = dict(zip(steps.tolist(), same.tolist(), strict=True))
-    return np.array([known.get(step, False) for step in chosen.tolist()], bool)
+def _is_error(run: RunHistory, steps: np.ndarray, losses: np.ndarray) -> np.ndarray:
+    """Whether the losses of these replays are the squared errors."""
+    errors = run.at(checks.REPLAY_ERROR, steps)
+    return np.abs(losses - errors) <= 0.01 * np.abs(errors)
 
 
-def _look_below_zero(run: RunHistory) -> Detection | None:
+def below_zero(run: RunHistory) -> Detection | None:
     """Where only the loss is known: it is below 0 from the first step on, and falls without bound."""
     steps, losses = run.series(LOSS)
     if len(losses) < 4 * ENOUGH or not (losses < 0).all():
@@ -102,58 +99,42 @@ def _look_below_zero(run: RunHistory) -> Detection | None:
     )
 
 
-def look_sign(run: RunHistory) -> Detection | None:
+def opposite(run: RunHistory) -> Episode | None:
     steps, cosines = _replayed(run)
-    plain = _is_error(run, steps)  # then one look is enough
+    plain = _is_error(run, steps, np.abs(run.at(checks.REPLAY_TOLD, steps)))  # its sign aside; then one look is enough
     early = _first(steps) | plain
     against = cosines < AGAINST
-    episode = episode_of(steps[plain], against[plain]) or episode_of(steps[early], against[early], 2)
-    found = on_episode(
-        run,
-        episode,
-        "The gradient is opposite to that of the error: the training makes predictions worse.",
-        {checks.REPLAY_COSINE: "above 0.5"},
-        "an optimizer that maximises: it gets the right gradient",
-    )
-    return found or _look_below_zero(run)
+    return episode_of(steps[plain], against[plain]) or episode_of(steps[early], against[early], 2)
 
 
-def look_not_of_prediction(run: RunHistory) -> Detection | None:
+def unrelated(run: RunHistory) -> Episode | None:
+    if not len(run.steps(checks.REPLAY_COSINE)) or not len(run.steps(checks.REPLAY_ERROR)):
+        return None
     steps, cosines = _replayed(run)
     plain = is_plain(run)
     early = np.ones(len(steps), bool) if plain else _first(steps)
     low = (cosines >= AGAINST) & (cosines < (SAME if plain else UNRELATED))
-    signs = run.by_step(checks.REPLAY_SIGNS)
-    low &= np.array([signs.get(step, 0.0) < SIGNS for step in steps], bool)
+    low &= run.at(checks.REPLAY_SIGNS, steps, 0.0) < SIGNS
     if plain:  # a single tensor that goes the other way
-        worst = run.by_step(checks.REPLAY_WORST)
-        low |= np.array([worst.get(step, 1.0) < AGAINST for step in steps], bool)
-    return on_episode(
-        run,
-        episode_of(steps[early], low[early], 2) or _of_nothing(run),
-        "The gradient that the optimizer gets is unrelated to this prediction and this target.",
-        {checks.REPLAY_COSINE: "above 0.5"},
-    )
+        low |= run.at(checks.REPLAY_WORST, steps, 1.0) < AGAINST
+    return episode_of(steps[early], low[early], 2) or _without_gradient(run, came=True)
 
 
-def _of_nothing(run: RunHistory) -> Episode | None:
-    """A gradient came out of the backward pass, and it is exactly 0 where that of the error is not."""
+def _without_gradient(run: RunHistory, *, came: bool) -> Episode | None:
+    """The gradient is 0 where that of the error is not: it came out of the backward pass as exactly 0, at two looks, or
+    it never came."""
     steps, norms = run.series(checks.REPLAY_NORM)
-    own, came = run.numbers(checks.REPLAY_OWN_NORM), run.numbers(checks.REPLAY_CAME)
-    if len(came) < len(steps):
-        return None
-    return episode_of(steps, (norms == 0) & (own > 0) & (came[: len(steps)] == 0), 2)
+    largest = run.at(checks.REPLAY_CAME, steps)  # below 0: none came
+    zero = (norms == 0) & (largest == 0) if came else ~(norms > 0) & (largest < 0)
+    return episode_of(steps, zero & (run.at(checks.REPLAY_OWN_NORM, steps) > 0), 2 if came else 1)
 
 
-def look_detached(run: RunHistory) -> Detection | None:
+def detached(run: RunHistory) -> Detection | None:
     """The loss does not reach the network, or backward() is never called."""
-    steps, norms = run.series(checks.REPLAY_NORM)
-    own, came = run.numbers(checks.REPLAY_OWN_NORM), run.numbers(checks.REPLAY_CAME)
-    if len(steps) and len(came) >= len(steps):
-        came = came[: len(steps)]
-        episode = episode_of(steps, ~(norms > 0) & (own > 0) & (came < 0))
-        if episode is not None:
-            return _detached(episode.first, f"though the error of the prediction has one of {float(own[-1]):.3g}")
+    episode = _without_gradient(run, came=False)
+    if episode is not None:
+        own = run.latest(checks.REPLAY_OWN_NORM)
+        return _detached(episode.first, f"though the error of the prediction has one of {own:.3g}")
     steps, norms = run.series(GRADIENT_NORM)
     if len(steps) <= ENOUGH or (norms != 0).any() or (run.numbers(checks.SENTINEL_CAME) > 0).any():
         return None
@@ -169,7 +150,7 @@ def _detached(step: int, where: str) -> Detection:
     )
 
 
-def look_weight_nonfinite(run: RunHistory) -> Detection | None:
+def weight_nonfinite(run: RunHistory) -> Detection | None:
     bad = run.steps(checks.FINITE["loss"])
     if not len(bad):
         return None
@@ -179,7 +160,7 @@ def look_weight_nonfinite(run: RunHistory) -> Detection | None:
     alone = [int(step) for step in bad if int(step) not in before and int(step) in compared | infinite]
     steps, losses = run.series(LOSS)
     passed = len(alone) == 1 and int(np.isfinite(losses[steps > alone[0]]).sum()) >= PASSED
-    if not alone or (passed and look_nonfinite(run) is not None):
+    if not alone or (passed and nonfinite(run) is not None):
         return None  # what comes once is reported as loss.nonfinite
     return Detection(
         alone[0],
@@ -190,34 +171,34 @@ def look_weight_nonfinite(run: RunHistory) -> Detection | None:
     )
 
 
-def look_weighting(run: RunHistory) -> Detection | None:
-    """Weights that let a few samples of a batch decide it. Exact where a weight is 0; else the loss over the plain
-    error swings from batch to batch, or its gradient differs from the plain one at nearly every look."""
-    steps, shares = run.series(checks.ANSWER_UNHEARD)
-    zero = on_episode(
-        run,
-        episode_of(steps, (shares > UNHEARD) & (shares < 1), 3),
-        lambda episode: (
-            f"{float(np.median(shares[(steps >= episode.first) & (steps <= episode.last)])):.0%} of the samples "
-            "get no gradient at all: their weight in the loss is 0, and the network learns nothing from them."
-        ),
-        {checks.ANSWER_UNHEARD: "0"},
-        "errors that are small: none is exactly 0",
-    )
-    if zero is not None:
-        return zero
+weights_of_zero = on_episode(  # exact
+    lambda run: run.episode(checks.ANSWER_UNHEARD, lambda shares: (shares > UNHEARD) & (shares < 1), 3),
+    lambda run, episode: (
+        f"{run.median(checks.ANSWER_UNHEARD, episode):.0%} of the samples get no gradient at all: "
+        "their weight in the loss is 0, and the network learns nothing from them."
+    ),
+    "errors that are small: none is exactly 0",
+    evidence={checks.ANSWER_UNHEARD: "0"},
+)
+
+
+def few_decide(run: RunHistory) -> Detection | None:
+    """Weights that let a few samples of a batch decide it: the loss over the plain error swings from batch to batch, or
+    its gradient differs from the plain one at nearly every look."""
     steps, cosines = _replayed(run)
     early = _first(steps)
     low = episode_of(steps[early], (cosines[early] >= UNRELATED) & (cosines[early] < LOW), 2)
-    told, errors = run.numbers(checks.LOSS_TOLD), run.numbers(checks.LOSS_ERROR)
-    healthy = np.isfinite(told) & np.isfinite(errors) & (errors > 0) & (told > 0)
-    ratios = told[healthy] / errors[healthy]
+    places, losses = run.series(checks.LOSS_TOLD)
+    errors = run.at(checks.LOSS_ERROR, places)
+    healthy = np.isfinite(losses) & np.isfinite(errors) & (errors > 0) & (losses > 0)
+    ratios = losses[healthy] / errors[healthy]
+    ratio = float(np.median(ratios)) if len(ratios) else 1.0
     swing = float(np.std(np.log(ratios))) if len(ratios) >= 8 else 0.0
     if is_plain(run) or (low is None and swing < SWING):
         return None
     return Detection(
         int(steps[0]) if low is None and len(steps) else (low.first if low is not None else 0),
-        f"A few timesteps outweigh all others: the loss is {float(np.median(ratios)):.3g} times the plain error and "
+        f"A few timesteps outweigh all others: the loss is {ratio:.3g} times the plain error and "
         f"swings by a factor of {float(np.exp(swing)):.3g} from batch to batch; its gradient has a cosine of "
         f"{float(np.median(cosines)) if len(cosines) else 1.0:.2f} with the plain one.",
         (run.evidence(checks.REPLAY_COSINE, "above 0.5"), Evidence("loss over error", swing, usual="below 0.5")),
@@ -225,38 +206,65 @@ def look_weighting(run: RunHistory) -> Detection | None:
     )
 
 
+def _rising(run: RunHistory) -> Detection | None:
+    """Where only the loss is known: it is many times what it was at first and at its best, and stays there."""
+    steps, losses = run.series(LOSS)
+    if len(losses) < 4 * WINDOW or not (losses[np.isfinite(losses)] > 0).all():
+        return None
+    losses = np.nan_to_num(losses, nan=np.inf)
+    smooth = np.median(sliding_window_view(losses, WINDOW), axis=1)
+    best, begin = float(smooth.min()), float(smooth[0])
+    if not smooth[-1] > RISEN * max(best, begin):
+        return None
+    first = int(steps[WINDOW - 1 + int(np.flatnonzero(smooth <= RISEN * max(best, begin))[-1])])
+    return Detection(
+        first,
+        f"The loss is {float(smooth[-1]):.3g}; it began at {begin:.3g} and had been {best:.3g}. The training has "
+        "diverged.",
+        (Evidence(LOSS.name, float(smooth[-1]), (first, int(steps[-1]))),),
+        ("hard batches: it stays there",),
+        confidence=0.99,
+    )
+
+
+def diverged(run: RunHistory) -> Detection | None:
+    steps, errors = run.series(checks.LOSS_ERROR)
+    zeros = run.numbers(checks.LOSS_ZERO)
+    if not len(steps) or len(zeros) != len(steps):
+        return _rising(run)
+    if len(steps) < 3 * WINDOW:
+        return None
+    ratios = errors / np.maximum(zeros, 1e-12)
+    smooth = np.median(sliding_window_view(ratios, WINDOW), axis=1)
+    best = np.minimum.accumulate(smooth)
+    bad = ~(smooth < AWAY) & ~(smooth < WORSE * best)
+    if not bad[-1]:
+        return None
+    first = int(steps[WINDOW - 1 + np.flatnonzero(~bad)[-1]]) if (~bad).any() else int(steps[0])
+    return Detection(
+        first,
+        f"The error is {float(smooth[-1]):.3g} times that of a model which always predicts 0; it had been "
+        f"{float(best[-1]):.3g}. The training has diverged.",
+        (Evidence(name_of(checks.LOSS_ERROR), float(errors[-1]), (first, int(steps[-1]))),),
+        confidence=0.99,
+    )
+
+
 RULES = (
-    Rule(
-        code="LOS001",
-        cause="loss.nonfinite",
-        title="A loss or gradient that is not finite",
+    error("LOS001", "loss.nonfinite", "A loss or gradient that is not finite")(
         what="NaN or infinity in the loss or in a gradient. Safelight's own trainer refuses such an update.",
         why="One such update makes every weight NaN; refused updates are steps that were not trained.",
         similar="fp16 overflows on purpose while it searches for its loss scale; those are not counted (PRE001 reports "
         "them if they never end). A NaN in the data comes back whenever that image is drawn: compare the samples of "
         "the events.",
         limits="Values that are finite and far too large.",
-        fix="Remove the image, lower optimizer.lr, lengthen optimizer.warmup, use bf16 instead of fp16.",
-        detect=look_nonfinite,
-        explained_by=(
-            "data.nonfinite",
-            "loss.weight",
-            "loss.diverged",
-            "lr.",
-            "model.",
-            "scale.",
-            "precision.",
-            "optimizer.",
-            "forward.",
-            "target.",
-            "timesteps.",
-            "schedule.",
-        ),
+        fix="Check the images and timesteps that the event names. If it happens at random steps, lower the learning "
+        "rate or lengthen the warm-up; in fp16, use bf16.",
+        detect=nonfinite,
+        explained_by="data.nonfinite loss.weight loss.diverged lr. model. scale. precision. optimizer. forward. "
+        "target. timesteps. schedule.",
     ),
-    Rule(
-        code="LOS002",
-        cause="loss.detached",
-        title="No gradient anywhere",
+    error("LOS002", "loss.detached", "No gradient anywhere")(
         what="The gradient of every parameter is exactly zero, or missing.",
         why="Nothing is learnt.",
         similar="With optimizer.no-update (OPT001) there are gradients and the weights do not follow them. Gradients "
@@ -264,100 +272,80 @@ RULES = (
         limits="A loss that reaches the network through a meaningless path.",
         fix="Look for detach(), no_grad() or .data between the network and the loss, and for a missing backward().",
         needs=((GRADIENT_NORM, checks.REPLAY_OWN_NORM),),
-        detect=look_detached,
-        explained_by=(
-            "model.zero-init",
-            "model.frozen",
-            "model.bounded",
-            "optimizer.other",
-            "loss.not-of",
-            "optimizer.zeroed",
-        ),
+        detect=detached,
+        explained_by="model.zero-init model.frozen model.bounded optimizer.other loss.not-of optimizer.zeroed",
     ),
-    Rule(
-        code="LOS003",
-        cause="loss.sign",
-        title="The sign of the loss is reversed",
+    error("LOS003", "loss.sign", "The sign of the loss is reversed")(
         what="The gradient is opposite to that of the squared error of the same prediction.",
         why="Every update makes predictions worse.",
         similar="An optimizer that maximises gets the right gradient and goes the wrong way.",
         fix="Minimise the loss: no minus in front of it.",
         needs=((checks.REPLAY_COSINE, LOSS),),
-        detect=look_sign,
+        detect=first_of(
+            on_episode(
+                opposite,
+                "The gradient is opposite to that of the error: the training makes predictions worse.",
+                "an optimizer that maximises: it gets the right gradient",
+                evidence={checks.REPLAY_COSINE: "above 0.5"},
+            ),
+            below_zero,
+        ),
     ),
-    Rule(
-        code="LOS004",
-        cause="loss.weight-nonfinite",
-        title="A loss that is not finite by itself",
+    error("LOS004", "loss.weight-nonfinite", "A loss that is not finite by itself")(
         what="Prediction and target are finite, and the loss is not.",
         why="One such step would make every weight NaN.",
         similar="Networks that overflow give predictions that are not finite.",
         limits="Loops that do not pass prediction and target. A weight so rare that it comes once in a run.",
         fix="Cap the weights: 1 / SNR is infinite where no signal is left.",
         needs=(checks.FINITE["loss"],),
-        detect=look_weight_nonfinite,
-        explained_by=("precision.transient", "lr.", "clipping.", "optimizer.", "data.nonfinite", "loss.sign"),
+        detect=weight_nonfinite,
+        explained_by="precision.transient lr. clipping. optimizer. data.nonfinite loss.sign",
     ),
-    Rule(
-        code="LOS005",
-        cause="loss.shape",
-        title="Prediction and target of different shapes",
+    error("LOS005", "loss.shape", "Prediction and target of different shapes")(
         what="The loss broadcasts one against the other.",
         why="Every prediction is compared with every target: the best prediction is their mean.",
         fix="Make both [batch, channels, height, width]; look for a squeeze().",
         needs=(checks.LOSS_SAME_SHAPE,),
         detect=on_latest(
-            checks.LOSS_SAME_SHAPE,
+            {checks.LOSS_SAME_SHAPE: "1"},
             lambda flag: flag == 0,
             "Prediction and target have different shapes: the loss compares each with all by broadcasting.",
-            "1",
         ),
     ),
-    Rule(
-        code="LOS006",
-        cause="loss.not-of-prediction",
-        title="A gradient of something else",
+    error("LOS006", "loss.not-of-prediction", "A gradient of something else")(
         what="The gradient is unrelated to that of the squared error of this prediction and this target.",
         why="The network learns something else than what is monitored.",
         similar="L1, Huber and weighted losses point in nearly the same direction.",
         limits="Losses that are added to the right one.",
         fix="Compare what goes into the loss with what goes into the model: batches, targets, masks.",
         needs=(checks.REPLAY_COSINE, checks.REPLAY_NORM, checks.REPLAY_OWN_NORM, checks.REPLAY_ERROR),
-        detect=look_not_of_prediction,
-        explained_by=(
-            "accumulation.short",
-            "loss.shape",
-            "loss.sign",
-            "optimizer.no-zero",
-            "target.",
-            "data.nonfinite",
-            "precision.",
-            "model.bounded",
-            "model.zero-init",
+        detect=on_episode(
+            unrelated,
+            "The gradient that the optimizer gets is unrelated to this prediction and this target.",
+            evidence={checks.REPLAY_COSINE: "above 0.5"},
         ),
+        explained_by="accumulation.short loss.shape loss.sign optimizer.no-zero target. data.nonfinite precision. "
+        "model.bounded model.zero-init",
     ),
-    Rule(
-        code="LOS008",
-        cause="loss.weighting",
-        title="Weights that ignore most of the batch",
+    warning("LOS008", "loss.weighting", "Weights that ignore most of the batch")(
         what="The loss weighs a few timesteps so much that they decide every update.",
         why="All other noise levels are hardly trained, and updates are as noisy as those of a batch of one.",
         similar="min-SNR weights stay within a factor of the usual.",
         limits="Wrong weights that are mild.",
         fix="Cap the weights: min(SNR, 5), divided by SNR for epsilon and by SNR + 1 for v.",
-        severity="warning",
         needs=((checks.ANSWER_UNHEARD, checks.LOSS_TOLD, checks.REPLAY_COSINE),),
-        detect=look_weighting,
-        explained_by=(
-            "loss.sign",
-            "loss.not-of",
-            "loss.weight-nonfinite",
-            "target.",
-            "loss.shape",
-            "precision.",
-            "optimizer.",
-            "timesteps.",
-            "forward.",
-        ),
+        detect=first_of(weights_of_zero, few_decide),
+        explained_by="loss.sign loss.not-of loss.weight-nonfinite target. loss.shape precision. optimizer. timesteps. "
+        "forward.",
+    ),
+    error("LOS007", "loss.diverged", "A training that diverges")(
+        what="The error is several times that of a model that always predicts 0, and had been far better.",
+        why="Weights grow without bound.",
+        similar="A single spike is over within a few steps. Images of another range raise the loss as well.",
+        limits="A rise that stays below the zero predictor.",
+        fix="Return to the last good checkpoint, lower optimizer.lr, lengthen optimizer.warmup.",
+        needs=((checks.LOSS_ERROR, LOSS),),
+        detect=diverged,
+        explained_by="*",
     ),
 )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from safelight import checks
 from safelight.diagnosis.finding import Evidence, Fix
-from safelight.diagnosis.rule import Detection, Rule
-from safelight.diagnosis.run_history import RunHistory
+from safelight.diagnosis.rule import Detection, error, first_of, warning
+from safelight.diagnosis.run_history import RunHistory, episode_of
 from safelight.vocabulary import LEARNING_RATE
 
 WORSE = 1.25  # error after the update over that before, on its own batch; healthy runs have 0.86 to 1.05
@@ -21,39 +23,43 @@ JUMP, ENDED = 5.0, 1e-3
 LONG = 50  # steps
 
 
-def look_too_high(run: RunHistory) -> Detection | None:
+def raises_error(run: RunHistory) -> Detection | None:
     """The update raises the error on the samples it was made from, and a tenth of it would not."""
     steps, whole = run.series(checks.SEARCH["1"])
-    tenth = run.numbers(checks.SEARCH["0.1"])
-    bad = ~(whole <= WORSE) & ~(whole < 1.1 * np.minimum(tenth, 1.0))
-    rates = run.numbers(checks.SEARCH_RATE)
-    pairs = np.flatnonzero(bad[1:] & bad[:-1]) + 1 if len(bad) > 1 else np.zeros(0, np.int64)
+    tenth, rates = run.at(checks.SEARCH["0.1"], steps), run.at(checks.SEARCH_RATE, steps)
+    searched = np.isin(steps, run.steps(checks.SEARCH["0.1"]))
+    bad = searched & ~(whole <= WORSE) & ~(whole < 1.1 * np.minimum(tenth, 1.0))
+    pairs = np.flatnonzero(bad[1:] & bad[:-1]) + 1
     # One very bad update is enough where the rate continued to rise after it.
-    rising = [i for i in np.flatnonzero(whole > 2 * WORSE) if rates[i:].max() > 1.2 * rates[i] and bad[i]]
+    rising = [i for i in np.flatnonzero(bad & (whole > 2 * WORSE)) if rates[i:].max() > 1.2 * rates[i]]
     awful = np.flatnonzero(bad & ~(whole < AWFUL))  # also not finite: there may be no look after such an update
-    hits = sorted({*pairs.tolist(), *map(int, rising), *map(int, awful)})
+    hits = sorted({*pairs.tolist(), *map(int, rising), *awful.tolist()})
     if not hits:
-        return _look_overshot(run, at_first=False)
+        return None
     first, last = int(steps[max(0, hits[0] - 1) if hits[0] in pairs else hits[0]]), hits[-1]
     over = int(steps[last + 1]) if last + 1 < len(steps) and not rising else None
-    rate = float(rates[last])
-    better = next((k for k in (0.3, 0.1) if run.numbers(checks.SEARCH[f"{k:g}"])[last] < 1.0), 0.03)
+    at, rate = int(steps[last]), float(rates[last])
+    better = next((k for k in (0.3, 0.1) if run.at(checks.SEARCH[f"{k:g}"], steps)[last] < 1.0), 0.03)
     return Detection(
         first,
         f"An update raises the error on its own batch {float(whole[last]):.3g} times; a step of {better:g} times its "
         "length would not.",
         (
-            run.evidence(checks.SEARCH["1"], "below 1.05", int(steps[last])),
-            run.evidence(checks.SEARCH["0.1"], "below 1", int(steps[last])),
-            Evidence(LEARNING_RATE.name, float(rates[last]), (int(steps[last]), int(steps[last]))),
+            *run.evidence_of({checks.SEARCH["1"]: "below 1.05", checks.SEARCH["0.1"]: "below 1"}, at),
+            Evidence(LEARNING_RATE.name, rate, (at, at)),
         ),
         ("a hard batch: error before and after are those of the same samples with the same noise",),
         confidence=0.99,
         over=over,
-        fix=Fix(
-            f"Lower the learning rate to about {rate * better:.1g}.", {"optimizer.lr": float(f"{rate * better:.1g}")}
-        ),
+        fix=_lower(rate * better),
     )
+
+
+def _lower(rate: float, note: str = "") -> Fix | None:
+    """None where no rate is known: then the rule's own fix holds."""
+    if not rate > 0:
+        return None
+    return Fix(f"Lower the learning rate to about {rate:.1g}{note}.", {"optimizer.lr": float(f"{rate:.1g}")})
 
 
 def _overshoots(run: RunHistory) -> tuple[np.ndarray, np.ndarray]:
@@ -70,21 +76,17 @@ def _overshoots(run: RunHistory) -> tuple[np.ndarray, np.ndarray]:
 
 def _is_without_warmup(run: RunHistory, first: int, last: int) -> bool:
     """Whether the rate was at its peak then, and is still near it later, when the error is normal again."""
-    steps, rates = _rates(run)
+    steps, rates = run.series(LEARNING_RATE)
     high = PEAK * float(rates.max(initial=0.0))
     return _rate_at(run, first) >= high > 0 and bool((rates[steps > last] > high / 2).any())
 
 
-def _look_overshot(run: RunHistory, *, at_first: bool) -> Detection | None:
+def overshot(run: RunHistory, at_first: bool) -> Detection | None:
     """`at_first`: only where the missing warm-up is the cause and not the rate of the whole run; else the reverse."""
     steps, ratios = _overshoots(run)
     if len(steps) < OFTEN or _is_without_warmup(run, int(steps[0]), int(steps[-1])) != at_first:
         return None
     rate, worst = _rate_at(run, int(steps[0])), int(steps[ratios.argmax()])
-    lower = Fix(
-        f"Lower the learning rate to about {rate / 10:.1g}, a tenth of what it was then.",
-        {"optimizer.lr": float(f"{rate / 10:.1g}")} if rate > 0 else {},
-    )
     return Detection(
         int(steps[0]),
         f"At {len(steps)} of the first steps the error was up to {float(ratios.max()):.3g} times that of a network "
@@ -94,29 +96,30 @@ def _look_overshot(run: RunHistory, *, at_first: bool) -> Detection | None:
             if at_first
             else "after a good start: updates are too large."
         ),
-        (run.evidence(checks.LOSS_ERROR, "below that of zero", worst), run.evidence(checks.LOSS_ZERO, None, worst)),
+        run.evidence_of({checks.LOSS_ERROR: "below that of zero", checks.LOSS_ZERO: None}, worst),
         ("a hard batch: both errors are of the same samples with the same noise",),
         confidence=0.99,
-        fix=None if at_first else lower,
+        fix=None if at_first else _lower(rate / 10, ", a tenth of what it was then"),
     )
 
 
-def look_too_low(run: RunHistory) -> Detection | None:
+too_high = first_of(raises_error, partial(overshot, at_first=False))
+
+
+def too_low(run: RunHistory) -> Detection | None:
     steps, whole = run.series(checks.SEARCH["1"])
-    far = run.numbers(checks.SEARCH["100"])
-    ten = run.numbers(checks.SEARCH["10"])
-    rates = run.numbers(checks.SEARCH_RATE)
-    starts = run.numbers(checks.SEARCH_START)
-    zeros = run.numbers(checks.SEARCH_ZERO)
+    ten, far = (run.at(checks.SEARCH[length], steps) for length in ("10", "100"))
+    rates, starts, zeros = (
+        run.at(check, steps) for check in (checks.SEARCH_RATE, checks.SEARCH_START, checks.SEARCH_ZERO)
+    )
     if len(whole) < 4 or steps[-1] - steps[0] < 30:
         return None
     risen = np.concatenate([[True], rates[1:] > 1.2 * np.maximum.accumulate(rates)[:-1]])
     straight = (1 - far) > STRAIGHT * (1 - ten)
     for length in ("10000", "1000000"):  # a rate so low that even a hundredfold update gains nothing
-        farther = run.numbers(checks.SEARCH[length])
-        if len(farther) == len(far):
-            lower = (far > MUCH) & (far < 1.001) & (farther < MUCH)
-            far, straight = np.where(lower, farther, far), straight | lower
+        farther = run.at(checks.SEARCH[length], steps)
+        lower = (far > MUCH) & (far < 1.001) & (farther < MUCH)
+        far, straight = np.where(lower, farther, far), straight | lower
     hit = (whole > NOTHING) & (far < MUCH) & (ten < 1.001) & straight & (starts > UNLEARNT * zeros) & ~risen
     hit &= steps - steps[0] >= 30
     if hit.sum() < 2:
@@ -128,8 +131,7 @@ def look_too_low(run: RunHistory) -> Detection | None:
         f"Updates gain {1 - float(whole[last]):.2g} of the error each; a hundred times as long they would gain "
         f"{1 - float(far[last]):.2g}. The training is far too slow.",
         (
-            run.evidence(checks.SEARCH["1"], "0.9 to 1"),
-            run.evidence(checks.SEARCH["100"], "far above 1"),
+            *run.evidence_of({checks.SEARCH["1"]: "0.9 to 1", checks.SEARCH["100"]: "far above 1"}),
             Evidence(LEARNING_RATE.name, rate, (int(steps[-1]), int(steps[-1]))),
         ),
         ("a run that has converged: longer steps would not help it", "warm-up: the rate no longer rises"),
@@ -138,72 +140,61 @@ def look_too_low(run: RunHistory) -> Detection | None:
     )
 
 
-def look_no_warmup(run: RunHistory) -> Detection | None:
+def no_warmup(run: RunHistory) -> Detection | None:
     """One of the very first updates raises the error several times, and later ones do not."""
-    steps, whole = run.series(checks.SEARCH["1"])
-    early = steps - (steps[0] if len(steps) else 0) <= 16
-    if look_too_high(run) is not None:
+    if too_high(run) is not None:
         return None
-    if not len(steps) or not (whole[early] > 2 * WORSE).any():
-        return _look_overshot(run, at_first=True)
-    first = int(np.flatnonzero(early & (whole > 2 * WORSE))[0])
+    steps, whole = run.series(checks.SEARCH["1"])
+    bad = np.flatnonzero((whole > 2 * WORSE) & (steps - steps[:1] <= 16))
+    if not len(bad):
+        return overshot(run, at_first=True)
+    step = int(steps[bad[0]])
     return Detection(
-        int(steps[first]),
-        f"One of the first updates, at step {int(steps[first]):,}, raised the error on its own batch "
-        f"{float(whole[first]):.3g} times: the rate is high before the optimizer has estimated the gradients.",
-        (
-            run.evidence(checks.SEARCH["1"], "below 1.05", int(steps[first])),
-            run.evidence(checks.SEARCH_RATE, None, int(steps[first])),
-        ),
+        step,
+        f"One of the first updates, at step {step:,}, raised the error on its own batch {float(whole[bad[0]]):.3g} "
+        "times: the rate is high before the optimizer has estimated the gradients.",
+        run.evidence_of({checks.SEARCH["1"]: "below 1.05", checks.SEARCH_RATE: None}, step),
         ("a rate that is too high for the whole run: later updates are healthy",),
         confidence=0.99,
     )
 
 
-def _rates(run: RunHistory) -> tuple[np.ndarray, np.ndarray]:
-    return run.series(LEARNING_RATE)
-
-
 def _rate_at(run: RunHistory, step: int) -> float:
-    steps, rates = _rates(run)
+    steps, rates = run.series(LEARNING_RATE)
     return float(rates[min(int(np.searchsorted(steps, step)), len(rates) - 1)]) if len(rates) else 0.0
 
 
-def look_zero(run: RunHistory) -> Detection | None:
-    steps, rates = _rates(run)
-    if len(rates) < 5 or (rates[-5:] != 0).any():
-        return None
-    first = len(rates) - int(np.argmax(rates[::-1] != 0)) if (rates != 0).any() else 0
-    if len(rates) - first > LONG and first > 0:
-        return None  # a schedule that has ended: another cause
+def zero(run: RunHistory) -> Detection | None:
+    steps, rates = run.series(LEARNING_RATE)
+    zeros = episode_of(steps, rates == 0, 5)
+    if zeros is None or zeros.over is not None or LONG < zeros.looks < len(rates):
+        return None  # a schedule that has ended is another cause
     return Detection(
-        int(steps[first]),
-        f"The learning rate is 0 since step {int(steps[first]):,}: nothing is learnt.",
-        (Evidence(LEARNING_RATE.name, 0.0, (int(steps[first]), int(steps[-1])), "above 0"),),
+        zeros.first,
+        f"The learning rate is 0 since step {zeros.first:,}: nothing is learnt.",
+        (Evidence(LEARNING_RATE.name, 0.0, (zeros.first, zeros.last), "above 0"),),
     )
 
 
-def look_ended_early(run: RunHistory) -> Detection | None:
-    steps, rates = _rates(run)
+def ended_early(run: RunHistory) -> Detection | None:
+    steps, rates = run.series(LEARNING_RATE)
     if len(rates) < LONG or not rates.max() > 0:
         return None
-    low = rates < ENDED * np.quantile(rates, 0.98)  # not of a single jump
-    since = len(low) - int(np.argmax(~low[::-1])) if not low.all() else 0
-    left = len(low) - since
-    if since == 0 or left < max(20, 0.15 * len(low)):
+    low = episode_of(steps, rates < ENDED * np.quantile(rates, 0.98))  # not of a single jump
+    if low is None or low.over is not None or not max(20, 0.15 * len(rates)) <= low.looks < len(rates):
         return None
     return Detection(
-        int(steps[since]),
-        f"The learning rate fell below a thousandth of its highest at step {int(steps[since]):,}, and the training "
-        f"continued for {left:,} steps: its schedule was stepped too often, or made for a shorter run.",
-        (Evidence(LEARNING_RATE.name, float(rates[-1]), (int(steps[since]), int(steps[-1]))),),
+        low.first,
+        f"The learning rate fell below a thousandth of its highest at step {low.first:,}, and the training continued "
+        f"for {low.looks:,} steps: its schedule was stepped too often, or made for a shorter run.",
+        (Evidence(LEARNING_RATE.name, float(rates[-1]), (low.first, low.last)),),
         ("a cosine that ends with the run: it spends 2 % of its length so low",),
     )
 
 
-def look_jump(run: RunHistory) -> Detection | None:
+def jump(run: RunHistory) -> Detection | None:
     """Restarts return to an earlier rate; this is higher than ever before."""
-    steps, rates = _rates(run)
+    steps, rates = run.series(LEARNING_RATE)
     if len(rates) < 12:
         return None
     highest = np.maximum.accumulate(rates)
@@ -222,15 +213,13 @@ def look_jump(run: RunHistory) -> Detection | None:
     )
 
 
-SIDE = ("scale.", "loss.sign", "loss.shape", "optimizer.maximize", "optimizer.no-zero", "optimizer.not-its", "target.",
-        "model.init", "data.nonfinite", "precision.", "optimizer.weight-decay", "data.shifted", "model.dead",
-        "mode.", "model.bounded")  # fmt: skip
+SIDE = (
+    "scale. loss.sign loss.shape optimizer.maximize optimizer.no-zero optimizer.not-its target. model.init "
+    "data.nonfinite precision. optimizer.weight-decay data.shifted model.dead mode. model.bounded"
+)
 
 RULES = (
-    Rule(
-        code="LRA001",
-        cause="lr.too-high",
-        title="A learning rate that is too high",
+    error("LRA001", "lr.too-high", "A learning rate that is too high")(
         what="The update of a step raises the error on its own batch; or the first steps bring the error far above "
         "that of a network that predicts 0.",
         why="The loss fluctuates or rises; weights grow until they overflow.",
@@ -238,72 +227,53 @@ RULES = (
         limits="Rates that are only unstable later: see `loss.diverged`.",
         fix="Lower optimizer.lr, or lengthen optimizer.warmup.",
         needs=((checks.SEARCH["1"], checks.LOSS_ERROR),),
-        detect=look_too_high,
-        explained_by=(*SIDE, "lr.jump", "accumulation.", "forward."),
+        detect=too_high,
+        explained_by=f"{SIDE} lr.jump accumulation. forward.",
     ),
-    Rule(
-        code="LRA002",
-        cause="lr.too-low",
-        title="A learning rate that is too low",
+    warning("LRA002", "lr.too-low", "A learning rate that is too low")(
         what="Updates gain nearly nothing where a hundred times longer ones would gain much, after the warm-up.",
         why="The run would take a hundred times as long.",
         similar="In a run that has converged longer updates do not help. A fine-tuning rate is low on purpose: there "
         "is little left to gain.",
         limits="Rates that are ten times too low.",
         fix="Raise optimizer.lr.",
-        severity="warning",
         needs=(checks.SEARCH["1"], checks.SEARCH["10"], checks.SEARCH["100"]),
-        detect=look_too_low,
-        explained_by=(*SIDE, "clipping.", "model.", "ema.", "lr.zero", "lr.ended", "optimizer.", "loss."),
+        detect=too_low,
+        explained_by=f"{SIDE} clipping. model. ema. lr.zero lr.ended optimizer. loss.",
     ),
-    Rule(
-        code="LRA003",
-        cause="lr.zero",
-        title="A learning rate of 0",
+    error("LRA003", "lr.zero", "A learning rate of 0")(
         what="The learning rate is exactly 0.",
         why="Nothing is learnt.",
         similar="The first step of a warm-up may be 0, and only that one.",
         fix="Check the scheduler: its warm-up, its end, and whether it is stepped.",
         needs=(LEARNING_RATE,),
-        detect=look_zero,
+        detect=zero,
     ),
-    Rule(
-        code="LRA004",
-        cause="lr.ended-early",
-        title="A schedule that ends before the run",
+    warning("LRA004", "lr.ended-early", "A schedule that ends before the run")(
         what="The learning rate has been almost 0 for a long time while the training continues.",
         why="The rest of the run is wasted.",
         similar="Every decay ends low; this one ended long ago.",
         limits="Decays that end a little early.",
         fix="Step the scheduler once per update, not per micro-batch or process, and give it the number of updates.",
-        severity="warning",
         needs=(LEARNING_RATE,),
-        detect=look_ended_early,
+        detect=ended_early,
     ),
-    Rule(
-        code="LRA006",
-        cause="lr.no-warmup",
-        title="A rate that is high from the first step",
+    warning("LRA006", "lr.no-warmup", "A rate that is high from the first step")(
         what="One of the first updates raises the error on its own batch several times; later ones do not.",
         why="The damage of the first steps may be permanent: dead units, labels that are ignored.",
         similar="A rate that is too high for the run raises the error at later steps too.",
         fix="Lengthen optimizer.warmup.",
-        severity="warning",
         needs=((checks.SEARCH["1"], checks.LOSS_ERROR),),
-        detect=look_no_warmup,
-        explained_by=(*SIDE, "lr.jump", "accumulation.", "forward."),
+        detect=no_warmup,
+        explained_by=f"{SIDE} lr.jump accumulation. forward.",
     ),
-    Rule(
-        code="LRA005",
-        cause="lr.jump",
-        title="A learning rate that jumps",
+    warning("LRA005", "lr.jump", "A learning rate that jumps")(
         what="From one step to the next the learning rate rises to several times what it ever was.",
         why="The optimizer's moments were averaged for another rate: updates are too large.",
         similar="Restarts return to where the rate was before.",
         limits="Jumps within the first ten steps.",
         fix="After a resume: is the scheduler's state loaded? Otherwise check what sets the rate.",
-        severity="warning",
         needs=(LEARNING_RATE,),
-        detect=look_jump,
+        detect=jump,
     ),
 )

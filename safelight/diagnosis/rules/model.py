@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from safelight import checks
-from safelight.diagnosis.finding import Evidence, Fix
-from safelight.diagnosis.rule import Detection, Rule, on_episode, on_latest
+from safelight.diagnosis.finding import Evidence
+from safelight.diagnosis.rule import Detection, error, on_episode, on_latest, warning
 from safelight.diagnosis.run_history import RunHistory, name_of
 from safelight.vocabulary import GRADIENT_NORM, GRADIENT_PART
 
@@ -18,7 +18,7 @@ COLLIDED = 0.9  # cosine; sines of 64 numbers have 0 between the first and the l
 ENOUGH = 8  # steps: an output layer of zeros sends no gradient down in the first step, and a little in the second
 
 
-def look_dead_part(run: RunHistory) -> Detection | None:
+def dead_parts(run: RunHistory) -> Detection | None:
     """Exact: the gradient of a whole part is zero, to the last bit, at every step but the first ones, or for good."""
     steps, norms = run.series(GRADIENT_NORM)
     if len(steps) < ENOUGH + 1 or not (norms[ENOUGH:] > 0).any():
@@ -41,94 +41,25 @@ def look_dead_part(run: RunHistory) -> Detection | None:
             for part, since in dead.items()
         ),
         ("a frozen network: other parts do have gradients", "an output layer of zeros: that ends after two steps"),
-        fix=Fix(
-            "The output does not depend on these parts, or there is a detach() or no_grad() in between: connect them, "
-            "or remove them from the optimizer."
-        ),
     )
 
 
-def look_zero_init(run: RunHistory) -> Detection | None:
-    zero, reached = run.latest(checks.NETWORK_ZERO_WEIGHTS, 0.0), run.latest(checks.NETWORK_MATRICES_REACHED, 1.0)
-    if zero < 0.3 or reached > 0.5:
-        return None
-    return Detection(
-        run.latest_step(checks.NETWORK_ZERO_WEIGHTS),
-        f"{zero:.0%} of the weight matrices are zero as a whole, and {1 - reached:.0%} get no gradient even after a "
-        "few updates: they stay zero for ever.",
-        (run.evidence(checks.NETWORK_ZERO_WEIGHTS, "below 0.1"), run.evidence(checks.NETWORK_MATRICES_REACHED, "1")),
-        ("a zero output layer: one matrix alone, and all others get gradients after one update",),
-    )
-
-
-def look_init_gain(run: RunHistory) -> Detection | None:
+def init_gain(run: RunHistory) -> Detection | None:
     steps, errors = run.series(checks.LOSS_ERROR)
-    zeros = run.numbers(checks.LOSS_ZERO)
-    if not len(steps) or not errors[0] > LOUD * zeros[0] or not np.isfinite(errors[0]):
+    zeros = run.at(checks.LOSS_ZERO, steps[:1])
+    if not len(steps) or not LOUD * zeros[0] < errors[0] < np.inf:
         return None
+    step = int(steps[0])
     return Detection(
-        int(steps[0]),
+        step,
         f"The first error is {float(errors[0] / zeros[0]):.3g} times that of a model which predicts 0: the output of "
         "the new network is far too large.",
-        (
-            run.evidence(checks.LOSS_ERROR, "at most 1.5 times loss/zero", int(steps[0])),
-            run.evidence(checks.LOSS_ZERO),
-        ),
+        (run.evidence(checks.LOSS_ERROR, "at most 1.5 times loss/zero", step), run.evidence(checks.LOSS_ZERO)),
         ("a learning rate: no update had been made",),
     )
 
 
-def look_bounded(run: RunHistory) -> Detection | None:
-    loudest = run.latest(checks.NETWORK_LOUDEST)
-    sided = run.latest(checks.NETWORK_ONE_SIDED, 0.0) == 1
-    if not loudest < BOUND and not sided:
-        return None
-    what = "only on one side of 0" if sided else f"never beyond {loudest:.3g}"
-    return Detection(
-        run.latest_step(checks.NETWORK_LOUDEST),
-        f"With a last layer ten thousand times as strong the output is {what}: an activation follows it, and targets "
-        "beyond cannot be reached.",
-        (run.evidence(checks.NETWORK_LOUDEST, "above 1,000"), run.evidence(checks.NETWORK_ONE_SIDED, "0")),
-    )
-
-
-def look_dead(run: RunHistory) -> Detection | None:
-    share = max(run.latest(checks.NETWORK_SILENT, 0.0), run.latest(checks.NETWORK_SUNK, 0.0))
-    if share <= SILENT:
-        return None
-    return Detection(
-        run.latest_step(checks.NETWORK_SILENT),
-        f"In one layer {share:.0%} of the units are 0 for every sample.",
-        (run.evidence(checks.NETWORK_SILENT, "0"), run.evidence(checks.NETWORK_SUNK, "0")),
-        ("a zero output layer: units before it are not 0",),
-    )
-
-
-def look_blind(run: RunHistory) -> Detection | None:
-    return on_episode(
-        run,
-        run.silent(checks.NETWORK_TIME_RESPONSE, checks.RESPONSE["t"]),
-        "The output is the same at every timestep, even after a few updates: the network cannot know how much noise "
-        "there is.",
-        {},
-        "a zero output layer: updates have moved it",
-        latest={checks.NETWORK_TIME_RESPONSE: "above 0.01", checks.RESPONSE["t"]: "above 0.001"},
-    )
-
-
-def look_coupling(run: RunHistory) -> Detection | None:
-    coupling, response = run.latest(checks.NETWORK_COUPLING, 0.0), run.latest(checks.NETWORK_RESPONSE, 1.0)
-    if not np.isfinite(coupling) or coupling <= 1e-3 * max(response, 1e-6) or coupling < 1e-5:
-        return None
-    return Detection(
-        run.latest_step(checks.NETWORK_COUPLING),
-        f"Replacing one image of a batch changes the outputs for all others (by {coupling:.2g} of their length).",
-        (run.evidence(checks.NETWORK_COUPLING, "0"), run.evidence(checks.NETWORK_RESPONSE)),
-        ("batch norm: in evaluation mode it does not do that",),
-    )
-
-
-def look_nonfinite(run: RunHistory) -> Detection | None:
+def nonfinite(run: RunHistory) -> Detection | None:
     steps = run.steps(checks.FINITE["pred"])
     before = {int(s) for name in ("x0", "noise", "x_t") for s in run.steps(checks.FINITE[name])}
     alone = [int(step) for step in steps if int(step) not in before]
@@ -144,132 +75,119 @@ def look_nonfinite(run: RunHistory) -> Detection | None:
     )
 
 
-def look_frozen(run: RunHistory) -> Detection | None:
+def frozen(run: RunHistory) -> Detection | None:
     share = run.latest(checks.OPTIMIZER_FROZEN, 0.0)
     if share <= 0:
         return None
-    named = [name for note in run.events("parameters") for name in note.facts.get("frozen", [])]
-    names = ", ".join(named[:4]) + (" …" if len(named) > 4 else "")
     return Detection(
         0,
-        f"The optimizer holds {share:.1%} of the network that requires no gradient and never moves: {names}.",
+        f"The optimizer holds {share:.1%} of the network that requires no gradient and never moves: "
+        f"{run.named_parameters('frozen')}.",
         (run.evidence(checks.OPTIMIZER_FROZEN, "0"),),
         ("parts that are frozen on purpose: those are not in the optimizer",),
     )
 
 
 RULES = (
-    Rule(
-        code="MOD001",
-        cause="model.no-gradient",
-        title="A part of the network without a gradient",
+    error("MOD001", "model.no-gradient", "A part of the network without a gradient")(
         what="Every parameter of a block has a gradient of exactly zero, step after step, while others learn.",
         why="It stays as it was initialised: capacity is lost, and in an embedding the timestep or the label.",
         similar="A zero output layer gives zeros below it in the first step only. Dead units give small gradients, not "
         "exact zeros over a whole block.",
         limits="Single dead layers within a block that learns; a block whose inputs are constant.",
-        fix="Connect it to the output, or remove it.",
+        fix="The output does not depend on these parts, or there is a detach() or no_grad() in between: connect them, "
+        "or remove them from the optimizer.",
         needs=(GRADIENT_NORM, GRADIENT_PART),
-        detect=look_dead_part,
-        explained_by=(
-            "model.zero-init",
-            "model.blind",
-            "conditioning.",
-            "loss.",
-            "model.frozen",
-            "model.dead",
-            "optimizer.",
-            "lr.",
-            "precision.",
-            "model.bounded",
-        ),
+        detect=dead_parts,
+        explained_by="model.zero-init model.blind conditioning. loss. model.frozen model.dead optimizer. lr. "
+        "precision. model.bounded",
     ),
-    Rule(
-        code="MOD002",
-        cause="model.zero-init",
-        title="A network of zeros",
+    error("MOD002", "model.zero-init", "A network of zeros")(
         what="Most weight matrices are zero, and get no gradient through each other.",
         why="Units stay the same for ever; only the last bias is learnt.",
         similar="A zero output layer alone is healthy: gradients pass it after one update.",
         fix="Initialise the weights; only the last layer may begin at zero.",
         needs=(checks.NETWORK_ZERO_WEIGHTS, checks.NETWORK_MATRICES_REACHED),
-        detect=look_zero_init,
+        detect=on_latest(
+            {checks.NETWORK_ZERO_WEIGHTS: "below 0.1", checks.NETWORK_MATRICES_REACHED: "1"},
+            lambda zero, reached: not zero < 0.3 and not reached > 0.5,
+            lambda zero, reached: (
+                f"{zero:.0%} of the weight matrices are zero as a whole, and {1 - reached:.0%} get no gradient even "
+                "after a few updates: they stay zero for ever."
+            ),
+            "a zero output layer: one matrix alone, and all others get gradients after one update",
+        ),
     ),
-    Rule(
-        code="MOD003",
-        cause="model.init-gain",
-        title="An initial output that is too large",
+    error("MOD003", "model.init-gain", "An initial output that is too large")(
         what="The first prediction is many times larger than any target.",
         why="Hundreds of steps are spent on making it smaller, and may overflow.",
         similar="Images of another range make the output large as well. A learning rate acts after the first step.",
         limits="Less than four times the target.",
         fix="Initialise with the usual gain; let the last layer begin at zero.",
         needs=(checks.LOSS_ERROR, checks.LOSS_ZERO),
-        detect=look_init_gain,
-        explained_by=("scale.", "data.nonfinite", "forward.noise-not-normal"),
+        detect=init_gain,
+        explained_by="scale. data.nonfinite forward.noise-not-normal",
     ),
-    Rule(
-        code="MOD004",
-        cause="model.bounded-output",
-        title="An activation after the last layer",
+    error("MOD004", "model.bounded-output", "An activation after the last layer")(
         what="The output cannot leave an interval, or one side of 0, whatever the last layer.",
         why="Noise and velocity reach beyond any such limit: the loss has a floor.",
         limits="Limits beyond 20.",
         fix="No tanh, sigmoid or ReLU at the end.",
-        needs=((checks.NETWORK_LOUDEST, checks.NETWORK_ONE_SIDED),),
-        detect=look_bounded,
-        explained_by=(
-            "model.dead",
-            "model.batch-coupling",
-            "model.zero-init",
+        needs=(checks.NETWORK_LOUDEST,),
+        detect=on_latest(
+            {checks.NETWORK_LOUDEST: "above 1,000", checks.NETWORK_ONE_SIDED: "0"},
+            lambda loudest, sided: loudest < BOUND or sided == 1,
+            lambda loudest, sided: (
+                "With a last layer ten thousand times as strong the output is "
+                + ("only on one side of 0" if sided == 1 else f"never beyond {loudest:.3g}")
+                + ": an activation follows it, and targets beyond cannot be reached."
+            ),
         ),
+        explained_by="model.dead model.batch-coupling model.zero-init",
     ),
-    Rule(
-        code="MOD005",
-        cause="model.dead-units",
-        title="Dead units",
+    error("MOD005", "model.dead-units", "Dead units")(
         what="Most units of a layer are 0 for every sample.",
         why="They have no gradient and stay at 0.",
         similar="Units that are 0 for some samples are healthy.",
         limits="Activations that are not modules of torch.nn.",
         fix="Check the biases of the layer before, and the learning rate.",
-        needs=((checks.NETWORK_SILENT, checks.NETWORK_SUNK),),
-        detect=look_dead,
-        explained_by=("model.zero-init", "scale."),
+        needs=(checks.NETWORK_SILENT,),
+        detect=on_latest(
+            {checks.NETWORK_SILENT: "0", checks.NETWORK_SUNK: "0"},
+            lambda silent, sunk: silent > SILENT or sunk > SILENT,
+            lambda silent, sunk: f"In one layer {np.fmax(silent, sunk):.0%} of the units are 0 for every sample.",
+            "a zero output layer: units before it are not 0",
+        ),
+        explained_by="model.zero-init scale.",
     ),
-    Rule(
-        code="MOD006",
-        cause="model.dropout",
-        title="Too much dropout",
+    warning("MOD006", "model.dropout", "Too much dropout")(
         what="A dropout of 0.6 or more.",
         why="The network that is trained is a small part of the one that samples.",
         limits="Dropout that is not a module of torch.nn.",
         fix="0 to 0.3.",
-        severity="warning",
         needs=(checks.NETWORK_DROPOUT,),
         detect=on_latest(
-            checks.NETWORK_DROPOUT,
+            {checks.NETWORK_DROPOUT: "0 to 0.3"},
             lambda share: not share < DROPPED,
             "The dropout is {:g}: denoisers use 0 to 0.3.",
-            "0 to 0.3",
         ),
     ),
-    Rule(
-        code="MOD007",
-        cause="model.blind-to-timestep",
-        title="The timestep does not reach the output",
+    error("MOD007", "model.blind-to-timestep", "The timestep does not reach the output")(
         what="The output stays the same, to the last bit, at every timestep.",
         why="One prediction has to fit every noise level: blurred, noisy samples and a slightly high loss.",
         similar="An embedding that collapsed changes the output a little.",
         fix="Add the embedding in every block, and look for a multiplication by zero or a detach().",
         needs=((checks.NETWORK_TIME_RESPONSE, checks.RESPONSE["t"]),),
-        detect=look_blind,
-        explained_by=("model.zero-init", "model.bounded", "model.embedding", "timesteps.not-passed-on"),
+        detect=on_episode(
+            lambda run: run.silent(checks.NETWORK_TIME_RESPONSE, checks.RESPONSE["t"]),
+            "The output is the same at every timestep, even after a few updates: the network cannot know how much "
+            "noise there is.",
+            "a zero output layer: updates have moved it",
+            latest={checks.NETWORK_TIME_RESPONSE: "above 0.01", checks.RESPONSE["t"]: "above 0.001"},
+        ),
+        explained_by="model.zero-init model.bounded model.embedding timesteps.not-passed-on",
     ),
-    Rule(
-        code="MOD008",
-        cause="model.embedding-collapsed",
-        title="Timestep embeddings that are all alike",
+    error("MOD008", "model.embedding-collapsed", "Timestep embeddings that are all alike")(
         what="The embeddings of the first and the last timestep are nearly the same vector.",
         why="The network can hardly tell noise levels apart.",
         similar="A network that ignores its timestep does not respond at all.",
@@ -277,64 +195,46 @@ RULES = (
         fix="Pass timesteps from 0 to 999 to a sinusoidal embedding; multiply those in [0, 1] by 1,000.",
         needs=(checks.NETWORK_TIME_COLLISION,),
         detect=on_latest(
-            checks.NETWORK_TIME_COLLISION,
+            {checks.NETWORK_TIME_COLLISION: "below 0.5"},
             lambda cosine: cosine > COLLIDED,
             "The embeddings of any two timesteps have a cosine of at least {:.4f}: the network can hardly tell the "
             "first from the last.",
-            "below 0.5",
             "a network that ignores its timestep: this one uses it, and always sees the same",
         ),
     ),
-    Rule(
-        code="MOD009",
-        cause="model.batch-coupling",
-        title="Samples that depend on each other",
+    error("MOD009", "model.batch-coupling", "Samples that depend on each other")(
         what="One image of a batch changes the outputs for the others.",
         why="Samples depend on the rest of their batch; the batch size becomes part of the model.",
         similar="Batch norm couples samples in training only.",
         fix="Look for a reshape, softmax or norm over the first dimension.",
         needs=(checks.NETWORK_COUPLING,),
-        detect=look_coupling,
+        detect=on_latest(
+            {checks.NETWORK_COUPLING: "0", checks.NETWORK_RESPONSE: None},
+            lambda coupling, response: 1e-5 <= coupling < np.inf and coupling > 1e-3 * max(response, 1e-6),
+            "Replacing one image of a batch changes the outputs for all others (by {:.2g} of their length).",
+            "batch norm: in evaluation mode it does not do that",
+        ),
     ),
-    Rule(
-        code="MOD010",
-        cause="model.nonfinite",
-        title="Outputs that are not finite",
+    error("MOD010", "model.nonfinite", "Outputs that are not finite")(
         what="The output is NaN or infinite for finite images.",
         why="The step is lost, or every weight.",
         similar="NaN in the images comes before the network.",
         fix="In fp16 use bf16; otherwise a lower learning rate, or normalised queries and keys in attention.",
         needs=(checks.FINITE["pred"],),
-        detect=look_nonfinite,
-        explained_by=(
-            "accumulation.",
-            "lr.",
-            "scale.",
-            "loss.weight",
-            "optimizer.",
-            "loss.sign",
-            "data.nonfinite",
-            "precision.",
-            "model.init-gain",
-        ),
+        detect=nonfinite,
+        explained_by="accumulation. lr. scale. loss.weight optimizer. loss.sign data.nonfinite precision. "
+        "model.init-gain",
     ),
-    Rule(
-        code="MOD011",
-        cause="model.frozen",
-        title="Frozen parts in the optimizer",
+    warning("MOD011", "model.frozen", "Frozen parts in the optimizer")(
         what="The optimizer holds parameters that do not require a gradient.",
         why="They stay as they were initialised, though they were meant to learn.",
         similar="Parts that are frozen on purpose are not in the optimizer.",
         limits="Parts that are frozen before the optimizer is made from them.",
         fix="requires_grad_(True), or remove them from the optimizer.",
-        severity="warning",
         needs=(checks.OPTIMIZER_FROZEN,),
-        detect=look_frozen,
+        detect=frozen,
     ),
-    Rule(
-        code="MOD012",
-        cause="model.skip-cut",
-        title="Inputs of a layer that are always zero",
+    error("MOD012", "model.skip-cut", "Inputs of a layer that are always zero")(
         what="A part of the inputs of a layer is zero for every sample: a skip connection that is cut.",
         why="Details never reach the decoder: blurred samples, a loss that stays high at low noise.",
         similar="A network that is too small has no zero inputs. Units that have died are model.dead-units.",
@@ -342,13 +242,12 @@ RULES = (
         fix="Concatenate the encoder's outputs, in the right order, in every block of the decoder.",
         needs=(checks.NETWORK_UNUSED,),
         detect=on_latest(
-            checks.NETWORK_UNUSED,
+            {checks.NETWORK_UNUSED: "0"},
             lambda share: not share < UNUSED,
             "One layer never uses {:.0%} of its inputs: they are zero for every sample, as where a skip connection is "
             "cut or filled with zeros.",
-            "0",
             "a zero output layer: layers have zero weights then, not zero inputs",
         ),
-        explained_by=("model.blind", "model.dead", "model.zero-init", "model.bounded"),
+        explained_by="model.blind model.dead model.zero-init model.bounded",
     ),
 )

@@ -9,7 +9,7 @@ import numpy as np
 from safelight import checks
 from safelight.diagnosis.budget import bound
 from safelight.diagnosis.finding import Evidence
-from safelight.diagnosis.rule import Detection, Rule, on_count, on_episode
+from safelight.diagnosis.rule import Detection, Detector, error, first_of, on_count, on_episode, on_latest
 from safelight.diagnosis.run_history import Episode, RunHistory, name_of
 
 SOME = 0.05  # of the samples
@@ -24,12 +24,7 @@ def _kind(run: RunHistory) -> tuple[str, Episode] | None:
     episode = run.episode(checks.FORWARD_WRONG, lambda numbers: ~(numbers <= SOME))
     if episode is None:
         return None
-
-    def at(check: checks.Check) -> float:
-        steps, numbers = run.series(check)
-        hits = numbers[(steps >= episode.first) & (steps <= episode.last)]
-        return float(np.median(hits)) if len(hits) else float("nan")
-
+    at = partial(run.median, episode=episode)
     if at(checks.FORWARD_CLEAN) < checks.FORWARD_LIMIT:
         return "no-noise", episode
     if at(checks.FORWARD_AT_LIMIT) > 0.02:
@@ -42,44 +37,37 @@ def _kind(run: RunHistory) -> tuple[str, Episode] | None:
     return "not-the-formula", episode
 
 
-def _look(run: RunHistory, kind: str, summary: str) -> Detection | None:
-    found = _kind(run)
+def on_kind(kind: str, summary: str) -> Detector:
+    def find(run: RunHistory) -> Episode | None:
+        found = _kind(run)
+        return found[1] if found is not None and found[0] == kind else None
+
     return on_episode(
-        run,
-        found[1] if found is not None and found[0] == kind else None,
+        find,
         summary,
-        {
+        "a network that does not learn: it plays no part in this check",
+        evidence={
             checks.FORWARD_WRONG: "0",
             checks.FORWARD_ERROR: "below 0.01",
             checks.FORWARD_RESIDUAL: "0",
             checks.FORWARD_NOISE_SEEN: None,
             checks.FORWARD_AT_LIMIT: "0",
         },
-        "a network that does not learn: it plays no part in this check",
     )
 
 
-def look_not_the_formula(run: RunHistory) -> Detection | None:
-    summary = "x_t is not made of the image and the noise that the loop passes."
-    return _look(run, "not-the-formula", summary) or on_episode(
-        run,
-        run.episode(checks.FORWARD_INPUT_ERROR, lambda numbers: ~(numbers <= 0.05), 2),
-        "The input of the network is not x_t.",
-        {checks.FORWARD_INPUT_ERROR: "0"},
-        "a scaled input: a factor for each sample is allowed for",
-    )
-
-
-def look_not_normal(run: RunHistory) -> Detection | None:
+def not_normal(run: RunHistory) -> Detection | None:
     """Moments over all batches, against those of a standard normal."""
-    counts = run.numbers(checks.NOISE_COUNT)
-    if counts.sum() < 2000:
-        return None
-    means, stds = run.numbers(checks.NOISE_MEAN), run.numbers(checks.NOISE_STD)
+    steps, counts = run.series(checks.NOISE_COUNT)
     total = float(counts.sum())
+    if total < 2000:
+        return None
+    means, stds = run.at(checks.NOISE_MEAN, steps), run.at(checks.NOISE_STD, steps)
     mean = float((means * counts).sum() / total)
     std = float(np.sqrt((np.square(stds) * counts).sum() / total))
-    kurtosis = float((run.numbers(checks.NOISE_KURTOSIS) * counts).sum() / total)
+    kurtosis = float((run.at(checks.NOISE_KURTOSIS, steps) * counts).sum() / total)
+    if np.isnan([mean, std, kurtosis]).any():
+        return None
     certain = max(CERTAIN, bound("moments of the noise", len(counts), 3))
     if not (
         abs(mean) > max(0.05, certain / total**0.5)
@@ -89,7 +77,7 @@ def look_not_normal(run: RunHistory) -> Detection | None:
         return None
     values = {checks.NOISE_MEAN: (mean, "0"), checks.NOISE_STD: (std, "1"), checks.NOISE_KURTOSIS: (kurtosis, "3")}
     return Detection(
-        int(run.steps(checks.NOISE_COUNT)[0]),
+        int(steps[0]),
         f"The noise is not standard normal: mean {mean:.2f}, deviation {std:.2f}, kurtosis {kurtosis:.2f} over "
         f"{total:,.0f} numbers. Sampling begins from noise with 0, 1 and 3.",
         tuple(Evidence(name_of(check), value, None, usual) for check, (value, usual) in values.items()),
@@ -97,29 +85,15 @@ def look_not_normal(run: RunHistory) -> Detection | None:
     )
 
 
-def look_noise_repeated(run: RunHistory) -> Detection | None:
-    for check, words in (
-        (checks.NOISE_BETWEEN, "all samples of a batch"),
-        (checks.NOISE_WITHIN, "all pixels of an image"),
-    ):
-        episode = run.episode(check, lambda numbers: numbers < 1e-6)
-        if episode is not None:
-            return on_episode(run, episode, f"One draw of noise is used for {words}.", {check: "1"})
-    again = checks.STREAM_AGAIN["noise"]
-    if len(run.steps(again)) < 3:
-        return None
-    return on_count(
-        run,
-        again,
-        "The noise of {} steps had been drawn before, number for number: the random generator is reset.",
-        "chance: two draws of noise are never the same",
-    )
+def _one_draw_for(check: checks.Check, what: str) -> Detector:
+    summary = f"One draw of noise is used for {what}."
+    return on_episode(lambda run: run.episode(check, lambda numbers: numbers < 1e-6), summary, evidence={check: "1"})
 
 
-def look_gap(run: RunHistory) -> Detection | None:
+def gap_in_times(run: RunHistory) -> Detection | None:
     drawn, gap = run.latest(checks.STREAM_TIMES_DRAWN, 0.0), run.latest(checks.STREAM_TIMES_GAP, 0.0)
-    if run.latest(checks.STREAM_TIMES_LOWEST) == run.latest(checks.STREAM_TIMES_HIGHEST):
-        return None  # always the same one: another cause
+    if _is_constant(run):
+        return None  # another cause
     few = run.latest(checks.STREAM_TIMES_KINDS, 1.0)
     if few < FEW_KINDS and drawn >= 200:
         return Detection(
@@ -143,32 +117,24 @@ def look_gap(run: RunHistory) -> Detection | None:
     )
 
 
-def look_times_repeated(run: RunHistory) -> Detection | None:
-    same = run.latest(checks.STREAM_TIMES_LOWEST) == run.latest(checks.STREAM_TIMES_HIGHEST)
-    if len(run.steps(checks.STREAM_TIMES_AGAIN)) < 3 or same:
-        return None
-    return on_count(
-        run,
-        checks.STREAM_TIMES_AGAIN,
-        "The timesteps of {} steps had been drawn before, all of them and in the same order: the random generator is "
-        "reset.",
-        "chance: with four samples it comes once in 10^12 steps",
-    )
+def times_repeated(run: RunHistory) -> Detection | None:
+    return None if _is_constant(run) else times_again(run)
 
 
-def look_constant(run: RunHistory) -> Detection | None:
-    drawn = run.latest(checks.STREAM_TIMES_DRAWN, 0.0)
-    low, high = run.latest(checks.STREAM_TIMES_LOWEST), run.latest(checks.STREAM_TIMES_HIGHEST)
-    if drawn < 4 or low != high:
-        return None
-    return Detection(
-        0,
-        f"The timestep is {low:.0f} in every sample of every step: only one noise level is learnt.",
-        (run.evidence(checks.STREAM_TIMES_LOWEST), run.evidence(checks.STREAM_TIMES_HIGHEST)),
-    )
+def _is_constant(run: RunHistory) -> bool:
+    return run.latest(checks.STREAM_TIMES_LOWEST) == run.latest(checks.STREAM_TIMES_HIGHEST)
 
 
-def look_out_of_range(run: RunHistory) -> Detection | None:
+times_again = on_count(
+    checks.STREAM_TIMES_AGAIN,
+    3,
+    "The timesteps of {} steps had been drawn before, all of them and in the same order: the random generator is "
+    "reset.",
+    "chance: with four samples it comes once in 10^12 steps",
+)
+
+
+def out_of_range(run: RunHistory) -> Detection | None:
     steps, numbers = run.series(checks.STREAM_TIMES_OUTSIDE)
     if not len(steps):
         return None
@@ -180,178 +146,155 @@ def look_out_of_range(run: RunHistory) -> Detection | None:
     )
 
 
-def look_not_passed_on(run: RunHistory) -> Detection | None:
-    return on_episode(
-        run,
-        run.episode(checks.TIMESTEPS_PASSED_ON, lambda numbers: numbers < 0.9, 2),
-        "The network is called with other timesteps than x_t was made with, and they are not scaled ones: it cannot "
-        "know the noise level.",
-        {checks.TIMESTEPS_PASSED_ON: "1"},
-    )
-
-
 TABLE = "Use the schedule of the sampler: scheduler.add_noise(x0, noise, t)."
 
 RULES = (
-    Rule(
-        code="FOR001",
-        cause="forward.other-schedule",
-        title="Noised by another schedule",
+    error("FOR001", "forward.other-schedule", "Noised by another schedule")(
         what="x_t = a·x0 + b·noise holds, with other a and b than the declared table has at t.",
         why="The network learns noise levels that the sampler never uses: good loss, bad samples.",
         similar="Shuffled timesteps have the right levels in the wrong order. A wrong formula leaves a remainder.",
         limits="Tables that differ by less than 2 %.",
         fix=f"{TABLE} Do not confuse alphas_cumprod with alphas, and check the square roots.",
         needs=(checks.FORWARD_WRONG, checks.FORWARD_RESIDUAL, checks.FORWARD_ORDER_ERROR, checks.FORWARD_ROUGH),
-        detect=partial(
-            _look,
-            kind="other-schedule",
-            summary="x_t is a mixture of image and noise, but not in the proportions of the schedule at its t: "
+        detect=on_kind(
+            "other-schedule",
+            "x_t is a mixture of image and noise, but not in the proportions of the schedule at its t: "
             "training and sampling use different tables.",
         ),
-        explained_by=("scale.integer", "forward.noise-repeated", "timesteps.out-of-range"),
+        explained_by="scale.integer forward.noise-repeated timesteps.out-of-range",
     ),
-    Rule(
-        code="FOR002",
-        cause="forward.clamped",
-        title="Noised images are clamped",
+    error("FOR002", "forward.clamped", "Noised images are clamped")(
         what="Many values of x_t are exactly at its limits.",
         why="At high noise most of it is cut off, and cannot be predicted.",
         similar="Clamping the clean images is right, and leaves x_t alone.",
         limits="Limits that are hardly ever reached.",
         fix="Do not clamp x_t.",
         needs=(checks.FORWARD_WRONG, checks.FORWARD_AT_LIMIT),
-        detect=partial(
-            _look, kind="clamped", summary="x_t was clamped: the noise that the network should find is cut off."
-        ),
-        explained_by=("scale.integer",),
+        detect=on_kind("clamped", "x_t was clamped: the noise that the network should find is cut off."),
+        explained_by="scale.integer",
     ),
-    Rule(
-        code="FOR003",
-        cause="forward.no-noise",
-        title="No noise in the noised images",
+    error("FOR003", "forward.no-noise", "No noise in the noised images")(
         what="x_t holds no noise at any timestep.",
         why="There is nothing to remove, and sampling begins from pure noise.",
         similar="A wrong schedule has little noise at small t only.",
         fix=TABLE,
         needs=(checks.FORWARD_WRONG, checks.FORWARD_CLEAN),
-        detect=partial(
-            _look,
-            kind="no-noise",
-            summary="There is no noise in x_t: the network is shown clean images at every timestep.",
+        detect=on_kind(
+            "no-noise",
+            "There is no noise in x_t: the network is shown clean images at every timestep.",
         ),
-        explained_by=("scale.integer", "scale.range-0-255"),
+        explained_by="scale.integer scale.range-0-255",
     ),
-    Rule(
-        code="FOR004",
-        cause="forward.not-the-formula",
-        title="Noised images with another formula",
+    error("FOR004", "forward.not-the-formula", "Noised images with another formula")(
         what="x_t is no mixture of the image and the noise that were passed, or the network is shown something else.",
         why="What is learnt is not what is sampled.",
         similar="A wrong table is a mixture in wrong proportions.",
         limits="Changes of less than 2 %.",
         fix=TABLE,
         needs=((checks.FORWARD_WRONG, checks.FORWARD_INPUT_ERROR),),
-        detect=look_not_the_formula,
-        explained_by=("scale.integer", "data.nonfinite"),
+        detect=first_of(
+            on_kind("not-the-formula", "x_t is not made of the image and the noise that the loop passes."),
+            on_episode(
+                lambda run: run.episode(checks.FORWARD_INPUT_ERROR, lambda numbers: ~(numbers <= 0.05), 2),
+                "The input of the network is not x_t.",
+                "a scaled input: a factor for each sample is allowed for",
+                evidence={checks.FORWARD_INPUT_ERROR: "0"},
+            ),
+        ),
+        explained_by="scale.integer data.nonfinite",
     ),
-    Rule(
-        code="FOR005",
-        cause="forward.noise-not-normal",
-        title="Noise that is not normal",
+    error("FOR005", "forward.noise-not-normal", "Noise that is not normal")(
         what="Mean, deviation or kurtosis of the noise are not those of a standard normal.",
         why="Sampling begins from a standard normal, which the network then has never seen.",
         similar="Offset noise moves the mean of single images, not of all of them.",
         limits="Noise that is correlated between pixels.",
         fix="torch.randn_like, not rand_like.",
         needs=(checks.NOISE_COUNT, checks.NOISE_MEAN, checks.NOISE_STD, checks.NOISE_KURTOSIS),
-        detect=look_not_normal,
-        explained_by=("forward.noise-repeated",),
+        detect=not_normal,
+        explained_by="forward.noise-repeated",
     ),
-    Rule(
-        code="FOR006",
-        cause="forward.noise-repeated",
-        title="The same noise again",
+    error("FOR006", "forward.noise-repeated", "The same noise again")(
         what="Noise comes back from step to step, or is the same for all samples of a batch or all pixels of an image.",
         why="The network memorises that noise: the loss falls fast, and samples fail.",
         similar="The same images in every batch, or the same timesteps, are reported by their own names.",
         limits="Repeats after more than 4,096 steps.",
         fix="Draw new noise for every sample of every step; do not seed inside the loop.",
         needs=((checks.NOISE_BETWEEN, checks.NOISE_WITHIN, checks.STREAM_AGAIN["noise"]),),
-        detect=look_noise_repeated,
+        detect=first_of(
+            _one_draw_for(checks.NOISE_BETWEEN, "all samples of a batch"),
+            _one_draw_for(checks.NOISE_WITHIN, "all pixels of an image"),
+            on_count(
+                checks.STREAM_AGAIN["noise"],
+                3,
+                "The noise of {} steps had been drawn before, number for number: the random generator is reset.",
+                "chance: two draws of noise are never the same",
+            ),
+        ),
     ),
-    Rule(
-        code="TIM001",
-        cause="timesteps.gap",
-        title="Timesteps that are never drawn",
+    error("TIM001", "timesteps.gap", "Timesteps that are never drawn")(
         what="A part of the schedule is never trained.",
         why="Samples pass through all of it: they fail where nothing was learnt.",
         similar="Draws that favour the middle still reach the ends.",
         limits="Gaps of less than 8 %.",
         fix="torch.randint(0, timesteps, …): the upper end is exclusive.",
         needs=(checks.STREAM_TIMES_DRAWN, (checks.STREAM_TIMES_GAP, checks.STREAM_TIMES_KINDS)),
-        detect=look_gap,
-        explained_by=("timesteps.repeated", "timesteps.constant", "forward.noise-repeated", "timesteps.out-of-range"),
+        detect=gap_in_times,
+        explained_by="timesteps.repeated timesteps.constant forward.noise-repeated timesteps.out-of-range",
     ),
-    Rule(
-        code="TIM002",
-        cause="timesteps.shuffled",
-        title="Timesteps of other samples",
+    error("TIM002", "timesteps.shuffled", "Timesteps of other samples")(
         what="The noise levels of a batch are right, but belong to other samples than the timesteps say.",
         why="The network gets a wrong noise level for every image and learns to ignore it.",
         similar="A wrong schedule has wrong levels in the right order.",
         fix="Use the same t for noising and for the call, in the same order.",
         needs=(checks.FORWARD_WRONG, checks.FORWARD_RESIDUAL, checks.FORWARD_ORDER),
-        detect=partial(
-            _look,
-            kind="shuffled",
-            summary="The timesteps are those of other samples: the noise levels of a batch are right, in another "
+        detect=on_kind(
+            "shuffled",
+            "The timesteps are those of other samples: the noise levels of a batch are right, in another "
             "order. The network gets the wrong level for every image.",
         ),
-        explained_by=("timesteps.out-of-range",),
+        explained_by="timesteps.out-of-range",
     ),
-    Rule(
-        code="TIM003",
-        cause="timesteps.repeated",
-        title="The same timesteps again",
+    error("TIM003", "timesteps.repeated", "The same timesteps again")(
         what="The timesteps of a step are those of a step before, all of them.",
         why="Only these noise levels are learnt.",
         similar="A constant timestep is the same within the batch too.",
         fix="Do not seed inside the loop, nor after a validation; use a generator of its own for that.",
         needs=(checks.STREAM_TIMES_AGAIN,),
-        detect=look_times_repeated,
+        detect=times_repeated,
     ),
-    Rule(
-        code="TIM004",
-        cause="timesteps.constant",
-        title="One timestep for everything",
+    error("TIM004", "timesteps.constant", "One timestep for everything")(
         what="Every sample of every step has the same timestep.",
         why="Only one noise level is learnt.",
         similar="One timestep for a batch, another for the next, is slow but healthy.",
         fix="torch.randint(0, timesteps, (len(x0),)).",
         needs=(checks.STREAM_TIMES_DRAWN, checks.STREAM_TIMES_LOWEST, checks.STREAM_TIMES_HIGHEST),
-        detect=look_constant,
+        detect=on_latest(
+            {checks.STREAM_TIMES_LOWEST: None, checks.STREAM_TIMES_HIGHEST: None},
+            lambda low, high, drawn: low == high and drawn >= 4,
+            "The timestep is {:.0f} in every sample of every step: only one noise level is learnt.",
+            also=(checks.STREAM_TIMES_DRAWN,),
+            step=0,
+        ),
     ),
-    Rule(
-        code="TIM005",
-        cause="timesteps.out-of-range",
-        title="Timesteps that the schedule does not have",
+    error("TIM005", "timesteps.out-of-range", "Timesteps that the schedule does not have")(
         what="Timesteps below 0 or beyond the end of the table.",
         why="A negative index is another noise level; one beyond the end an error.",
         fix="torch.randint(0, timesteps, …).",
         needs=(checks.STREAM_TIMES_OUTSIDE,),
-        detect=look_out_of_range,
+        detect=out_of_range,
     ),
-    Rule(
-        code="TIM006",
-        cause="timesteps.not-passed-on",
-        title="The network gets another timestep",
+    error("TIM006", "timesteps.not-passed-on", "The network gets another timestep")(
         what="The order of the timesteps in the call of the network is not that of the timesteps of x_t.",
         why="The network cannot know the noise level.",
         similar="Scaled timesteps, or sigmas, keep the order. A network that ignores its timestep is called correctly.",
         limits="A scale that the embedding cannot resolve: that is model.embedding-collapsed.",
         fix="Call the model with the t of the noising.",
         needs=(checks.TIMESTEPS_PASSED_ON,),
-        detect=look_not_passed_on,
+        detect=on_episode(
+            lambda run: run.episode(checks.TIMESTEPS_PASSED_ON, lambda numbers: numbers < 0.9, 2),
+            "The network is called with other timesteps than x_t was made with, and they are not scaled ones: it "
+            "cannot know the noise level.",
+            evidence={checks.TIMESTEPS_PASSED_ON: "1"},
+        ),
     ),
 )

@@ -6,9 +6,9 @@ import numpy as np
 
 from safelight import checks
 from safelight.diagnosis.finding import Evidence, Fix
-from safelight.diagnosis.rule import Detection, Rule, on_count, on_episode
+from safelight.diagnosis.rule import Detection, error, first_of, on_count, on_episode, on_latest, warning
 from safelight.diagnosis.rules.loss import is_plain
-from safelight.diagnosis.run_history import Episode, RunHistory, episode_of
+from safelight.diagnosis.run_history import Episode, Reading, RunHistory, episode_of
 from safelight.vocabulary import GRADIENT_NORM, LEARNING_RATE, LOSS, REFUSED, UPDATE_RATIO
 
 STILL = 3  # updates
@@ -25,8 +25,7 @@ COUNTED = ("refused updates: they are not counted", "a learning rate of 0: those
 DECAYED = 0.2  # of the update that is decay; healthy runs have 0.001 to 0.1
 
 
-def look_no_update(run: RunHistory) -> Detection | None:
-    """Exact: there was a gradient and a learning rate, the update was not refused, and no weight moved."""
+def cleared_without_step(run: RunHistory) -> Detection | None:
     for note in run.events("no_update"):
         return Detection(
             note.step,
@@ -35,130 +34,116 @@ def look_no_update(run: RunHistory) -> Detection | None:
             (Evidence("no_update", float(note.facts.get("batches", 0)), (note.step, note.step), "0"),),
             ("accumulation: it does not clear gradients before the step",),
         )
-    if (deep := _look_at_moved(run)) is not None:
-        return deep
-    steps, moved = run.series(checks.SENTINEL_MOVED)
-    pulled, refused, rates = map(run.by_step, (checks.SENTINEL_GRADIENT, REFUSED, LEARNING_RATE))
-    due = np.array(
-        [pulled.get(s, 0.0) > 0 and not refused.get(s, 0.0) and rates.get(s, 1.0) > 0 for s in steps], dtype=bool
-    )
-    episode = episode_of(steps[due], moved[due] == 0, STILL)
-    looked = run.steps(checks.UPDATE_MOVED)
-    if episode is not None and (not len(looked) or looked[-1] < episode.first):
-        return on_episode(
-            run,
-            episode,
-            f"Weights did not move in {episode.looks} updates, though there were gradients and a learning rate.",
-            {checks.SENTINEL_MOVED: "1", checks.SENTINEL_GRADIENT: None},
-            *COUNTED,
-        )
-    return _look_at_ratios(run)
+    return None
 
 
-def _look_at_moved(run: RunHistory) -> Detection | None:
+def nothing_moved(run: RunHistory) -> Episode | None:
     """Where an update was repeated on copies: there was a gradient, the optimizer would have moved, and nothing did."""
     steps, moved = run.series(checks.UPDATE_MOVED)
-    wanted = run.numbers(checks.UPDATE_EXPECTED)
-    if len(wanted) != len(moved):
-        return None
-    return on_episode(
-        run,
-        episode_of(steps, (moved == 0) & (wanted > 0), 2),
-        lambda episode: (
-            f"No weight moved in {episode.looks} updates that were checked, where the optimizer's own "
-            f"arithmetic would have moved them by {float(wanted[-1]):.2g}."
-        ),
-        {checks.UPDATE_MOVED: "above 0", checks.UPDATE_EXPECTED: None},
-        "a learning rate of 0, or no gradient: the optimizer itself would have moved the weights",
-    )
+    return episode_of(steps, (moved == 0) & (run.at(checks.UPDATE_EXPECTED, steps) > 0), 2)
 
 
-def _look_at_ratios(run: RunHistory) -> Detection | None:
+def _is_due(run: RunHistory, steps: np.ndarray, gradients: Reading) -> np.ndarray:
+    """Whether there was a gradient and a learning rate, and the update was not refused."""
+    accepted = run.at(REFUSED, steps, 0.0) == 0
+    return (run.at(gradients, steps, 0.0) > 0) & accepted & (run.at(LEARNING_RATE, steps, 1.0) > 0)
+
+
+def sentinel_still(run: RunHistory) -> Episode | None:
+    """Exact, by the small tensor that is watched at every step, since the last update that was repeated on copies."""
+    steps, moved = run.series(checks.SENTINEL_MOVED)
+    due = _is_due(run, steps, checks.SENTINEL_GRADIENT)
+    episode = episode_of(steps[due], moved[due] == 0, STILL)
+    looked = run.steps(checks.UPDATE_MOVED)
+    return episode if episode is not None and (not len(looked) or looked[-1] < episode.first) else None
+
+
+def ratios_of_zero(run: RunHistory) -> Detection | None:
     """Where no probe looked: the update ratios of the monitors, once in 64 steps."""
-    norms, rates, refused = map(run.by_step, (GRADIENT_NORM, LEARNING_RATE, REFUSED))
-    ratios = [run.series(f"{UPDATE_RATIO.name}/{part}") for part in run.parts(UPDATE_RATIO)]
-    if not ratios or len(run.steps(checks.UPDATE_LOST)):
+    if len(run.steps(checks.UPDATE_LOST)):
         return None
-    steps = sorted({int(step) for series, _ in ratios for step in series})
-    moved = dict.fromkeys(steps, 0.0)
-    for series, numbers in ratios:
-        for step, number in zip(series, numbers, strict=True):
-            moved[int(step)] = max(moved[int(step)], abs(float(number)))
-    due = [s for s in steps if norms.get(s, 0.0) > 0 and rates.get(s, 1.0) > 0 and not refused.get(s, 0.0)]
-    still = [step for step in due if moved[step] == 0 and np.isfinite(norms[step])]
-    if not still or len(still) < len(due):
+    ratios = [f"{UPDATE_RATIO.name}/{part}" for part in run.parts(UPDATE_RATIO)]
+    steps = np.unique(np.concatenate([np.zeros(0, np.int64), *map(run.steps, ratios)]))
+    due = steps[_is_due(run, steps, GRADIENT_NORM)]
+    norms, rates = run.at(GRADIENT_NORM, due), run.at(LEARNING_RATE, due)
+    still = np.isfinite(norms)
+    for ratio in ratios:
+        still &= run.at(ratio, due, 0.0) == 0
+    if not len(due) or not still.all():
         return None
-    rate = rates.get(still[-1])
+    first, last = int(due[0]), int(due[-1])
     return Detection(
-        still[0],
-        f"No weight moved in any of {len(still)} updates that were checked, though there were gradients.",
+        first,
+        f"No weight moved in any of {len(due)} updates that were checked, though there were gradients.",
         (
-            Evidence(UPDATE_RATIO.name, 0.0, (still[0], still[-1]), "1e-5 to 1e-1"),
-            Evidence(GRADIENT_NORM.name, float(norms[still[-1]]), (still[-1], still[-1])),
-            *(() if rate is None else (Evidence(LEARNING_RATE.name, float(rate), (still[-1], still[-1])),)),
+            Evidence(UPDATE_RATIO.name, 0.0, (first, last), "1e-5 to 1e-1"),
+            Evidence(GRADIENT_NORM.name, float(norms[-1]), (last, last)),
+            *(() if np.isnan(rates[-1]) else (Evidence(LEARNING_RATE.name, float(rates[-1]), (last, last)),)),
         ),
         COUNTED,
     )
 
 
-def look_no_zero_grad(run: RunHistory) -> Detection | None:
-    """Exact, where it can be seen: a gradient was there before that of the step's first backward pass came."""
-    left = on_episode(
-        run,
-        run.episode(checks.SENTINEL_CARRIED, lambda numbers: numbers == 1, STILL),
-        lambda episode: (
-            f"At {episode.looks} steps the gradient of the step before was still there when the new one came: "
-            "gradients are never cleared, and every update repeats all earlier ones."
-        ),
-        {checks.SENTINEL_CARRIED: "0", checks.SENTINEL_ECHO: None},
-        "accumulation: only the first backward pass after an update counts",
-        "momentum: it is kept elsewhere",
-    )
-    if left is not None:
-        return left
+no_update = first_of(
+    cleared_without_step,
+    on_episode(
+        nothing_moved,
+        "No weight moved in {episode.looks} updates that were checked, where the optimizer's own arithmetic would have "
+        "moved them by {1:.2g}.",
+        "a learning rate of 0, or no gradient: the optimizer itself would have moved the weights",
+        evidence={checks.UPDATE_MOVED: "above 0", checks.UPDATE_EXPECTED: None},
+    ),
+    on_episode(
+        sentinel_still,
+        "Weights did not move in {episode.looks} updates, though there were gradients and a learning rate.",
+        *COUNTED,
+        evidence={checks.SENTINEL_MOVED: "1", checks.SENTINEL_GRADIENT: None},
+    ),
+    ratios_of_zero,
+)
+
+
+def carried_over(run: RunHistory) -> Episode | None:
     steps, carried = run.series(checks.REPLAY_CARRIED)
-    explained = run.numbers(checks.REPLAY_EXPLAINED)
-    if len(explained) != len(carried):
-        return None
+    explained = run.at(checks.REPLAY_EXPLAINED, steps)
     # The gradient of a plain loss is known exactly; of a weighted one only nearly, and two looks have to agree.
     near, sure, looks = (1 - CARRIED, EXPLAINED, 1) if is_plain(run) else (0.15, 0.98, 2)
-    return on_episode(
-        run,
-        episode_of(steps, (np.abs(carried - 1) < near) & (explained > sure), looks),
-        f"The gradient holds {run.latest(checks.REPLAY_CARRIED):.2f} times that of the step before: gradients are "
+    return episode_of(steps, (np.abs(carried - 1) < near) & (explained > sure), looks)
+
+
+no_zero_grad = first_of(
+    on_episode(  # exact, where it can be seen: a gradient was there before that of the first backward pass came
+        lambda run: run.episode(checks.SENTINEL_CARRIED, lambda numbers: numbers == 1, STILL),
+        "At {episode.looks} steps the gradient of the step before was still there when the new one came: gradients are "
         "never cleared, and every update repeats all earlier ones.",
-        {checks.REPLAY_CARRIED: "0", checks.REPLAY_COSINE: "1"},
+        "accumulation: only the first backward pass after an update counts",
+        "momentum: it is kept elsewhere",
+        evidence={checks.SENTINEL_CARRIED: "0", checks.SENTINEL_ECHO: None},
+    ),
+    on_episode(
+        carried_over,
+        "The gradient holds {:.2f} times that of the step before: gradients are never cleared, and every update "
+        "repeats all earlier ones.",
         "momentum: it is kept in the optimizer, not in the gradient",
-    )
+        evidence={checks.REPLAY_CARRIED: "0", checks.REPLAY_COSINE: "1"},
+    ),
+)
 
 
-def look_other_parameters(run: RunHistory) -> Detection | None:
-    missing, foreign = run.latest(checks.OPTIMIZER_MISSING, 0.0), run.latest(checks.OPTIMIZER_FOREIGN, 0.0)
-    if missing < 1 and not (missing > 0 and foreign > 0):
-        return None
-    return Detection(
-        0,
-        f"The optimizer lacks {missing:.0%} of the model and holds parameters that are not the model's: it trains "
-        "another model, a copy, or a layer that was replaced.",
-        (run.evidence(checks.OPTIMIZER_MISSING, "0"), run.evidence(checks.OPTIMIZER_FOREIGN, "0")),
-    )
-
-
-def look_missing_parameters(run: RunHistory) -> Detection | None:
+def missing_parameters(run: RunHistory) -> Detection | None:
     share = run.latest(checks.OPTIMIZER_MISSING, 0.0)
     if not 0 < share < 1:
         return None
-    named = [name for note in run.events("parameters") for name in note.facts.get("missing", [])]
-    names = ", ".join(named[:4]) + (" …" if len(named) > 4 else "")
     return Detection(
         0,
-        f"{share:.1%} of the network requires gradients and is not in the optimizer: {names}.",
+        f"{share:.1%} of the network requires gradients and is not in the optimizer: "
+        f"{run.named_parameters('missing')}.",
         (run.evidence(checks.OPTIMIZER_MISSING, "0"),),
         ("parts that are frozen on purpose: they do not require a gradient",),
     )
 
 
-def look_maximize(run: RunHistory) -> Detection | None:
+def maximizes(run: RunHistory) -> Detection | None:
     steps, aligned = run.series(checks.UPDATE_ALIGNMENT)
     flagged = run.latest(checks.OPTIMIZER_MAXIMIZE, 0.0) == 1
     first = steps < (steps[0] + STILL if len(steps) else 0)  # later, momentum may point the other way for a while
@@ -178,12 +163,9 @@ def _against(run: RunHistory) -> Episode | None:
     """Later: against the gradient at two looks in a row, where a tenth of the update raises the error too, and the loss
     has risen. One of these alone may be momentum."""
     steps, aligned = run.series(checks.UPDATE_ALIGNMENT)
-    searched = run.by_step(checks.SEARCH["0.1"])
     episode = episode_of(steps, aligned < AGAINST, 2)
-    if episode is None:
-        return None
-    tenths = [searched[s] for s in steps.tolist() if episode.first <= s <= episode.last and s in searched]
-    if not tenths or not all(tenth > 1 for tenth in tenths):
+    tenths = np.zeros(0) if episode is None else run.during(checks.SEARCH["0.1"], episode)
+    if episode is None or not len(tenths) or not (tenths > 1).all():
         return None
     places, losses = run.series(LOSS)
     before, since = losses[places < episode.first][-USUAL:], losses[places >= episode.first]
@@ -191,47 +173,41 @@ def _against(run: RunHistory) -> Episode | None:
     return episode if risen else None
 
 
-def look_weight_decay(run: RunHistory) -> Detection | None:
-    steps, shares = run.series(checks.UPDATE_DECAY_SHARE)
-    late = shares[1:]
+def weight_decay(run: RunHistory) -> Detection | None:
+    steps, shares = (each[1:] for each in run.series(checks.UPDATE_DECAY_SHARE))
     pulls = run.numbers(checks.UPDATE_DECAY_PULL)[1:]
-    if len(pulls) >= 2 and float(np.median(pulls)) > PULLED:
+    if len(steps) < 2:
+        return None
+    if len(pulls) >= 2 and (pull := float(np.median(pulls))) > PULLED:
         return Detection(
-            int(steps[1]),
+            int(steps[0]),
             f"The weight decay of {run.latest(checks.OPTIMIZER_WEIGHT_DECAY):g}, which this optimizer adds to the "
-            f"gradient, is {float(np.median(pulls)):.3g} times as large as the gradient: weights are pulled to zero "
-            "instead of learning.",
-            (
-                run.evidence(checks.UPDATE_DECAY_PULL, "below 1"),
-                run.evidence(checks.OPTIMIZER_WEIGHT_DECAY, "0 to 0.01"),
-            ),
+            f"gradient, is {pull:.3g} times as large as the gradient: weights are pulled to zero instead of learning.",
+            run.evidence_of({checks.UPDATE_DECAY_PULL: "below 1", checks.OPTIMIZER_WEIGHT_DECAY: "0 to 0.01"}),
         )
     decay = run.latest(checks.UPDATE_DECAY, run.latest(checks.OPTIMIZER_WEIGHT_DECAY, 0.0))
-    shrinking = run.latest(checks.SEARCH_RATE, 0.0) * decay
-    if len(late) < 2 or shrinking < FAST or not decay > USUAL_DECAY:  # else it is the rate that is high
+    if run.latest(checks.SEARCH_RATE, 0.0) * decay < FAST or not decay > USUAL_DECAY:  # else the rate is high
         return None
-    episode = episode_of(steps[1:], late > DECAYED, 2)
-    whole = float(np.median(late)) > DECAYED
-    if not whole and (episode is None or episode.over is not None):
-        return None
-    first, share = (
-        (int(steps[1]), float(np.median(late))) if whole or episode is None else (episode.first, float(late[-1]))
-    )
+    first, share = int(steps[0]), float(np.median(shares))
+    if not share > DECAYED:
+        episode = episode_of(steps, shares > DECAYED, 2)
+        if episode is None or episode.over is not None:
+            return None
+        first, share = episode.first, float(shares[-1])
     return Detection(
         first,
         f"{share:.0%} of the length of an update is weight decay ({decay:g}): weights are pulled to zero faster than "
         "they learn.",
-        (run.evidence(checks.UPDATE_DECAY_SHARE, "below 0.1"), run.evidence(checks.OPTIMIZER_WEIGHT_DECAY)),
+        run.evidence_of({checks.UPDATE_DECAY_SHARE: "below 0.1", checks.OPTIMIZER_WEIGHT_DECAY: None}),
     )
 
 
-def look_zeroed(run: RunHistory) -> Detection | None:
+def cleared_before_step(run: RunHistory) -> Detection | None:
     """Exact: a gradient came out of the backward pass, and there is none at the update."""
     steps, came = run.series(checks.SENTINEL_CAME)
-    norms = run.by_step(GRADIENT_NORM)
-    episode = episode_of(steps, (came > 0) & np.array([norms.get(step, 1.0) == 0 for step in steps], bool), 2)
+    episode = episode_of(steps, (came > 0) & (run.at(GRADIENT_NORM, steps, 1.0) == 0), 2)
     if episode is None:
-        return _look_only_decay(run)
+        return None
     return Detection(
         episode.first,
         "Gradients came out of the backward pass, and were gone at the optimizer's step: they are cleared in between.",
@@ -244,65 +220,34 @@ def look_zeroed(run: RunHistory) -> Detection | None:
     )
 
 
-def _look_only_decay(run: RunHistory) -> Detection | None:
+def only_decays(run: RunHistory) -> Episode | None:
     """Exact: at the first updates the weights decay as set, to the last digit, and do not change otherwise."""
     steps, errors = run.series(checks.UPDATE_ERROR)
-    shares = run.numbers(checks.UPDATE_DECAY_SHARE)
-    if not len(steps) or len(shares) != len(steps):
-        return None
-    return on_episode(
-        run,
-        episode_of(steps, (errors > OTHER) & (np.abs(shares - 1) < ROUNDING), 2),
-        "There was a gradient, and the optimizer made its steps without it: the weights only decay. It was cleared "
-        "just before the update.",
-        {checks.UPDATE_DECAY_SHARE: "below 0.1"},
-        "a large decay: by the optimizer's own arithmetic the gradient should have moved them",
-        latest={checks.UPDATE_EXPECTED: None},
-    )
+    shares = run.at(checks.UPDATE_DECAY_SHARE, steps)
+    return episode_of(steps, (errors > OTHER) & (np.abs(shares - 1) < ROUNDING), 2)
 
 
-def look_not_its_update(run: RunHistory) -> Detection | None:
-    forgotten = on_episode(
-        run,
-        run.episode(checks.OPTIMIZER_FORGOTTEN, lambda numbers: numbers == 1, 2),
-        "The optimizer's state is empty before every update: it starts anew each time.",
-        {},
-        latest={checks.OPTIMIZER_FORGOTTEN: "0"},
-    )
-    if forgotten is not None:
-        return forgotten
-    episode = run.episode(checks.UPDATE_ERROR, lambda numbers: numbers > OTHER)
-    if episode is None or not run.latest(checks.UPDATE_MOVED, 0.0) > 0:
-        return _look_between(run)
-    return on_episode(
-        run,
-        episode,
-        "The weights moved otherwise than by the optimizer's own arithmetic, by "
-        f"{run.latest(checks.UPDATE_ERROR):.0%} of the update: something else changes them, or the step differs.",
-        {checks.UPDATE_ERROR: "0", checks.UPDATE_EXPECTED: None},
-    )
+def moves_otherwise(run: RunHistory) -> Episode | None:
+    moves = run.latest(checks.UPDATE_MOVED, 0.0) > 0
+    return run.episode(checks.UPDATE_ERROR, lambda numbers: numbers > OTHER) if moves else None
 
 
-def _look_between(run: RunHistory) -> Detection | None:
+def changed_between(run: RunHistory) -> Detection | None:
     """Exact: weights were not what the update before had left. Only at a few steps: a method that does so on purpose
     does it at every one."""
     count, looked = len(run.steps(checks.SENTINEL_CHANGED)), len(run.steps(GRADIENT_NORM))
-    if not count or count > max(1, OFTEN * looked):
-        return None
-    return on_count(
-        run,
-        checks.SENTINEL_CHANGED,
-        "Weights were changed by something else than the optimizer, before {} of the steps.",
-        "weights that are swapped for samples and put back: they would be the same again",
-        severity="warning",
-    )
+    return changes(run) if count <= max(1, OFTEN * looked) else None
 
+
+changes = on_count(
+    checks.SENTINEL_CHANGED,
+    1,
+    "Weights were changed by something else than the optimizer, before {} of the steps.",
+    "weights that are swapped for samples and put back: they would be the same again",
+)
 
 RULES = (
-    Rule(
-        code="OPT001",
-        cause="optimizer.no-update",
-        title="Gradients, and weights that do not move",
+    error("OPT001", "optimizer.no-update", "Gradients, and weights that do not move")(
         what="Updates with a gradient and a learning rate leave every weight as it was, to the last bit.",
         why="Nothing is learnt, and the loss looks like a plateau.",
         similar="A converged run still moves its weights. With loss.detached (LOS002) there is no gradient either.",
@@ -310,105 +255,102 @@ RULES = (
         fix="Is optimizer.step() called, and does the optimizer hold the parameters of this model? A model that was "
         "copied, moved or wrapped after the optimizer was made has other ones.",
         needs=((checks.SENTINEL_MOVED, checks.UPDATE_MOVED, UPDATE_RATIO),),
-        detect=look_no_update,
-        explained_by=("precision.lost", "optimizer.other-parameters", "lr.zero", "optimizer.zeroed", "loss.detached"),
+        detect=no_update,
+        explained_by="precision.lost optimizer.other-parameters lr.zero optimizer.zeroed loss.detached",
     ),
-    Rule(
-        code="OPT002",
-        cause="optimizer.no-zero-grad",
-        title="Gradients are never cleared",
+    error("OPT002", "optimizer.no-zero-grad", "Gradients are never cleared")(
         what="The gradient of a step holds that of the step before.",
         why="Every update repeats all earlier ones: the run drifts, then diverges.",
         similar="Accumulation clears after its update. Momentum is kept in the optimizer.",
         limits="Gradients that are cleared only in part.",
         fix="optimizer.zero_grad() before every backward pass, or after every update.",
         needs=((checks.SENTINEL_CARRIED, checks.REPLAY_CARRIED),),
-        detect=look_no_zero_grad,
-        explained_by=("optimizer.missing", "optimizer.other"),
+        detect=no_zero_grad,
+        explained_by="optimizer.missing optimizer.other",
     ),
-    Rule(
-        code="OPT003",
-        cause="optimizer.other-parameters",
-        title="An optimizer of another model",
+    error("OPT003", "optimizer.other-parameters", "An optimizer of another model")(
         what="The optimizer holds none of the model's parameters.",
         why="This model is not trained.",
         fix="Make the optimizer after the model was copied, moved or wrapped, from its parameters().",
         needs=(checks.OPTIMIZER_MISSING,),
-        detect=look_other_parameters,
+        detect=on_latest(
+            {checks.OPTIMIZER_MISSING: "0", checks.OPTIMIZER_FOREIGN: "0"},
+            lambda missing, foreign: not missing < 1 or (missing > 0 and foreign > 0),
+            "The optimizer lacks {:.0%} of the model and holds parameters that are not the model's: it trains another "
+            "model, a copy, or a layer that was replaced.",
+            step=0,
+        ),
     ),
-    Rule(
-        code="OPT004",
-        cause="optimizer.missing-parameters",
-        title="Parameters that no optimizer holds",
+    warning("OPT004", "optimizer.missing-parameters", "Parameters that no optimizer holds")(
         what="Parts of the network require gradients and are in no group of the optimizer.",
         why="They stay as they were initialised.",
         similar="Parts that are frozen on purpose do not require gradients.",
         limits="A second optimizer that is not passed.",
         fix="Give the optimizer all parameters that require gradients, or freeze the others.",
-        severity="warning",
         needs=(checks.OPTIMIZER_MISSING,),
-        detect=look_missing_parameters,
-        explained_by=("optimizer.other-parameters",),
+        detect=missing_parameters,
+        explained_by="optimizer.other-parameters",
     ),
-    Rule(
-        code="OPT005",
-        cause="optimizer.maximize",
-        title="An optimizer that maximises",
+    error("OPT005", "optimizer.maximize", "An optimizer that maximises")(
         what="Updates point along the gradient instead of against it.",
         why="The loss is maximised.",
         similar="With a wrong sign of the loss the gradient is reversed, and the optimizer descends it.",
         fix="maximize=False, and a learning rate above 0.",
         needs=((checks.OPTIMIZER_MAXIMIZE, checks.UPDATE_ALIGNMENT),),
-        detect=look_maximize,
-        explained_by=("loss.sign", "precision.transient", "clipping.outlier"),
+        detect=maximizes,
+        explained_by="loss.sign precision.transient clipping.outlier",
     ),
-    Rule(
-        code="OPT006",
-        cause="optimizer.weight-decay",
-        title="Too much weight decay",
+    error("OPT006", "optimizer.weight-decay", "Too much weight decay")(
         what="A large part of every update is decay.",
         why="Weights shrink until the network loses capacity: blurred samples.",
         limits="A decay that only shows after many thousand steps.",
         fix="optimizer.weight_decay 0.01 or less.",
         default_fix=Fix("", {"optimizer.weight_decay": 0.01}, "unsafe"),
         needs=(checks.UPDATE_DECAY_SHARE,),
-        detect=look_weight_decay,
-        explained_by=(
-            "lr.no-warmup",
-            "loss.detached",
-            "optimizer.zeroed",
-            "optimizer.no-update",
-            "precision.",
-            "optimizer.other",
-            "optimizer.missing",
-            "lr.too-high",
-            "lr.jump",
-        ),
+        detect=weight_decay,
+        explained_by="lr.no-warmup loss.detached optimizer.zeroed optimizer.no-update precision. optimizer.other "
+        "optimizer.missing lr.too-high lr.jump",
     ),
-    Rule(
-        code="OPT007",
-        cause="optimizer.zeroed-gradients",
-        title="Gradients are cleared before the update",
+    error("OPT007", "optimizer.zeroed-gradients", "Gradients are cleared before the update")(
         what="Gradients come out of the backward pass and are gone at the optimizer's step.",
         why="Nothing is learnt.",
         similar="A detached loss gives no gradient in the first place.",
         fix="zero_grad() before the backward pass, not between it and step().",
         needs=((checks.SENTINEL_CAME, checks.UPDATE_ERROR),),
-        detect=look_zeroed,
-        explained_by=("optimizer.other-parameters",),
+        detect=first_of(
+            cleared_before_step,
+            on_episode(
+                only_decays,
+                "There was a gradient, and the optimizer made its steps without it: the weights only decay. It was "
+                "cleared just before the update.",
+                "a large decay: by the optimizer's own arithmetic the gradient should have moved them",
+                evidence={checks.UPDATE_DECAY_SHARE: "below 0.1"},
+                latest={checks.UPDATE_EXPECTED: None},
+            ),
+        ),
+        explained_by="optimizer.other-parameters",
     ),
-    Rule(
-        code="OPT008",
-        cause="optimizer.not-its-update",
-        title="Weights that are changed by something else",
+    warning("OPT008", "optimizer.not-its-update", "Weights that are changed by something else")(
         what="The weights after a step are not what the optimizer computes from the same gradients.",
         why="Something else writes into the weights: a clamp, a second step, a stale copy.",
         similar="Rounding in half precision is reported as precision.lost-updates.",
         limits="Optimizers that cannot be copied.",
         fix="Check what happens to the weights between backward and the next forward pass.",
-        severity="warning",
         needs=((checks.OPTIMIZER_FORGOTTEN, checks.UPDATE_ERROR, checks.SENTINEL_CHANGED),),
-        detect=look_not_its_update,
-        explained_by=("precision.lost", "optimizer.no-update", "optimizer.other", "optimizer.zeroed"),
+        detect=first_of(
+            on_episode(
+                lambda run: run.episode(checks.OPTIMIZER_FORGOTTEN, lambda numbers: numbers == 1, 2),
+                "The optimizer's state is empty before every update: it starts anew each time.",
+                latest={checks.OPTIMIZER_FORGOTTEN: "0"},
+            ),
+            on_episode(
+                moves_otherwise,
+                "The weights moved otherwise than by the optimizer's own arithmetic, by {:.0%} of the update: "
+                "something else changes them, or the step differs.",
+                evidence={checks.UPDATE_ERROR: "0", checks.UPDATE_EXPECTED: None},
+            ),
+            changed_between,
+        ),
+        explained_by="precision.lost optimizer.no-update optimizer.other optimizer.zeroed",
     ),
 )

@@ -6,12 +6,12 @@ from functools import partial
 
 from safelight import checks
 from safelight.checks import PREDICTIONS, SCHEDULES
-from safelight.diagnosis.rule import Detection, Rule, on_latest
-from safelight.diagnosis.run_history import RunHistory
+from safelight.diagnosis.rule import Detection, error
+from safelight.diagnosis.run_history import HealthyRanges, RunHistory
 
 FEWEST_CALLS = 5  # one or two steps miss the answer, even if they are correct
 LATE = 0.9  # the first timestep over the last one; 20 steps of "leading" begin at 0.95
-USUAL = {
+USUAL: HealthyRanges = {
     checks.SAMPLER_LEFT: "below 0.003",
     checks.SAMPLER_SCALE: "1",
     checks.SAMPLER_FIRST: "above 0.9",
@@ -63,7 +63,7 @@ def _kind(run: RunHistory) -> str | None:
     return None if 0.1 < run.latest(checks.SAMPLER_SHARE, 0.5) < 0.9 else "wrong"
 
 
-def _look(run: RunHistory, kind: str) -> Detection | None:
+def detect_kind(run: RunHistory, kind: str) -> Detection | None:
     if _kind(run) != kind:
         return None
     left, first = run.latest(checks.SAMPLER_LEFT), run.latest(checks.SAMPLER_FIRST)
@@ -89,115 +89,70 @@ def _look(run: RunHistory, kind: str) -> Detection | None:
     return Detection(
         run.latest_step(checks.SAMPLER_CALLS),
         words[kind],
-        tuple(run.evidence(check, usual) for check, usual in USUAL.items()),
+        run.evidence_of(USUAL),
         ("the model: the sampler was driven by an exact denoiser in its place",),
     )
 
 
 WAY = "The run's own sampler is driven by the exact denoiser of two images and of a Gaussian, which it must return."
-YIELDS = ("schedule.not-decreasing", "schedule.zero-snr", "schedule.signal-left", "scale.")
+DRIVEN = (checks.SAMPLER_FINITE, checks.SAMPLER_CALLS)
+YIELDS = "schedule.not-decreasing schedule.zero-snr schedule.signal-left scale."
 
 RULES = (
-    Rule(
-        code="SAM001",
-        cause="sampler.last-noise",
-        title="Noise after the last step",
+    error("SAM001", "sampler.last-noise", "Noise after the last step")(
         what=f"{WAY} It does, with noise on top.",
         why="Every sample is grainy, however good the model.",
         similar="A model that has not learnt small noise levels is grainy too; here the denoiser is exact.",
         limits="Noise below 0.3 %.",
         fix="No noise at the last step: where t is 0, return the mean.",
-        needs=(
-            checks.SAMPLER_FINITE,
-            checks.SAMPLER_CALLS,
-            checks.SAMPLER_LEFT,
-            checks.SAMPLER_SCALE,
-            checks.SAMPLER_SHIFT,
-        ),
-        detect=partial(_look, kind="last-noise"),
+        needs=(*DRIVEN, checks.SAMPLER_LEFT, checks.SAMPLER_SCALE, checks.SAMPLER_SHIFT),
+        detect=partial(detect_kind, kind="last-noise"),
         explained_by=YIELDS,
     ),
-    Rule(
-        code="SAM002",
-        cause="sampler.starts-late",
-        title="Sampling begins too late",
+    error("SAM002", "sampler.starts-late", "Sampling begins too late")(
         what="The first timestep of the sampler is far from the last one of the schedule.",
         why="The network takes pure noise for a faint image: brightness and layout suffer.",
         similar="A schedule that leaves signal at its end is schedule.signal-left.",
         limits="Beginnings within a tenth of the end.",
         fix='timestep_spacing="trailing".',
-        needs=(checks.SAMPLER_FINITE, checks.SAMPLER_CALLS, checks.SAMPLER_FIRST),
-        detect=partial(_look, kind="starts-late"),
+        needs=(*DRIVEN, checks.SAMPLER_FIRST),
+        detect=partial(detect_kind, kind="starts-late"),
         explained_by=YIELDS,
     ),
-    Rule(
-        code="SAM003",
-        cause="sampler.clipped",
-        title="Samples are clipped",
+    error("SAM003", "sampler.clipped", "Samples are clipped")(
         what="The sampler clamps to less than the data reach.",
         why="Strong values are lost at every step: washed-out samples.",
         limits="A limit beyond two thirds of the data's.",
         fix="clip_sample=False, or a limit that the data have.",
-        needs=(
-            checks.SAMPLER_FINITE,
-            checks.SAMPLER_CALLS,
-            checks.SAMPLER_LARGEST,
-            checks.SAMPLER_REACH,
-            checks.SAMPLER_AT_LIMIT,
-        ),
-        detect=partial(_look, kind="clipped"),
+        needs=(*DRIVEN, checks.SAMPLER_LARGEST, checks.SAMPLER_REACH, checks.SAMPLER_AT_LIMIT),
+        detect=partial(detect_kind, kind="clipped"),
         explained_by=YIELDS,
     ),
-    Rule(
-        code="SAM004",
-        cause="sampler.other-schedule",
-        title="Sampling with another schedule",
+    error("SAM004", "sampler.other-schedule", "Sampling with another schedule")(
         what=f"{WAY} It does for another schedule, or the noise on the way is not that of the schedule.",
         why="Noise is removed too fast or too slowly: noisy or dull samples from a good loss.",
         similar="Training with another schedule is forward.other-schedule.",
         fix="Make the sampler from the training scheduler: Scheduler.from_config(training.config).",
-        needs=(checks.SAMPLER_FINITE, checks.SAMPLER_CALLS, (checks.SAMPLER_RIGHT_FOR_TABLE, checks.SAMPLER_PATH)),
-        detect=partial(_look, kind="other-schedule"),
-        explained_by=(*YIELDS, "forward.other-schedule"),
+        needs=(*DRIVEN, (checks.SAMPLER_RIGHT_FOR_TABLE, checks.SAMPLER_PATH)),
+        detect=partial(detect_kind, kind="other-schedule"),
+        explained_by=f"{YIELDS} forward.other-schedule",
     ),
-    Rule(
-        code="SAM005",
-        cause="sampler.other-type",
-        title="The sampler expects another prediction",
+    error("SAM005", "sampler.other-type", "The sampler expects another prediction")(
         what=f"{WAY} It does if the denoiser answers in another prediction type than declared.",
         why="Garbage from a good loss.",
         fix="Set prediction_type of the sampler to what is trained.",
-        needs=(checks.SAMPLER_FINITE, checks.SAMPLER_CALLS, checks.SAMPLER_RIGHT_FOR_TYPE),
-        detect=partial(_look, kind="other-type"),
-        explained_by=("target.other-type",),
+        needs=(*DRIVEN, checks.SAMPLER_RIGHT_FOR_TYPE),
+        detect=partial(detect_kind, kind="other-type"),
+        explained_by="target.other-type",
     ),
-    Rule(
-        code="SAM006",
-        cause="sampler.wrong",
-        title="A sampler that misses a known answer",
+    error("SAM006", "sampler.wrong", "A sampler that misses a known answer")(
         what=f"{WAY} It does not.",
         why="Samples are bad, however good the model.",
         similar="Known mistakes are reported by name: SAM001 to SAM005.",
         limits="Mistakes that only show with labels or guidance.",
         fix="Compare it with a scheduler of diffusers step by step.",
-        needs=((checks.SAMPLER_FINITE, checks.SAMPLER_CALLS),),
-        detect=partial(_look, kind="wrong"),
+        needs=(DRIVEN,),
+        detect=partial(detect_kind, kind="wrong"),
         explained_by=YIELDS,
-    ),
-    Rule(
-        code="SYS002",
-        cause="system.sampling-with-gradients",
-        title="Sampling with gradients",
-        what="Gradients are not switched off while samples are drawn.",
-        why="Memory grows with every step of the sampler, for nothing.",
-        fix="torch.no_grad() or torch.inference_mode() around the sampler.",
-        severity="warning",
-        needs=(checks.SAMPLER_WITH_GRADIENTS,),
-        detect=on_latest(
-            checks.SAMPLER_WITH_GRADIENTS,
-            lambda flag: flag == 1,
-            "The sampler keeps the graph for gradients: its memory grows with every step.",
-            "0",
-        ),
     ),
 )

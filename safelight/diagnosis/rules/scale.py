@@ -3,127 +3,97 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
 from safelight import checks
-from safelight.diagnosis.rule import Detection, Rule, on_latest
-from safelight.diagnosis.run_history import RunHistory
+from safelight.diagnosis.rule import Detection, Detector, error, on_latest, warning
+from safelight.diagnosis.run_history import HealthyRanges, RunHistory
 
 # Of images in [-1, 1] the lowest and highest numbers of a batch are -1 and 1, or nearly.
 NEAR = 0.03
 PICTURE, FAR = 3, 20.0  # dimensions of a batch of images; numbers that only integer pixels reach
 WIDE, NARROW = 2.5, 0.15  # standard deviations: digits have 0.75, photographs about 0.5, latents 1
-USUAL = {checks.BATCH_LOWEST: "-1", checks.BATCH_HIGHEST: "1", checks.BATCH_STD: "0.3 to 1"}
+USUAL: HealthyRanges = {checks.BATCH_LOWEST: "-1", checks.BATCH_HIGHEST: "1", checks.BATCH_STD: "0.3 to 1"}
 
 
 def _range(run: RunHistory) -> tuple[float, float, float, bool] | None:
     """(lowest, highest, deviation, whether images) of the first batches, as the network gets them."""
     lows, highs, stds = (run.numbers(check)[:16] for check in USUAL)
-    if not len(lows) or not math.isfinite(float(lows.min())) or not math.isfinite(float(highs.max())):
+    if not len(stds) or not np.isfinite([lows.min(initial=np.inf), highs.max(initial=-np.inf)]).all():
         return None
     images = run.latest(checks.BATCH_DIMENSIONS, 4.0) > PICTURE
     # Of most batches: one broken image is another cause.
     return float(np.median(lows)), float(np.median(highs)), float(np.median(stds)), images
 
 
-def _seen(run: RunHistory, summary: str) -> Detection:
-    evidence = tuple(run.evidence(check, usual, step=0) for check, usual in USUAL.items())
-    step = int(run.steps(checks.BATCH_LOWEST)[0])
-    return Detection(step, summary, evidence, ("the noise and the schedule: they do not depend on the images",))
+def on_range(is_wrong: Callable[[RunHistory, float, float, float, bool], bool], summary: str) -> Detector:
+    """Detects by the range of the first batches; `summary` gets lowest, highest, deviation and decibels."""
+
+    def detect(run: RunHistory) -> Detection | None:
+        if (found := _range(run)) is None or not is_wrong(run, *found):
+            return None
+        step = int(run.steps(checks.BATCH_LOWEST)[0])
+        ruled_out = ("the noise and the schedule: they do not depend on the images",)
+        decibels = 20 * math.log10(max(found[1], 1))
+        return Detection(step, summary.format(*found[:3], decibels), run.evidence_of(USUAL, step=0), ruled_out)
+
+    return detect
 
 
-def look_0_1(run: RunHistory) -> Detection | None:
-    found = _range(run)
-    if found is None:
-        return None
-    low, high, _, images = found
+def _is_0_1(run: RunHistory, low: float, high: float, _: float, images: bool) -> bool:
     halved = run.latest(checks.DATA_LOWEST, 0.0) < -0.2  # the dataset itself reaches below 0: the loop moved it
-    if not low >= -NEAR or not 0.4 < high <= 1 + NEAR or not (images or halved):
-        return None
-    return _seen(
-        run,
-        f"The images are in [{low:.2g}, {high:.2g}] instead of [-1, 1]: half of the range is never used, and samples "
-        "are pale.",
-    )
+    return low >= -NEAR and 0.4 < high <= 1 + NEAR and (images or halved)
 
 
-def look_0_255(run: RunHistory) -> Detection | None:
-    found = _range(run)
-    if found is None or found[1] <= FAR or found[0] < -NEAR * found[1]:
-        return None
-    return _seen(
-        run,
-        f"The images are in [{found[0]:.3g}, {found[1]:.3g}] instead of [-1, 1]: the noise is negligible, as if the "
-        f"signal were {20 * math.log10(max(found[1], 1)):.0f} dB stronger.",
-    )
+def _is_0_255(_: RunHistory, low: float, high: float, *__: float) -> bool:
+    return high > FAR and low >= -NEAR * high
 
 
-def look_wrong_std(run: RunHistory) -> Detection | None:
-    found = _range(run)
-    if found is None or look_0_255(run) is not None:
-        return None
-    low, high, std, images = found
+def _is_of_wrong_scale(run: RunHistory, low: float, high: float, std: float, images: bool) -> bool:
     flat = images and high - low < 0.3
-    if NARROW <= std <= WIDE and not flat:
-        return None
-    return _seen(
-        run,
-        f"The data have a standard deviation of {std:.3g}; schedules are made for about 0.5 to 1. Latents need the "
-        "scaling factor of their autoencoder, and images their full range.",
-    )
+    return not _is_0_255(run, low, high) and (flat or not NARROW <= std <= WIDE)
 
 
-def look_outside(run: RunHistory) -> Detection | None:
-    found = _range(run)
-    if found is None or not found[3]:
-        return None
-    low, high = found[0], found[1]
-    reach = max(abs(low), abs(high))
-    inside = low > -0.5 and high < 1.5 and look_0_1(run) is None and high - low < 0.9
-    if not 1.3 < reach <= FAR and not (low < -NEAR and -high > FAR) and not inside and not low < -FAR:
-        return None
-    return _seen(
-        run,
-        f"The images are in [{low:.3g}, {high:.3g}] instead of [-1, 1], which samplers clamp to and images are made "
-        "from.",
-    )
+def _is_outside(run: RunHistory, low: float, high: float, std: float, images: bool) -> bool:
+    inside = low > -0.5 and high < 1.5 and high - low < 0.9 and not _is_0_1(run, low, high, std, images)
+    far = low < -FAR or (low < -NEAR and -high > FAR)
+    return images and (1.3 < max(abs(low), abs(high)) <= FAR or far or inside)
 
 
 NEEDED = "x / 127.5 - 1 for integer pixels, 2 * x - 1 for numbers in [0, 1]."
 WHY = "The schedule mixes noise of size 1 with the images: in another range the noise levels are wrong."
 
 RULES = (
-    Rule(
-        code="SCA001",
-        cause="scale.range-0-1",
-        title="Images in [0, 1]",
+    warning("SCA001", "scale.range-0-1", "Images in [0, 1]")(
         what="The training images are in [0, 1] instead of [-1, 1].",
         why=WHY,
         similar="Dark images in [-1, 1] reach down to -1.",
         limits="A model made for [0, 1] with a sampler of its own: ignore this warning.",
         fix=f"Scale once, before the loop: {NEEDED}",
-        severity="warning",
-        needs=(checks.BATCH_LOWEST, checks.BATCH_HIGHEST),
-        detect=look_0_1,
+        needs=tuple(USUAL),
+        detect=on_range(
+            _is_0_1,
+            "The images are in [{:.2g}, {:.2g}] instead of [-1, 1]: half of the range is never used, and samples are "
+            "pale.",
+        ),
     ),
-    Rule(
-        code="SCA002",
-        cause="scale.range-0-255",
-        title="Images in [0, 255]",
+    error("SCA002", "scale.range-0-255", "Images in [0, 255]")(
         what="The training images are pixels from 0 to 255.",
         why=WHY,
         similar="A learning rate that is too high makes the loss large as well; here it is the data.",
         limits="Numbers below 20.",
         fix=f"Scale once, before the loop: {NEEDED}",
-        needs=(checks.BATCH_LOWEST, checks.BATCH_HIGHEST),
-        detect=look_0_255,
-        explained_by=("data.shifted",),
+        needs=tuple(USUAL),
+        detect=on_range(
+            _is_0_255,
+            "The images are in [{0:.3g}, {1:.3g}] instead of [-1, 1]: the noise is negligible, as if the signal were "
+            "{3:.0f} dB stronger.",
+        ),
+        explained_by="data.shifted",
     ),
-    Rule(
-        code="SCA003",
-        cause="scale.integer",
-        title="Images of an integer type",
+    error("SCA003", "scale.integer", "Images of an integer type")(
         what="The training images are of an integer type.",
         why="Noise is rounded away or wraps around.",
         similar="Scaled images that are stored as integers are converted before they get here.",
@@ -131,38 +101,36 @@ RULES = (
         fix=f"Convert and scale: x.float(){NEEDED[1:]}",
         needs=(checks.BATCH_INTEGER,),
         detect=on_latest(
-            checks.BATCH_INTEGER,
+            {checks.BATCH_INTEGER: "0"},
             lambda flag: flag == 1,
             "The images are integers: noise is rounded when it is added to them, or wraps around.",
-            "0",
         ),
     ),
-    Rule(
-        code="SCA004",
-        cause="scale.wrong-std",
-        title="Data of a different scale than the noise",
+    warning("SCA004", "scale.wrong-std", "Data of a different scale than the noise")(
         what="The standard deviation of the data is far from that of the noise.",
         why=WHY,
         similar="Images in [0, 255] are reported as such.",
         limits="Factors of less than two.",
         fix="Divide by the standard deviation of the data; for latents use the scaling factor of their autoencoder.",
-        severity="warning",
-        needs=(checks.BATCH_LOWEST, checks.BATCH_HIGHEST),
-        detect=look_wrong_std,
-        explained_by=("scale.range", "scale.integer", "data.blank", "data.nonfinite", "scale.outside"),
+        needs=tuple(USUAL),
+        detect=on_range(
+            _is_of_wrong_scale,
+            "The data have a standard deviation of {2:.3g}; schedules are made for about 0.5 to 1. Latents need the "
+            "scaling factor of their autoencoder, and images their full range.",
+        ),
+        explained_by="scale.range scale.integer data.blank data.nonfinite scale.outside",
     ),
-    Rule(
-        code="SCA005",
-        cause="scale.outside",
-        title="Images outside [-1, 1]",
+    warning("SCA005", "scale.outside", "Images outside [-1, 1]")(
         what="Images that reach beyond [-1, 1], or fill only a part of it.",
         why="Samplers clamp to [-1, 1]: what lies outside can be learnt and never drawn.",
         similar="Noised images reach beyond; these are the clean ones.",
         limits="A little more than 1.",
         fix=f"Use the plain range: {NEEDED} Means and deviations of ImageNet are for classifiers.",
-        severity="warning",
-        needs=(checks.BATCH_LOWEST, checks.BATCH_HIGHEST),
-        detect=look_outside,
-        explained_by=("scale.range", "scale.integer", "data.nonfinite"),
+        needs=tuple(USUAL),
+        detect=on_range(
+            _is_outside,
+            "The images are in [{:.3g}, {:.3g}] instead of [-1, 1], which samplers clamp to and images are made from.",
+        ),
+        explained_by="scale.range scale.integer data.nonfinite",
     ),
 )

@@ -7,8 +7,8 @@ from functools import partial
 import numpy as np
 
 from safelight import checks
-from safelight.diagnosis.rule import Detection, Rule, on_episode
-from safelight.diagnosis.run_history import Episode, Reading, RunHistory
+from safelight.diagnosis.rule import Detection, error
+from safelight.diagnosis.run_history import Episode, RunHistory
 
 WRONG = 0.05  # of the target's length
 UNRELATED = 0.3  # cosine
@@ -23,11 +23,7 @@ def _kind(run: RunHistory) -> tuple[str, Episode, str, str | None] | None:
     episode = run.episode(checks.TARGET[name], lambda numbers: ~(numbers <= WRONG))
     if episode is None:
         return None
-
-    def at(check: checks.Check) -> float:
-        steps, numbers = run.series(check)
-        return float(np.median(numbers[(steps >= episode.first) & (steps <= episode.last)]))
-
+    at = partial(run.median, episode=episode)
     other = next((kind for kind, check in checks.TARGET.items() if at(check) <= WRONG), None)
     if other is not None:
         return "other-type", episode, name, other
@@ -36,7 +32,7 @@ def _kind(run: RunHistory) -> tuple[str, Episode, str, str | None] | None:
     return "wrong", episode, name, None
 
 
-def _look(run: RunHistory, kind: str) -> Detection | None:
+def detect_kind(run: RunHistory, kind: str) -> Detection | None:
     found = _kind(run)
     if found is None or found[0] != kind:
         return None
@@ -48,52 +44,40 @@ def _look(run: RunHistory, kind: str) -> Detection | None:
         "variance of the target.",
         "wrong": f"The target is not {name}: it differs by {run.latest(checks.TARGET[name]):.0%} of its length.",
     }
-    usual: dict[Reading, str | None] = {check: "0" if each == name else None for each, check in checks.TARGET.items()}
-    return on_episode(run, episode, words[kind], usual, "the network: it plays no part in this check")
+    evidence = tuple(
+        run.evidence(each, "0" if declared == name else None, episode.last) for declared, each in checks.TARGET.items()
+    )
+    ruled_out = ("the network: it plays no part in this check",)
+    return Detection(episode.first, words[kind], evidence, ruled_out, over=episode.over)
 
 
 RULES = (
-    Rule(
-        code="TAR001",
-        cause="target.other-type",
-        title="Another prediction type than declared",
+    error("TAR001", "target.other-type", "Another prediction type than declared")(
         what="The target is exactly the noise, the image or the velocity, but not the one that was declared.",
         why="The sampler turns the prediction into an image by the declared type: good loss, garbage samples.",
         similar="A target that is none of the three is target.wrong.",
         limits="Loops that do not declare what they predict.",
         fix="Make the target, the scheduler's prediction_type and the declaration agree.",
         needs=(checks.TARGET_DECLARED, tuple(checks.TARGET.values())),
-        detect=partial(_look, kind="other-type"),
+        detect=partial(detect_kind, kind="other-type"),
     ),
-    Rule(
-        code="TAR002",
-        cause="target.fresh-noise",
-        title="A target that is not in the input",
+    error("TAR002", "target.fresh-noise", "A target that is not in the input")(
         what="The target is unrelated to image and noise, as if it were drawn anew.",
         why="There is nothing to learn: the loss stays at the variance of the target.",
         similar="A learning rate of 0, a dead output or a detached loss do too; their target is right.",
         fix="Use the noise that x_t was made with as the target.",
         needs=(checks.TARGET_DECLARED, tuple(checks.TARGET.values()), *checks.TARGET_COSINE.values()),
-        detect=partial(_look, kind="fresh-noise"),
-        explained_by=("forward.noise-repeated",),
+        detect=partial(detect_kind, kind="fresh-noise"),
+        explained_by="forward.noise-repeated",
     ),
-    Rule(
-        code="TAR003",
-        cause="target.wrong",
-        title="A modified target",
+    error("TAR003", "target.wrong", "A modified target")(
         what="The target is related to the declared one, but scaled, rotated or clamped.",
         why="The network learns something that the sampler does not undo.",
         similar="Another prediction type is reported as such.",
         limits="Changes of less than 5 %.",
         fix="epsilon: the noise; sample: x0; v_prediction: sqrt(a)·noise − sqrt(1 − a)·x0.",
         needs=(checks.TARGET_DECLARED, tuple(checks.TARGET.values())),
-        detect=partial(_look, kind="wrong"),
-        explained_by=(
-            "forward.noise",
-            "data.nonfinite",
-            "scale.integer",
-            "timesteps.shuffled",
-            "timesteps.out-of-range",
-        ),
+        detect=partial(detect_kind, kind="wrong"),
+        explained_by="forward.noise data.nonfinite scale.integer timesteps.shuffled timesteps.out-of-range",
     ),
 )

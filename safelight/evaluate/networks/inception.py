@@ -1,4 +1,4 @@
-"""Owns the Inception network of 2015-12-05 that defines FID, and the proof that its first layers are the true ones."""
+"""The Inception network of 2015-12-05 that defines FID, and the proof that its first layers are the true ones."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn.functional import avg_pool2d, max_pool2d, relu
 
 SIDE = 299
-TAPS = (64, 192, 768, 2048)
+DIMENSION = 2048
 PUBLISHED = 12.6388  # FID(feature=64) of the example in torchmetrics' documentation since 1.0, seeded with 42
 TOLERANCE = 1e-3
 SKIPPED = 23_816_528  # weights of its 94 convolutions and of its classifier, 2048 x 1008 + 1008
@@ -31,7 +31,7 @@ class BasicConv2d(nn.Module):
         return relu(self.bn(self.conv(x)), inplace=True)
 
 
-def average(x: Tensor) -> Tensor:
+def average_pool(x: Tensor) -> Tensor:
     """TensorFlow's pooling does not count the border; torchvision's Inception does, and so is another network."""
     return avg_pool2d(x, 3, stride=1, padding=1, count_include_pad=False)
 
@@ -53,7 +53,7 @@ class Mixed(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         found = []
         for names in self.chains:
-            branch = average(x) if names == ["branch_pool"] else x
+            branch = average_pool(x) if names == ["branch_pool"] else x
             for name in names:
                 branch = self.get_submodule(name)(branch)
             found.append(branch)
@@ -102,14 +102,15 @@ class Grid8(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         single = self.branch3x3_1(x)
         double = self.branch3x3dbl_2(self.branch3x3dbl_1(x))
-        pooled = max_pool2d(x, 3, stride=1, padding=1) if self.last else average(x)
+        pooled = max_pool2d(x, 3, stride=1, padding=1) if self.last else average_pool(x)
         singles = self.branch3x3_2a(single), self.branch3x3_2b(single)
         doubles = self.branch3x3dbl_3a(double), self.branch3x3dbl_3b(double)
         return torch.cat([self.branch1x1(x), *singles, *doubles, self.branch_pool(pooled)], 1)
 
 
 class Inception(nn.Module):
-    """Grey levels 0 to 255 of shape [n, 3, 299, 299] to averages over the positions of one layer.
+    """Grey levels 0 to 255 of shape [n, 3, 299, 299] to means over the positions of the last layer, or of the first
+    that FID can be taken of (`tap` 64), which is all that `self_check` needs.
 
     The names are those of the files that carry these weights elsewhere: torchvision's.
     """
@@ -134,20 +135,16 @@ class Inception(nn.Module):
         self.Mixed_7b = Grid8(1280, last=False)
         self.Mixed_7c = Grid8(2048, last=True)
 
-    def forward(self, levels: Tensor, tap: int = 2048) -> Tensor:
+    def forward(self, levels: Tensor, tap: int = DIMENSION) -> Tensor:
         x = (levels - 128) / 128  # as in the graph: 255 becomes 0.992
         x = self.Conv2d_2b_3x3(self.Conv2d_2a_3x3(self.Conv2d_1a_3x3(x)))
         x = max_pool2d(x, 3, stride=2)
         if tap == 64:
             return x.mean((2, 3))
+        assert tap == DIMENSION, f"there is no tap {tap}, only 64 and {DIMENSION}"
         x = max_pool2d(self.Conv2d_4a_3x3(self.Conv2d_3b_1x1(x)), 3, stride=2)
-        if tap == 192:
-            return x.mean((2, 3))
         x = self.Mixed_6a(self.Mixed_5d(self.Mixed_5c(self.Mixed_5b(x))))
         x = self.Mixed_6e(self.Mixed_6d(self.Mixed_6c(self.Mixed_6b(x))))
-        if tap == 768:
-            return x.mean((2, 3))
-        assert tap == 2048, f"there is no tap {tap}, only {TAPS}"
         return self.Mixed_7c(self.Mixed_7b(self.Mixed_7a(x))).mean((2, 3))
 
 

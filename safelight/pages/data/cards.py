@@ -8,10 +8,9 @@ from typing import Any
 
 from safelight.config.resolve import types_of_fields
 from safelight.diagnosis import diagnose
-from safelight.diagnosis.finding import ORDER
+from safelight.diagnosis.finding import ORDER, subsystem_of, urgency
 from safelight.diagnosis.rules import RULES
-from safelight.errors import SafelightError
-from safelight.pages.data.numbers import count, number, text, trimmed
+from safelight.pages.data.numbers import count, items, mapping, number, text, trimmed
 from safelight.pages.data.run_files import inside
 from safelight.pages.data.run_state import RunStatus
 from safelight.record.history import History
@@ -31,82 +30,69 @@ ANSWERS = {  # the acts of heal, and the families of findings that each answers
 
 
 def findings(
-    run: RunFolder, history: History, standing: RunStatus, *, diagnosed: Answers = None, name: str | None = None
+    run: RunFolder, history: History, run_status: RunStatus, *, diagnosed: Answers = None, name: str | None = None
 ) -> list[dict[str, Any]]:
     """The worst first, and what is over last: as recorded during training, unless the rules ran
     again since (`diagnosed`). `name`: what the run is called in commands."""
-    found = _recorded(history) if diagnosed is None else diagnosed
-    journal = acts(standing)
+    found = diagnosed
+    if found is None:  # the newest of each code; one that is over says so
+        newest = {note.name: note.facts for note in history.findings(most=MOST) if isinstance(note.facts, dict)}
+        found = list(newest.values())
+    journal = acts(run_status)
     shown = [card(each, run, journal, name or str(run.path)) for each in found]
-    return sorted(shown, key=lambda f: (f["over"] is not None, ORDER.index(f["severity"]), f["step"]))
+    return sorted(shown, key=lambda f: urgency(f["over"], f["severity"], f["step"]))
 
 
-def acts(standing: RunStatus) -> list[dict[str, Any]]:
+def acts(run_status: RunStatus) -> list[dict[str, Any]]:
     """The journal of healing."""
-    journal = standing.facts.get("journal")
-    found = trimmed(journal[:MOST]) if isinstance(journal, list) else []
-    return [act for act in found if isinstance(act, dict)]
+    return [act for act in trimmed(items(run_status.facts.get("journal"), MOST)) if isinstance(act, dict)]
 
 
-def is_diagnosed(standing: RunStatus) -> bool:
+def is_diagnosed(run_status: RunStatus) -> bool:
     """Whether the rules decide: for a run that ended, as with `safelight doctor`. A running one records
     its findings, and the preflight knows more than it records."""
-    return standing.is_over and standing.state != "refused"
+    return run_status.is_over and run_status.state != "refused"
 
 
 def run_rules(run: RunFolder) -> Answers:
     """What all rules find, as `safelight doctor` does; None where the record is too long to be read in a moment."""
     record = inside(run.path, run.record.name)
     try:
-        if record is None or record.stat().st_size > LARGEST_DIAGNOSED:
-            return None
-        return [finding.to_json() for finding in diagnose(run.path)]
-    except (SafelightError, OSError, ValueError, TypeError, MemoryError, RecursionError):
+        short = record is not None and record.stat().st_size <= LARGEST_DIAGNOSED
+        return [finding.to_json() for finding in diagnose(run.path)] if short else None
+    except Exception:  # an untrusted record may raise anything; the page shows what was recorded
         return None
-
-
-def _recorded(history: History) -> list[dict[str, Any]]:
-    """The newest of each code; one that is over says so."""
-    newest = {note.name: note.facts for note in history.findings(most=MOST) if isinstance(note.facts, dict)}
-    return list(newest.values())
 
 
 def card(found: dict[str, Any], run: RunFolder, journal: Sequence[dict[str, Any]], name: str) -> dict[str, Any]:
     """A finding with every field checked: the record may be untrusted."""
-    cause = text(found.get("cause"), 100) or "unknown"
-    severity = found.get("severity")
-    fix = found["fix"] if isinstance(found.get("fix"), dict) else {}
-    step = count(found.get("step")) or 0
-    settings = trimmed(fix["set"]) if isinstance(fix.get("set"), dict) else {}
-    evidence = found.get("evidence")
-    ruled_out = found.get("ruled_out")
+    code, cause = text(found.get("code"), 20) or "", text(found.get("cause"), 100) or "unknown"
+    subsystem, severity, fix = subsystem_of(cause), found.get("severity"), mapping(found.get("fix"))
+    settings, safety = trimmed(mapping(fix.get("set"))), text(fix.get("safety"), 20)
     return {
-        "code": text(found.get("code"), 20) or "",
-        "title": TITLES.get(text(found.get("code"), 20) or ""),
+        "code": code,
+        "title": TITLES.get(code),
         "cause": cause,
-        "subsystem": cause.partition(".")[0],
+        "subsystem": subsystem,
         "severity": severity if severity in ORDER else "info",
-        "step": step,
+        "step": count(found.get("step")) or 0,
         "over": count(found.get("over")),
         "confidence": number(found.get("confidence")),
         "summary": text(found.get("summary")) or "",
-        "evidence": [_evidence(e) for e in evidence[:20] if isinstance(e, dict)] if isinstance(evidence, list | tuple)
-        else [],
-        "fix": {"text": text(fix.get("text")) or "", "set": settings, "safety": text(fix.get("safety"), 20)},
-        "ruled_out": [text(each) or "" for each in ruled_out[:20]] if isinstance(ruled_out, list | tuple) else [],
-        "healed": [act for act in journal if cause.partition(".")[0] in ANSWERS.get(str(act.get("kind")), ())],
-        "command": command(run, name, settings, text(fix.get("safety"), 20)),
-    }  # fmt: skip
+        "evidence": [_evidence(each) for each in items(found.get("evidence"), 20) if isinstance(each, dict)],
+        "fix": {"text": text(fix.get("text")) or "", "set": settings, "safety": safety},
+        "ruled_out": [text(each) or "" for each in items(found.get("ruled_out"), 20)],
+        "healed": [act for act in journal if subsystem in ANSWERS.get(str(act.get("kind")), ())],
+        "command": command(run, name, settings, safety),
+    }
 
 
 def _evidence(found: dict[str, Any]) -> dict[str, Any]:
-    steps = found.get("steps")
-    whole = [count(step) for step in steps] if isinstance(steps, list | tuple) and len(steps) == 2 else [None]
-    value = found.get("value")
+    steps, value = [count(step) for step in items(found.get("steps"))], found.get("value")
     return {
         "signal": text(found.get("signal"), 200) or "",
         "value": text(value, 500) if isinstance(value, str) else number(value),
-        "steps": None if None in whole else whole,
+        "steps": steps if len(steps) == 2 and None not in steps else None,
         "usual": text(found.get("usual"), 500),
     }
 

@@ -14,34 +14,32 @@ from safelight.vocabulary import SPEED
 ANCHORS, MOST_EVENTS = 300, 2000
 
 
-def clock(history: History, standing: RunStatus | None, batch_size: int | None) -> dict[str, list[Any]] | None:
+def clock(history: History, run_status: RunStatus | None, batch_size: int | None) -> dict[str, list[Any]] | None:
     """{"step": [...], "time": [unix seconds]}, both rising; None where no time is known at all.
 
     Events have a time each; between them, the speed says how the time is shared out among the steps.
     """
-    known = _known(history, standing)
+    known = _known(history, run_status)
     if not known:
         return None
     steps, times = (np.array(column, np.float64) for column in zip(*known, strict=True))
     spans = history.zoom(SPEED.name, pixels=ANCHORS // 4)
     fine = np.unique(np.concatenate([steps, spans.last.astype(np.float64)]))
     effort = _effort(fine, spans.last, spans.mean, batch_size)
-    times = np.maximum.accumulate(times)
-    found = np.interp(np.interp(fine, fine, effort), np.interp(steps, fine, effort), times)
-    last = steps[-1]
-    found = found + np.where(fine > last, effort - float(np.interp(last, fine, effort)), 0.0)
+    done = np.interp(steps, fine, effort)  # up to the steps whose times are known
+    found = np.interp(effort, done, np.maximum.accumulate(times)) + np.maximum(effort - done[-1], 0.0)
     chosen = np.unique(np.linspace(0, len(fine) - 1, min(len(fine), ANCHORS)).round().astype(int))
     return {"step": whole(fine[chosen]), "time": np.round(np.maximum.accumulate(found)[chosen], 2).tolist()}
 
 
-def _known(history: History, standing: RunStatus | None) -> list[tuple[int, float]]:
+def _known(history: History, run_status: RunStatus | None) -> list[tuple[int, float]]:
     """(step, time), one for each step, in order."""
     pairs: dict[int, float] = {}
     for note in history.events(most=MOST_EVENTS):
         if isinstance(note.step, int) and isinstance(note.time, int | float) and 0 < note.time < 1e11:
             pairs.setdefault(note.step, float(note.time))
-    if standing is not None and standing.heartbeat is not None and standing.step:
-        pairs.setdefault(standing.step - 1, standing.heartbeat)
+    if run_status is not None and run_status.heartbeat is not None and run_status.step:
+        pairs.setdefault(run_status.step - 1, run_status.heartbeat)
     return sorted(pairs.items())
 
 

@@ -12,8 +12,7 @@ from typing import Any
 
 from safelight.pages.data.numbers import count, text
 from safelight.pages.data.run_files import inside, resolve_inside
-from safelight.record.events import RecordedPicture
-from safelight.record.history import History
+from safelight.record.history import History, RecordedPicture
 from safelight.run import RunFolder
 
 TYPES = {".png": "image/png", ".gif": "image/gif", ".webp": "image/webp", ".jpg": "image/jpeg", ".jpeg": "image/jpeg"}
@@ -21,7 +20,7 @@ MOST, LARGEST = 20_000, 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Located:
+class FoundPicture:
     """A picture that lies in the run folder."""
 
     row: RecordedPicture
@@ -45,20 +44,20 @@ def pictures(history: History, run: RunFolder, run_id: str = "") -> list[dict[st
     return [each.shown(run_id) for each in locate(run, history.pictures(most=MOST))]
 
 
-def find_pictures(history: History, run: RunFolder) -> dict[str, Located]:
+def find_pictures(history: History, run: RunFolder) -> dict[str, FoundPicture]:
     """By their ids: all that the record names and that are ours to show."""
     return {each.id: each for each in locate(run, history.pictures(most=MOST))}
 
 
-def look_again(run: RunFolder, known: Located) -> Path | None:
+def current_path(run: RunFolder, known: FoundPicture) -> Path | None:
     """The file of a picture that was found before; None where it is another one by now."""
     return next((each.path for each in locate(run, [known.row]) if each.id == known.id), None)
 
 
-def locate(run: RunFolder, rows: Iterable[RecordedPicture]) -> Iterator[Located]:
+def locate(run: RunFolder, rows: Iterable[RecordedPicture]) -> Iterator[FoundPicture]:
     """Those of the rows that name a plain image file inside the run, however their paths are written.
 
-    There may be thousands: each folder is followed once, and of each file only what it is itself is looked at.
+    There may be thousands: each folder is resolved once, and a file costs one lstat.
     """
     folders: dict[Path, Path | None] = {}
     for row in rows:
@@ -67,25 +66,17 @@ def locate(run: RunFolder, rows: Iterable[RecordedPicture]) -> Iterator[Located]
             continue
         if named.parent not in folders:
             folders[named.parent] = resolve_inside(run.path, named.parent)
-        found = _look(run, folders[named.parent], named)
-        if found is not None and text(row.kind) is not None:
-            yield Located(row, found[0], _id(row, found[1]))
-
-
-def _look(run: RunFolder, folder: Path | None, named: Path) -> tuple[Path, os.stat_result] | None:
-    if folder is None:
-        return None
-    try:
-        path: Path | None = folder / named.name
-        status = os.lstat(folder / named.name)
-        if stat.S_ISLNK(status.st_mode):
-            path = inside(run.path, named)
-            status = os.stat(path) if path is not None else status
-    except (OSError, ValueError):
-        return None
-    return (path, status) if path is not None and stat.S_ISREG(status.st_mode) else None
-
-
-def _id(row: RecordedPicture, status: os.stat_result) -> str:
-    content = f"{row.kind}\0{row.step}\0{row.path}\0{status.st_mtime_ns}\0{status.st_size}"
-    return hashlib.sha256(content.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+        folder = folders[named.parent]
+        if folder is None or text(row.kind) is None:
+            continue
+        path = folder / named.name
+        try:
+            status = os.lstat(path)
+            if stat.S_ISLNK(status.st_mode):
+                path = inside(run.path, named) or path
+                status = os.lstat(path)
+        except (OSError, ValueError):
+            continue
+        if stat.S_ISREG(status.st_mode):
+            content = f"{row.kind}\0{row.step}\0{row.path}\0{status.st_mtime_ns}\0{status.st_size}"
+            yield FoundPicture(row, path, hashlib.sha256(content.encode("utf-8", "surrogateescape")).hexdigest()[:16])

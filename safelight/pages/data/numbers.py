@@ -54,6 +54,16 @@ def text(value: Any, most: int = LONGEST_TEXT) -> str | None:
     return value[:most] if isinstance(value, str) else None
 
 
+def mapping(value: Any) -> dict[str, Any]:
+    """A JSON object; an empty one where it is anything else."""
+    return value if isinstance(value, dict) else {}
+
+
+def items(value: Any, most: int = MOST_ITEMS) -> list[Any]:
+    """The first of a JSON array; none where it is anything else."""
+    return list(value[:most]) if isinstance(value, list | tuple) else []
+
+
 def trimmed(value: Any, depth: int = DEEPEST, items: int = MOST_ITEMS) -> Any:
     """Facts of any kind as JSON, cut where they are deeper or longer than anything we write."""
     if isinstance(value, dict):

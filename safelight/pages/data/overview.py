@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from safelight.config.resolve import flatten, resolve, to_dict
 from safelight.errors import RecordError, SafelightError
 from safelight.pages.data.cards import Answers, acts, findings, is_diagnosed, run_rules
 from safelight.pages.data.gallery import pictures
-from safelight.pages.data.numbers import count, number, trimmed
+from safelight.pages.data.numbers import count, mapping, number, trimmed
 from safelight.pages.data.run_files import inside, read_json
 from safelight.pages.data.run_state import RunStatus, number_of_seconds, read_status
 from safelight.pages.data.runs import FoundRun, describe
@@ -20,7 +20,7 @@ from safelight.pages.data.trend import best_step, distance_of
 from safelight.pages.data.verdict import verdict
 from safelight.record.history import History, open_history
 from safelight.run import RunFolder
-from safelight.vocabulary import SPEED, TIME_LEFT, signal_of
+from safelight.vocabulary import SPEED, TIME_LEFT, Signal, signal_of
 
 SECONDS = 20.0  # after which a record that cannot be read is given up
 MOST_SIGNALS, MOST_EVENTS, MOST_REJECTED = 4000, 1000, 500
@@ -41,78 +41,68 @@ def overview(
     """The whole page of a run but its curves; a run without a record has less of it. `diagnose_again`: run the rules,
     where the run ended; or `diagnosed`: what they found."""
     found = found or describe(run.path)
-    standing = read_status(run)
-    if diagnose_again and diagnosed is None and is_diagnosed(standing):
+    run_status = read_status(run)
+    if diagnose_again and diagnosed is None and is_diagnosed(run_status):
         diagnosed = run_rules(run)
     config, size = read_settings(run)
-    shown = summary(found, standing) | {
-        "versions": trimmed(standing.facts.get("versions")),
+    shown = summary(found, run_status) | {
+        "versions": trimmed(run_status.facts.get("versions")),
         "data": _data(run),
         "config": config,
         "batch_size": size,
-        "images_seen": None if standing.step is None or size is None else standing.step * size,
-        "journal": acts(standing),
-        "evaluation": trimmed(standing.facts.get("evaluation")),
+        "images_seen": None if run_status.step is None or size is None else run_status.step * size,
+        "journal": acts(run_status),
+        "evaluation": trimmed(run_status.facts.get("evaluation")),
     }
     shown |= {"signals": [], "findings": [], "events": [], "pictures": [], "cursor": -1, "best_step": None}
     try:
         with open_run_history(run) as history:
-            return shown | _recorded(run, found, standing, history, diagnosed)
+            return shown | _recorded(run, found, run_status, history, diagnosed)
     except RecordError as error:
-        problem = None if standing.state == "empty" or not run.record.exists() else _inside_words(str(error), run)
-        return shown | status(standing, None, []) | {"problem": problem, "version": version(run, standing, None)}
+        words = str(error).replace(f"{run.path}/", "")  # without where the run lies on this machine
+        problem = None if run_status.state == "empty" or not run.record.exists() else words
+        return shown | status(run_status, None, []) | {"problem": problem, "version": version(run_status, None)}
 
 
-def _inside_words(words: str, run: RunFolder) -> str:
-    """An error without where the run lies on this machine."""
-    return words.replace(f"{run.path}/", "")
-
-
-def summary(found: FoundRun, standing: RunStatus) -> dict[str, Any]:
+def summary(found: FoundRun, run_status: RunStatus) -> dict[str, Any]:
     return {
         "id": found.id,
         "name": found.name,
-        "created": standing.created,
-        "seconds": _seconds(found.path, standing),
+        "created": run_status.created,
+        "seconds": _seconds(found.path, run_status),
         "problem": None,
     }
 
 
 def _recorded(
-    run: RunFolder, found: FoundRun, standing: RunStatus, history: History, diagnosed: Answers
+    run: RunFolder, found: FoundRun, run_status: RunStatus, history: History, diagnosed: Answers
 ) -> dict[str, Any]:
-    cards = findings(run, history, standing, diagnosed=diagnosed, name=_relative_path(run.path))
+    cards = findings(run, history, run_status, diagnosed=diagnosed, name=_relative_path(run.path))
     signals = describe_signals(history)
-    evaluation = standing.facts.get("evaluation")
-    return status(standing, history, cards) | {
+    return status(run_status, history, cards) | {
         "signals": signals,
         "findings": cards,
         "events": events(history),
         "pictures": pictures(history, run, found.id),
-        "best_step": best_step(history, evaluation),
+        "best_step": best_step(history, run_status.facts.get("evaluation")),
         "distance": distance_of(history),
         "cursor": max((each["last"] for each in signals), default=-1),
-        "version": version(run, standing, history, diagnosed),
+        "version": version(run_status, history, diagnosed),
     }
 
 
 def status(
-    standing: RunStatus, history: History | None, cards: list[dict[str, Any]], judged: dict[str, str] | None = None
+    run_status: RunStatus, history: History | None, cards: list[dict[str, Any]], judged: dict[str, str] | None = None
 ) -> dict[str, Any]:
     """What changes all the time: small enough to be sent with every few new numbers. `judged`: a verdict that still
     holds."""
-    live = standing.state in ("live", "watched")
+    live = run_status.state in ("live", "watched")
     left, speed = (history.last(name) if history is not None else None for name in (TIME_LEFT.name, SPEED.name))
     return {
-        "status": standing.status,
-        "state": standing.state,
-        "step": standing.step,
-        "steps": standing.steps,
-        "heartbeat": standing.heartbeat,
-        "age": standing.age,
+        **{name: getattr(run_status, name) for name in ("status", "state", "step", "steps", "heartbeat", "age")},
         "left": number(left[1]) if left is not None and live else None,
         "speed": number(speed[1]) if speed is not None else None,
-        "verdict": judged or verdict(standing, history, cards),
+        "verdict": judged or verdict(run_status, history, cards),
     }
 
 
@@ -131,13 +121,9 @@ def read_settings(run: RunFolder) -> tuple[dict[str, Any] | None, int | None]:
 def describe_signals(history: History) -> list[dict[str, Any]]:
     found = []
     for name in history.signals()[:MOST_SIGNALS]:
-        ends, known = history.ends(name), signal_of(name)
+        ends, signal = history.ends(name), signal_of(name) or Signal(name, "", "")
         if ends is not None:
-            unit, meaning, family = ("", "", False) if known is None else (known.unit, known.meaning, known.family)
-            found.append(
-                {"name": name[:200], "unit": unit, "meaning": meaning, "family": family, "first": ends[0],
-                 "last": ends[1]}
-            )  # fmt: skip
+            found.append(asdict(signal) | {"name": name[:200], "first": ends[0], "last": ends[1]})
     return found
 
 
@@ -148,50 +134,39 @@ def events(history: History) -> list[dict[str, Any]]:
             "step": count(note.step),
             "time": number_of_seconds(note.time),
             "kind": str(note.name)[:100],
-            "facts": small(note.facts),
+            "facts": trimmed(mapping(note.facts), depth=4, items=SMALL),
         }
         for note in history.events(most=MOST_EVENTS)
         if note.name not in QUIET
     ]
 
 
-def small(facts: Any) -> dict[str, Any]:
-    if not isinstance(facts, Mapping):
-        return {}
-    return trimmed(dict(list(facts.items())[:SMALL]), depth=4, items=SMALL)
-
-
-def version(run: RunFolder, standing: RunStatus, history: History | None, diagnosed: Answers = None) -> str:
+def version(run_status: RunStatus, history: History | None, diagnosed: Answers = None) -> str:
     """Changes when anything but readings changed. What stands before the point changes only where steps were cut."""
-    known = {key: standing.facts.get(key) for key in ("status", "evaluation", "journal", "last_finding", "data")}
+    known = {key: run_status.facts.get(key) for key in ("status", "evaluation", "journal", "last_finding", "data")}
     notes = history.newest_notes() if history is not None else None
-    content = json.dumps([known, standing.state, notes, diagnosed], sort_keys=True, default=str)
-    return f"{standing.sitting}.{hashlib.sha256(content.encode()).hexdigest()[:12]}"
+    content = json.dumps([known, run_status.state, notes, diagnosed], sort_keys=True, default=str)
+    return f"{run_status.attempt}.{hashlib.sha256(content.encode()).hexdigest()[:12]}"
 
 
 def _data(run: RunFolder) -> dict[str, Any] | None:
     facts = read_json(run.path, run.data.name)
     if not facts:
         return None
-    rejected = facts.get("rejected")
-    listed = rejected[:MOST_REJECTED] if isinstance(rejected, list) else []
-    total = len(rejected) if isinstance(rejected, list) else 0
-    return trimmed({key: each for key, each in facts.items() if key != "rejected"}) | {
-        "rejected": trimmed(listed),
-        "rejected_count": total,
-    }
+    rejected = facts.pop("rejected", None)
+    rejected = rejected if isinstance(rejected, list) else []
+    return trimmed(facts) | {"rejected": trimmed(rejected[:MOST_REJECTED]), "rejected_count": len(rejected)}
 
 
-def _seconds(path: Path, standing: RunStatus) -> float | None:
+def _seconds(path: Path, run_status: RunStatus) -> float | None:
     """Trained so far, as the newest checkpoint has it; else since it was created."""
-    folders = sorted(RunFolder(path).checkpoints.glob("step_*"), reverse=True)[:3]
-    for folder in folders:
+    for folder in sorted(RunFolder(path).checkpoints.glob("step_*"), reverse=True)[:3]:
         found = number(read_json(path, folder.relative_to(path) / "state.json").get("seconds"))
         if found is not None:
             return found
-    if standing.created is None or standing.heartbeat is None:
+    if run_status.created is None or run_status.heartbeat is None:
         return None
-    return max(0.0, standing.heartbeat - standing.created)
+    return max(0.0, run_status.heartbeat - run_status.created)
 
 
 def _relative_path(path: Path) -> str:

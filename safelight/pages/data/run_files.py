@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import stat
 from pathlib import Path
 from typing import Any
+
+from safelight.errors import CheckpointError
+from safelight.files import read_plain
 
 LARGEST_JSON = 8 << 20
 
@@ -24,29 +26,21 @@ def resolve_inside(root: Path, name: str | Path) -> Path | None:
 def inside(root: Path, name: str | Path) -> Path | None:
     """The plain file of this name within a folder; None where it is missing, no file, or leads outside."""
     found = resolve_inside(root, name)
-    try:
-        return found if found is not None and stat.S_ISREG(os.stat(found).st_mode) else None
-    except OSError:
-        return None
+    return found if found is not None and os.path.isfile(found) else None
 
 
 def read_bytes(path: Path, most: int) -> bytes | None:
     """All of a plain file that is not larger than `most`; never waits, as opening a pipe would."""
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0))
-    except OSError:
+        return read_plain(path, most)
+    except CheckpointError:
         return None
-    with open(handle, "rb") as file:
-        status = os.fstat(handle)
-        if not stat.S_ISREG(status.st_mode) or status.st_size > most:
-            return None
-        return file.read(most + 1)[:most]
 
 
-def read_json(root: Path, name: str | Path, most: int = LARGEST_JSON) -> dict[str, Any]:
+def read_json(root: Path, name: str | Path) -> dict[str, Any]:
     """What a JSON file of the run holds; nothing where there is none that can be read."""
     path = inside(root, name)
-    content = None if path is None else read_bytes(path, most)
+    content = None if path is None else read_bytes(path, LARGEST_JSON)
     try:
         found = json.loads(content or b"{}")
     except (ValueError, RecursionError):

@@ -1,38 +1,54 @@
-"""The list of runs: a line for each, with its state, its verdict and its newest picture."""
+"""Several runs at once: a line for each with its state and verdict, and the settings in which they differ."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from safelight.errors import RecordError
+from safelight.comparison import describe_signals, differing_settings
+from safelight.errors import RecordError, SafelightError
 from safelight.pages.data.cards import Answers, findings
-from safelight.pages.data.gallery import MOST, locate
-from safelight.pages.data.overview import open_run_history, status, summary
+from safelight.pages.data.gallery import MOST, locate, pictures
+from safelight.pages.data.numbers import trimmed
+from safelight.pages.data.overview import open_run_history, read_settings, status, summary
 from safelight.pages.data.run_state import read_status
 from safelight.pages.data.runs import FoundRun
 from safelight.pages.data.trend import distance_of
-from safelight.record.history import History
 
 SECONDS = 5.0  # for one run of many
+QUIET = ("data.cache", "data.workers", "data.scan_workers")  # where and how fast, not what
 
 
 def entry(found: FoundRun, diagnosed: Answers = None) -> dict[str, Any]:
     """One run of the list. `diagnosed`: what the rules found, if they ran since it ended."""
-    standing = read_status(found.folder)
-    shown = summary(found, standing) | {"finding": None, "thumbnail": None, "distance": None}
+    run_status = read_status(found.folder)
+    shown = summary(found, run_status) | {"finding": None, "thumbnail": None, "distance": None}
     try:
         with open_run_history(found.folder, SECONDS) as history:
-            cards = findings(found.folder, history, standing, diagnosed=diagnosed)
+            cards = findings(found.folder, history, run_status, diagnosed=diagnosed)
             worst = next((card for card in cards if card["over"] is None and card["severity"] != "info"), None)
-            return shown | status(standing, history, cards) | {
-                "finding": None if worst is None else {key: worst[key] for key in ("code", "cause", "severity")},
-                "thumbnail": _thumbnail(found, history),
+            newest = locate(found.folder, reversed(history.pictures("samples", most=MOST)))
+            shown |= {
+                "finding": worst and {key: worst[key] for key in ("code", "cause", "severity")},
+                "thumbnail": next((picture.id for picture in newest), None),
                 "distance": distance_of(history),
-            }  # fmt: skip
+            }
+            return shown | status(run_status, history, cards)
     except RecordError:
-        return shown | status(standing, None, [])
+        return shown | status(run_status, None, [])
 
 
-def _thumbnail(found: FoundRun, history: History) -> str | None:
-    newest = reversed(history.pictures("samples", most=MOST))
-    return next((picture.id for picture in locate(found.folder, newest)), None)
+def compare_runs(runs: Sequence[FoundRun]) -> dict[str, Any]:
+    """{"settings": {key: [values]} where they differ, "runs": [a line of the list with signals and pictures each]}."""
+    differing = differing_settings([read_settings(run.folder)[0] for run in runs])
+    settings = {key: values for key, values in differing.items() if key not in QUIET}
+    return {"settings": settings, "runs": [entry(run) | _signals_and_pictures(run) for run in runs]}
+
+
+def _signals_and_pictures(run: FoundRun) -> dict[str, Any]:
+    try:
+        with open_run_history(run.folder) as history:
+            signals, shown = trimmed(describe_signals(history)), pictures(history, run.folder, run.id)
+            return {"signals": signals, "pictures": shown}
+    except SafelightError:
+        return {"signals": {}, "pictures": []}

@@ -11,15 +11,12 @@ from safelight.pages.data.numbers import count, number, text
 from safelight.pages.data.run_files import read_json
 from safelight.run import RunFolder
 
-State = Literal[
-    "live", "stale", "crashed", "finished", "interrupted", "refused", "stopped", "watched", "empty"
-]  # fmt: skip
+State = Literal["live", "stale", "crashed", "finished", "interrupted", "refused", "stopped", "watched", "empty"]
 STALE_SECONDS = 20.0  # a heartbeat comes every two; a picture or an evaluation may hold it up a while
-NAMES: dict[str, State] = {
+STATES: dict[str, State] = {  # of the other statuses; one that is not known counts as stopped
     "finished": "finished",
     "ended": "finished",
     "interrupted": "interrupted",
-    "stopped": "stopped",
     "refused": "refused",
     "crashed": "crashed",
     "out of memory": "crashed",
@@ -39,10 +36,7 @@ class RunStatus:
     heartbeat: float | None
     age: float | None
     """Seconds since the heartbeat."""
-    error: str | None
-    last_finding: str | None
-    kind: str | None
-    sitting: str
+    attempt: str
     """Changes with every resume, and with every return to an earlier checkpoint."""
     facts: Mapping[str, Any]
 
@@ -51,24 +45,20 @@ class RunStatus:
         return self.state not in ("live", "stale", "watched", "empty")
 
 
-def read_status(run: RunFolder, now: float | None = None) -> RunStatus:
+def read_status(run: RunFolder) -> RunStatus:
     facts = read_json(run.path, run.status_file.name)
     heartbeat, status = number_of_seconds(facts.get("heartbeat")), text(facts.get("status"), 40)
-    age = None if heartbeat is None else max(0.0, (time.time() if now is None else now) - heartbeat)
-    kind = text(facts.get("kind"), 40)
     journal = facts.get("journal")
+    age = None if heartbeat is None else max(0.0, time.time() - heartbeat)
     return RunStatus(
-        state=_state(status, age, kind),
+        state=_state(status, age, facts.get("kind") == "watched"),
         status=status,
         step=count(facts.get("step")),
         steps=count(facts.get("steps")),
         created=number_of_seconds(facts.get("created")),
         heartbeat=heartbeat,
         age=None if age is None else round(age, 1),
-        error=text(facts.get("error"), 1000),
-        last_finding=text(facts.get("last_finding"), 200),
-        kind=kind,
-        sitting=f"{count(facts.get('pid'))}-{len(journal) if isinstance(journal, list) else 0}",
+        attempt=f"{count(facts.get('pid'))}-{len(journal) if isinstance(journal, list) else 0}",
         facts=facts,
     )
 
@@ -79,11 +69,11 @@ def number_of_seconds(value: Any) -> float | None:
     return round(float(value), 3) if known else None
 
 
-def _state(status: str | None, age: float | None, kind: str | None) -> State:
+def _state(status: str | None, age: float | None, watched: bool) -> State:
     if status is None:
         return "empty"
     if status != "training":
-        return NAMES.get(status, "stopped")
+        return STATES.get(status, "stopped")
     if age is None or age > STALE_SECONDS:
         return "stale"
-    return "watched" if kind == "watched" else "live"
+    return "watched" if watched else "live"

@@ -46,14 +46,10 @@ def describe(path: Path, root: Path | None = None) -> FoundRun:
     return FoundRun(hashlib.sha256(os.fsencode(resolved)).hexdigest()[:12], printable(name), resolved)
 
 
-def looks_like_run(path: Path) -> bool:
-    return any((path / name).is_file() for name in ("run.json", "record.sqlite", "config.yaml"))
-
-
 def _search(path: Path, depth: int) -> Iterator[Path]:
     """Links are not followed: `latest` leads to a run that is found anyway, and others may lead anywhere."""
     try:
-        if looks_like_run(path):
+        if any((path / name).is_file() for name in ("run.json", "record.sqlite", "config.yaml")):
             yield path
             return
         with os.scandir(path) as entries:

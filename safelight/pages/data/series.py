@@ -1,4 +1,4 @@
-"""Curves: a signal over a range of steps in about a span per pixel, its trend, and what is new since a step."""
+"""Curves and heatmap: signals over a range of steps in about a span per pixel, and what is new since a step."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from safelight.pages.data.numbers import plain, whole
 from safelight.record.history import History
 from safelight.record.smoothing import exponential_mean
 from safelight.record.zoom import Zoom, from_rows
+from safelight.vocabulary import LOSS_AT_LEVEL
 
 MOST_PIXELS, MOST_NEW = 4000, 4096
 MEMORY = 24  # half-lives after which a reading weighs less than a ten-millionth
 FINENESS = 16  # spans of a trend in one half-life: its error is far below the noise of the curve
+LEVELS = 16  # of noise
 LOOK_BACK = 256  # steps in which a signal that is not measured at every step may still be late
 
 
@@ -28,8 +30,8 @@ def series(
 ) -> dict[str, Any]:
     """Spans of each signal, at most `pixels` of them; `smooth` is the half-life in steps of an added trend."""
     pixels = max(8, min(pixels, MOST_PIXELS))
-    found = {name: _curve(history, name, first, last, pixels, smooth) for name in dict.fromkeys(names)}
-    known = {name: curve for name, curve in found.items() if curve is not None}
+    curves = {name: _curve(history, name, first, last, pixels, smooth) for name in dict.fromkeys(names)}
+    known = {name: curve for name, curve in curves.items() if curve is not None}
     starts = [curve["x"][0] for curve in known.values() if curve["x"]]
     ends = [curve["end"][-1] for curve in known.values() if curve["end"]]
     return {
@@ -39,22 +41,12 @@ def series(
     }
 
 
-def spans_of(history: History, name: str, first: int | None, last: int | None, pixels: int) -> Zoom:
-    """At most `pixels` spans, on a grid that stays where it is while the run goes on."""
-    ends = history.ends(name)
-    if ends is None:
-        return from_rows([])
-    low = ends[0] if first is None else max(first, ends[0])
-    high = ends[1] if last is None else min(last, ends[1])
-    return spans_on_grid(history, name, low, high, grid_width(low, high, pixels)) if low <= high else from_rows([])
-
-
-def spans_on_grid(history: History, name: str, low: int, high: int, width: int) -> Zoom:
+def _spans_on_grid(history: History, name: str, low: int, high: int, width: int) -> Zoom:
     """No span reaches over a multiple of `width`, a power of two."""
     return _merged(history.zoom(name, low, high, pixels=max(1, (high - low + 1) // width)), width)
 
 
-def grid_width(low: int, high: int, pixels: int) -> int:
+def _grid_width(low: int, high: int, pixels: int) -> int:
     """The least power of two whose multiples cut the range into at most so many pieces."""
     width = 1
     while high // width - low // width + 1 > pixels:
@@ -71,25 +63,22 @@ def _merged(spans: Zoom, width: int) -> Zoom:
     ends = np.append(starts[1:], len(piece)) - 1
     kept = spans.count - spans.nonfinite
     total = np.add.reduceat(np.where(kept > 0, spans.mean * kept, 0.0), starts)
-    kept = np.add.reduceat(kept, starts)
-    return Zoom(
-        spans.first[starts],
-        spans.last[ends],
-        np.add.reduceat(spans.count, starts),
-        np.add.reduceat(spans.nonfinite, starts),
-        np.fmin.reduceat(spans.low, starts),
-        np.fmax.reduceat(spans.high, starts),
-        np.where(kept > 0, total / np.maximum(kept, 1), np.nan),
-        spans.latest[ends],
-    )
+    count, nonfinite, kept = (np.add.reduceat(column, starts) for column in (spans.count, spans.nonfinite, kept))
+    low, high = np.fmin.reduceat(spans.low, starts), np.fmax.reduceat(spans.high, starts)
+    mean = np.where(kept > 0, total / np.maximum(kept, 1), np.nan)
+    return Zoom(spans.first[starts], spans.last[ends], count, nonfinite, low, high, mean, spans.latest[ends])
 
 
 def _curve(
     history: History, name: str, first: int | None, last: int | None, pixels: int, smooth: float
 ) -> dict[str, Any] | None:
-    spans = spans_of(history, name, first, last, pixels)
-    if not len(spans):
-        return None if history.ends(name) is None else _empty(smooth)
+    ends = history.ends(name)
+    if ends is None:
+        return None
+    low = ends[0] if first is None else max(first, ends[0])
+    high = ends[1] if last is None else min(last, ends[1])
+    width = _grid_width(low, high, pixels)  # a grid that stays where it is while the run goes on
+    spans = _spans_on_grid(history, name, low, high, width) if low <= high else from_rows([])
     found: dict[str, Any] = {
         "x": whole(spans.first),
         "end": whole(spans.last),
@@ -99,13 +88,8 @@ def _curve(
         "nonfinite": whole(spans.nonfinite),
     }
     if smooth > 0:
-        found["smooth"] = plain(trend(history, name, spans.last, smooth))
+        found["smooth"] = plain(trend(history, name, spans.last, smooth)) if len(spans) else []
     return found
-
-
-def _empty(smooth: float) -> dict[str, Any]:
-    keys = ("x", "end", "low", "high", "mean", "nonfinite")
-    return {key: [] for key in (*keys, "smooth") if key != "smooth" or smooth > 0}
 
 
 def trend(history: History, name: str, at: np.ndarray, half_life: float) -> np.ndarray:
@@ -128,6 +112,30 @@ def trend(history: History, name: str, at: np.ndarray, half_life: float) -> np.n
     if not known.any():
         return np.full(len(at), np.nan)
     return np.interp(at, steps[known], means[known])
+
+
+def heatmap(history: History, first: int | None = None, last: int | None = None, pixels: int = 400) -> dict[str, Any]:
+    """The loss by noise level: a column for each span, a row for each level, 0 with the least noise. None where a level
+    had no reading, or none that is finite."""
+    pixels = max(8, min(pixels, MOST_PIXELS))
+    names = [f"{LOSS_AT_LEVEL.name}/{level:02d}" for level in range(LEVELS)]
+    ends = [end for end in map(history.ends, names) if end is not None]
+    low = max(min((end[0] for end in ends), default=0), 0 if first is None else first)
+    high = min(max((end[1] for end in ends), default=-1), (1 << 62) if last is None else last)
+    if high < low:
+        return {"levels": LEVELS, "x": [], "end": [], "values": []}
+    width = _grid_width(low, high, pixels)
+    levels = [_spans_on_grid(history, name, low, high, width) for name in names]
+    pieces = np.unique(np.concatenate([spans.first // width for spans in levels]))
+    begin, until = np.full(len(pieces), 1 << 62), np.zeros(len(pieces), np.int64)
+    values = np.full((len(pieces), LEVELS), np.nan)
+    for level, spans in enumerate(levels):
+        places = np.searchsorted(pieces, spans.first // width)
+        values[places, level] = spans.mean
+        begin[places], until[places] = np.minimum(begin[places], spans.first), np.maximum(until[places], spans.last)
+    flat = plain(values.ravel())
+    columns = [flat[place : place + LEVELS] for place in range(0, len(flat), LEVELS)]
+    return {"levels": LEVELS, "x": begin.tolist(), "end": until.tolist(), "values": columns}
 
 
 def delta(history: History, names: Sequence[str], after: int) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from safelight.pages.data.numbers import count, number, text
+from safelight.pages.data.numbers import count, mapping, number, text
 from safelight.record.history import History
 from safelight.vocabulary import DISTANCE, DISTANCE_ERROR, LOSS, LOSS_AT_LEVEL
 
@@ -34,26 +34,21 @@ class LatestDistance:
         shown = f"{self.value:.3g}" if self.error is None else _with_error(self.value, self.error)
         if self.better is None or self.against is None:
             return f"{self.label} {shown}"
-        return f"{self.label} {shown} and improving" if self.better else (
-            f"{self.label} {shown}, no better than at step {self.against:,}"
-        )  # fmt: skip
+        change = " and improving" if self.better else f", no better than at step {self.against:,}"
+        return f"{self.label} {shown}{change}"
 
 
 def falling(history: History) -> list[str] | None:
     """Names of the bands in which the loss still falls: its newest quarter against the one before. None: too early."""
-    known, found = False, list[str]()
-    for name, levels in BANDS.items():
-        change = _change(history, [f"{LOSS_AT_LEVEL.name}/{level:02d}" for level in levels])
-        known = known or change is not None
-        if change:
-            found.append(name)
-    if known:
-        return found
-    whole = _change(history, [LOSS.name])
-    return None if whole is None else ["all noise levels"] if whole else []
+    signals = {name: [f"{LOSS_AT_LEVEL.name}/{level:02d}" for level in levels] for name, levels in BANDS.items()}
+    for bands in (signals, {"all noise levels": [LOSS.name]}):
+        fell = {name: _fell(history, names) for name, names in bands.items()}
+        if set(fell.values()) != {None}:
+            return [name for name, falls in fell.items() if falls]
+    return None
 
 
-def _change(history: History, names: list[str]) -> bool | None:
+def _fell(history: History, names: list[str]) -> bool | None:
     """Whether the signals fell, taken together, each as a share of its own mean."""
     drops, errors = list[float](), list[float]()
     for name in names:
@@ -77,8 +72,8 @@ def newest_distance(history: History) -> LatestDistance | None:
     if last is None or not math.isfinite(last[1]):
         return None
     error = history.last(DISTANCE_ERROR.name)
-    facts = next((n.facts for n in reversed(history.events("evaluated", most=1)) if isinstance(n.facts, dict)), {})
-    against = facts["against"] if isinstance(facts.get("against"), dict) else {}
+    facts = mapping(next((note.facts for note in history.events("evaluated", most=1)), None))
+    against = mapping(facts.get("against"))
     better = against.get("better")
     return LatestDistance(
         label=text(facts.get("label"), 40) or "distance",
@@ -92,12 +87,11 @@ def newest_distance(history: History) -> LatestDistance | None:
 
 def best_step(history: History, evaluation: Any) -> int | None:
     """Completed steps of the best checkpoint: as chosen at the end, else by the evaluations so far."""
-    chosen = count(evaluation.get("step")) if isinstance(evaluation, dict) else None
+    chosen = count(mapping(evaluation).get("step"))
     if chosen is not None:
         return chosen
     best: int | None = None
-    for note in history.events("evaluated", most=1000):
-        facts = note.facts if isinstance(note.facts, dict) else {}
+    for facts in (mapping(note.facts) for note in history.events("evaluated", most=1000)):
         against = facts.get("against")
         if best is None or not isinstance(against, dict) or against.get("better") is True:
             best = count(facts.get("after")) or best

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from safelight.pages.data.numbers import count, mapping, text
 from safelight.pages.data.run_state import RunStatus
 from safelight.pages.data.trend import BANDS, falling, newest_distance
 from safelight.record.history import History
@@ -12,82 +13,75 @@ from safelight.record.history import History
 SENTENCE = 220  # characters of a finding's summary
 
 
-def verdict(standing: RunStatus, history: History | None, findings: Sequence[dict[str, Any]]) -> dict[str, str]:
+def verdict(run_status: RunStatus, history: History | None, findings: Sequence[dict[str, Any]]) -> dict[str, str]:
     """{"tone": good, attention, bad, waiting or ended, "sentence"}."""
-    tone, sentence = _judge(standing, history, [f for f in findings if f["over"] is None])
+    tone, sentence = _judge(run_status, history, [each for each in findings if each["over"] is None])
     return {"tone": tone, "sentence": sentence}
 
 
-def _judge(standing: RunStatus, history: History | None, present: list[dict[str, Any]]) -> tuple[str, str]:
-    if standing.state == "empty":
+def _judge(run_status: RunStatus, history: History | None, present: list[dict[str, Any]]) -> tuple[str, str]:
+    if run_status.state == "empty":
         return "waiting", "Nothing has been recorded yet: the first numbers come with the first step."
-    step, shown = f"{standing.step or 0:,}", _worst(present)
-    if standing.state == "crashed":
-        return "bad", _crashed(standing, step)
-    if standing.state == "stopped":
-        return "bad", f"Stopped at step {step}: {shown or standing.last_finding or 'a diagnosis ended it'}"
-    if standing.state == "refused":
-        return "bad", f"Not trained: {shown or standing.last_finding or 'the preflight found an error'}"
-    if standing.state == "stale":
-        return "attention", _silent(standing, step)
+    step, shown = f"{run_status.step or 0:,}", _worst(present)
+    reason = shown or text(run_status.facts.get("last_finding"), 200)
+    if run_status.state == "crashed":
+        return "bad", _crashed(run_status, step)
+    if run_status.state == "stopped":
+        return "bad", f"Stopped at step {step}: {reason or 'a diagnosis ended it'}"
+    if run_status.state == "refused":
+        return "bad", f"Not trained: {reason or 'the preflight found an error'}"
+    if run_status.state == "stale":
+        return "attention", _silent(run_status, step)
     if shown is not None:
         return ("bad" if present[0]["severity"] == "error" else "attention"), shown
-    if standing.state == "interrupted":
+    if run_status.state == "interrupted":
         return "ended", f"Interrupted at step {step}, everything is saved; `safelight resume` continues it."
-    if history is None or not standing.step:
+    if history is None or not run_status.step:
         return "waiting", "Getting ready: the first numbers come with the first step."
-    if standing.is_over:
-        return "ended", _finished(standing, history, step)
+    if run_status.is_over:
+        return "ended", _finished(run_status, history, step)
     return "good", _healthy(history)
 
 
 def _worst(present: list[dict[str, Any]]) -> str | None:
     """The worst that is true now; remarks are no reason for worry."""
-    for finding in present:
-        if finding["severity"] != "info":
-            words = finding["summary"] or finding["cause"]
-            return words if len(words) <= SENTENCE else words[: SENTENCE - 1].rstrip() + "…"
-    return None
+    words = next((each["summary"] or each["cause"] for each in present if each["severity"] != "info"), None)
+    return words if words is None or len(words) <= SENTENCE else words[: SENTENCE - 1].rstrip() + "…"
 
 
 def _healthy(history: History) -> str:
-    falls, distance = falling(history), newest_distance(history)
-    parts = [_falls(falls)] if falls is not None else []
-    parts += [distance.words()] if distance is not None else []
+    bands, distance, parts = falling(history), newest_distance(history), list[str]()
+    if bands is not None:
+        where = "all noise levels" if len(bands) == len(BANDS) else " and ".join(bands)
+        parts.append(f"loss still falling at {where}" if bands else "loss has levelled off")
+    if distance is not None:
+        parts.append(distance.words())
     return f"Healthy: {', '.join(parts)}." if parts else "Healthy so far: too early to see which way it goes."
 
 
-def _falls(bands: list[str]) -> str:
-    if not bands:
-        return "loss has levelled off"
-    if len(bands) == len(BANDS):
-        return "loss still falling at all noise levels"
-    return f"loss still falling at {' and '.join(bands)}"
-
-
-def _finished(standing: RunStatus, history: History, step: str) -> str:
-    distance = newest_distance(history)
-    best = standing.facts.get("evaluation")
-    if isinstance(best, dict) and isinstance(best.get("step"), int):
+def _finished(run_status: RunStatus, history: History, step: str) -> str:
+    distance, best = newest_distance(history), count(mapping(run_status.facts.get("evaluation")).get("step"))
+    if best is not None:
         measured = "" if distance is None else f" The last evaluation: {distance.words()}."
-        return f"Finished at step {step}; the best checkpoint is that of step {best['step']:,}.{measured}"
+        return f"Finished at step {step}; the best checkpoint is that of step {best:,}.{measured}"
     return f"Finished at step {step}" + ("." if distance is None else f": {distance.words()}.")
 
 
-def _crashed(standing: RunStatus, step: str) -> str:
-    if standing.status == "out of memory":
+def _crashed(run_status: RunStatus, step: str) -> str:
+    if run_status.status == "out of memory":
         return f"Out of memory at step {step}. `safelight estimate` reports what fits."
-    if standing.status == "unsaved":
+    if run_status.status == "unsaved":
         return f"Not saved at step {step}: make room on the disk, then `safelight resume`."
-    return f"Crashed at step {step}" + (f": {standing.error[:SENTENCE]}" if standing.error else ".")
+    error = text(run_status.facts.get("error"), SENTENCE)
+    return f"Crashed at step {step}" + (f": {error}" if error else ".")
 
 
-def _silent(standing: RunStatus, step: str) -> str:
-    if standing.age is None:
+def _silent(run_status: RunStatus, step: str) -> str:
+    if run_status.age is None:
         return f"No sign of life at step {step}."
-    if standing.age < 120:
-        return f"No heartbeat for {standing.age:.0f} s at step {step}: busy with an evaluation, or killed."
-    return f"No heartbeat for {_long(standing.age)}: probably killed at step {step}; `safelight resume` continues it."
+    if run_status.age < 120:
+        return f"No heartbeat for {run_status.age:.0f} s at step {step}: busy with an evaluation, or killed."
+    return f"No heartbeat for {_long(run_status.age)}: probably killed at step {step}; `safelight resume` continues it."
 
 
 def _long(seconds: float) -> str:

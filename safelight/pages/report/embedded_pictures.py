@@ -12,15 +12,7 @@ from safelight.pages.data.gallery import TYPES
 
 STAGES = {"samples": 50, "raw_and_averaged": 12, "denoising": 12, "closest": 8, "contact_sheet": 1, "timelapse": 1}
 OTHER = 4  # pictures of any other kind
-LEVELS = (
-    (1600, 88),
-    (1200, 82),
-    (900, 76),
-    (640, 70),
-    (480, 60),
-    (320, 50),
-    (160, 40),
-)  # longest side, quality of WebP
+LEVELS = {1600: 88, 1200: 82, 900: 76, 640: 70, 480: 60, 320: 50, 160: 40}  # longest side, quality of WebP
 MOVING = 600_000  # bytes of a timelapse; the slider shows the same
 UNCHANGED = 40_000  # bytes of a file that is not worth the work
 
@@ -34,11 +26,8 @@ def choose(pictures: Sequence[dict[str, Any]], share: float = 1.0) -> list[dict[
 
 
 def _evenly(found: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
-    most = max(1, most)
-    if len(found) <= most:
-        return found
-    if most == 1:
-        return found[-1:]
+    if len(found) <= most or most <= 1:
+        return found[-max(1, most) :]
     return [found[round(place * (len(found) - 1) / (most - 1))] for place in range(most)]
 
 
@@ -47,7 +36,7 @@ def embed(pictures: Sequence[dict[str, Any]], files: dict[str, Path], budget: in
     share = 1.0
     while share > 0.02:
         chosen = [each for each in choose(pictures, share) if each["id"] in files]
-        for side, quality in LEVELS[_first_level(chosen, files, budget) :]:
+        for side, quality in list(LEVELS.items())[_first_level(chosen, files, budget) :]:
             found = {each["id"]: address for each in chosen if (address := _address(files[each["id"]], side, quality))}
             if sum(map(len, found.values())) <= budget:
                 return found
@@ -60,7 +49,7 @@ def _first_level(chosen: Sequence[dict[str, Any]], files: dict[str, Path], budge
     stages = [each for each in chosen if each["kind"] == "samples"] or list(chosen)
     if not stages:
         return 0
-    for level, (side, quality) in enumerate(LEVELS):
+    for level, (side, quality) in enumerate(LEVELS.items()):
         one = _address(files[stages[-1]["id"]], side, quality)
         if one is None or len(one) * len(chosen) <= budget:
             return level
@@ -69,30 +58,22 @@ def _first_level(chosen: Sequence[dict[str, Any]], files: dict[str, Path], budge
 
 def _address(path: Path, side: int, quality: int) -> str | None:
     """None for a file that is no picture, or that moves and is long."""
-    try:
-        raw = path.read_bytes()
-        if path.suffix.lower() == ".gif":
-            return _data("image/gif", raw) if len(raw) <= MOVING else None
-        return _still(path, raw, side, quality)
-    except Exception:  # whatever Pillow raises: a broken picture costs itself, not the report
-        return None
-
-
-def _still(path: Path, raw: bytes, side: int, quality: int) -> str:
     from PIL import Image
 
-    with Image.open(io.BytesIO(raw)) as image:
-        longest = max(image.size)
-        if longest <= side and len(raw) <= UNCHANGED:
-            return _data(TYPES[path.suffix.lower()], raw)
-        small = image.convert("RGB")
-        if longest > side:
-            size = (max(1, image.width * side // longest), max(1, image.height * side // longest))
-            small = small.resize(size, Image.Resampling.LANCZOS)
-        buffer = io.BytesIO()
-        small.save(buffer, "WEBP", quality=quality, method=3)
-    return _data("image/webp", buffer.getvalue())
-
-
-def _data(kind: str, content: bytes) -> str:
+    kind = TYPES[path.suffix.lower()]
+    try:
+        content = path.read_bytes()
+        if kind == "image/gif" and len(content) > MOVING:
+            return None
+        with Image.open(io.BytesIO(content)) as image:
+            longest = max(image.size)
+            if kind != "image/gif" and (longest > side or len(content) > UNCHANGED):
+                small, buffer, kind = image.convert("RGB"), io.BytesIO(), "image/webp"
+                if longest > side:
+                    size = (max(1, image.width * side // longest), max(1, image.height * side // longest))
+                    small = small.resize(size, Image.Resampling.LANCZOS)
+                small.save(buffer, "WEBP", quality=quality, method=3)
+                content = buffer.getvalue()
+    except Exception:  # whatever Pillow raises: a broken picture costs itself, not the report
+        return None
     return f"data:{kind};base64,{base64.b64encode(content).decode()}"

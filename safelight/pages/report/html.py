@@ -1,4 +1,5 @@
-"""The report as HTML: one file that needs nothing else, and that nothing inside it can make run other code."""
+"""The report as HTML: one file with the same answers that the server of the dashboard gives, which needs nothing else
+and in which nothing can make other code run."""
 
 from __future__ import annotations
 
@@ -6,13 +7,21 @@ import base64
 import hashlib
 import html
 import json
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from safelight.errors import RecordError
 from safelight.files import write_atomically
 from safelight.pages.data.bundle import bundle_script, bundle_style
-from safelight.pages.data.overview import open_run_history
-from safelight.pages.report.content import gather
+from safelight.pages.data.clock import clock
+from safelight.pages.data.gallery import find_pictures
+from safelight.pages.data.overview import open_run_history, overview
+from safelight.pages.data.run_state import read_status
+from safelight.pages.data.series import heatmap, series
+from safelight.pages.report.embedded_pictures import embed
+from safelight.record.history import History
 from safelight.run import RunFolder
 
 LARGEST = 10_000_000  # bytes of a report
@@ -21,15 +30,51 @@ DRAWING = (
     '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32"><circle cx="16" cy="16" r="9" fill="#ff7847"/></svg>'
 )
 ICON = f"data:image/svg+xml;base64,{base64.b64encode(DRAWING.encode()).decode()}"
+FINE, COARSE, EVIDENCE = 2000, 150, 400  # spans of a curve, of a part of the network, of a piece of evidence
+COLUMNS = 300  # of the noise levels
+DRAWN = ("loss/mean", "loss/whitened", "optimizer/lr", "gradient/norm", "gradient/limit", "update/refused", "probe/raw",
+         "probe/ema", "probe/held_raw", "probe/held_ema", "quality/distance", "quality/distance_error",
+         "quality/coverage", "diversity/variance", "diversity/vendi", "copies/share", "speed/images", "speed/data_wait",
+         "system/memory")  # fmt: skip
+PARTS = "gradient/part/"
+MOST_PARTS, MOST_EVIDENCE = 64, 40
 
 
 def write_report(run: RunFolder, out: Path) -> int:
-    """Writes the report of a run whole or not at all; answers its size in bytes."""
+    """Writes the report of a run whole or not at all; returns its size in bytes."""
     if not run.status():
         open_run_history(run).close()  # neither status nor record: raises with a message
     page = render(gather(run, LARGEST - REST)).encode()
     write_atomically(out, page)
     return len(page)
+
+
+def gather(run: RunFolder, budget: int) -> dict[str, Any]:
+    """Everything the pages show; its pictures take at most `budget` characters."""
+    page = overview(run)
+    found = {"run": page, "made": time.time(), "series": {}, "clock": None, "heatmap": None, "pictures": {}}
+    with suppress(RecordError), open_run_history(run) as history:  # the overview has the message
+        found["series"] = _curves(history, page)
+        found["heatmap"] = heatmap(history, pixels=COLUMNS)
+        found["clock"] = clock(history, read_status(run), page["batch_size"])
+        files = {each.id: each.path for each in find_pictures(history, run).values()}
+        found["pictures"] = embed(page["pictures"], files, budget)
+    for finding in page["findings"]:  # a file that is sent must not contain local paths
+        finding["command"] = finding["command"] and finding["command"].replace(str(run.path.resolve()), run.path.name)
+    page["pictures"] = [each | {"url": ""} for each in page["pictures"] if each["id"] in found["pictures"]]
+    return found
+
+
+def _curves(history: History, page: dict[str, Any]) -> dict[str, Any]:
+    names = [each["name"] for each in page["signals"]]
+    parts = [name for name in names if name.startswith(PARTS)][:MOST_PARTS]
+    proofs = {each["signal"] for finding in page["findings"] for each in finding["evidence"]}
+    evidence = [name for name in names if name in proofs and name not in DRAWN and name not in parts][:MOST_EVIDENCE]
+    fine = [name for name in DRAWN if name in set(names)]
+    curves = dict[str, Any]()
+    for chosen, pixels in ((parts, COARSE), (evidence, EVIDENCE), (fine, FINE)):
+        curves |= series(history, chosen, pixels=pixels)["series"]
+    return curves
 
 
 def render(island: dict[str, Any]) -> str:

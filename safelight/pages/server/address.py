@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import socket
+from contextlib import suppress
 from dataclasses import dataclass
 
 PORT = 8642
@@ -19,26 +20,17 @@ class Address:
 
     @property
     def url(self) -> str:
-        return self.base + (f"?token={self.token}" if self.token else "")
-
-    @property
-    def base(self) -> str:
-        name = "localhost" if is_loopback(self.host) else socket.gethostname() if is_any(self.host) else self.host
-        return f"http://{f'[{name}]' if ':' in name else name}:{self.port}/"
-
-
-def is_any(host: str) -> bool:
-    return host in ("0.0.0.0", "::", "")
+        name = "localhost" if is_loopback(self.host) else self.host
+        name = socket.gethostname() if name in ("0.0.0.0", "::", "") else name
+        token = f"?token={self.token}" if self.token else ""
+        return f"http://{f'[{name}]' if ':' in name else name}:{self.port}/{token}"
 
 
 def is_loopback(host: str) -> bool:
     """Whether only this machine can reach an address."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    with suppress(ValueError):
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    return False
 
 
 def tunnel(address: Address) -> str | None:

@@ -19,38 +19,33 @@ from starlette.routing import Route
 from safelight.errors import SafelightError
 from safelight.pages.data.clock import clock
 from safelight.pages.data.gallery import LARGEST, TYPES
-from safelight.pages.data.heatmap import heatmap
 from safelight.pages.data.overview import open_run_history, overview, read_settings
 from safelight.pages.data.run_files import read_bytes
-from safelight.pages.data.run_list import entry
+from safelight.pages.data.run_list import compare_runs, entry
 from safelight.pages.data.run_state import read_status
 from safelight.pages.data.runs import FoundRun
-from safelight.pages.data.series import series
-from safelight.pages.data.side_by_side import compare_runs
+from safelight.pages.data.series import heatmap, series
 from safelight.pages.server import parameters
-from safelight.pages.server.access import Access, Guard, refuse
-from safelight.pages.server.diagnosis_cache import DiagnosisCache
-from safelight.pages.server.live import Listener, Watchers
-from safelight.pages.server.parameters import Wrong
-from safelight.pages.server.run_cache import RunCache
+from safelight.pages.server.access import Guard, refuse
+from safelight.pages.server.live import Listener, LiveRuns
+from safelight.pages.server.run_cache import DiagnosisCache, RunCache
 from safelight.pages.server.statics import File, read_page, read_static
 
 FOREVER = "private, max-age=31536000, immutable"
+NOTHING = "There is nothing at this address."
 NO_STORE = {"cache-control": "no-store"}
 MAGIC = {"image/png": b"\x89PNG\r\n\x1a\n", "image/gif": b"GIF8", "image/jpeg": b"\xff\xd8\xff", "image/webp": b"RIFF"}
 
-Handler = Callable[[Request], Awaitable[Response]]
 
-
-class Pages:
-    """Answers requests from the run cache. All that reads files does so on another thread."""
+class Handlers:
+    """Answer requests from the run cache. Those that read files are not `async`: starlette calls them on a thread."""
 
     def __init__(self, roots: Sequence[Path], mark: str) -> None:
         self.run_cache, self.diagnosis_cache, self._mark = RunCache(roots), DiagnosisCache(), mark
-        self.watchers = Watchers(self.diagnosis_cache)
+        self.live_runs = LiveRuns(self.diagnosis_cache)
 
     def routes(self) -> list[Route]:
-        places: dict[str, Handler] = {
+        places: dict[str, Callable[[Request], Response | Awaitable[Response]]] = {
             "/": self.page,
             "/static/{name:path}": self.static,
             "/api/runs": self.runs,
@@ -65,75 +60,77 @@ class Pages:
         }
         return [Route(path, handler, methods=["GET"]) for path, handler in places.items()]
 
-    async def page(self, request: Request) -> Response:
-        return _file(await anyio.to_thread.run_sync(read_page), request)
+    def page(self, request: Request) -> Response:
+        return _file(read_page(), request)
 
-    async def static(self, request: Request) -> Response:
-        return _file(await anyio.to_thread.run_sync(read_static, request.path_params["name"]), request)
+    def static(self, request: Request) -> Response:
+        return _file(read_static(request.path_params["name"]), request)
 
     async def hello(self, request: Request) -> Response:
         return _json(_encode({"safelight": "dashboard", "mark": self._mark}))
 
-    async def runs(self, request: Request) -> Response:
-        return _json(await anyio.to_thread.run_sync(self._list))
-
-    def _list(self) -> bytes:
-        lines = [self._line(run) for run in self.run_cache.runs()]
-        return b'{"runs":[' + b",".join(lines) + b'],"time":' + _encode(round(time.time(), 3)) + b"}"
+    def runs(self, request: Request) -> Response:
+        lines = b",".join(self._line(run) for run in self.run_cache.runs())
+        return _json(b'{"runs":[' + lines + b'],"time":' + _encode(round(time.time(), 3)) + b"}")
 
     def _line(self, run: FoundRun) -> bytes:
         diagnosed, ended = self.diagnosis_cache.diagnose(run)
-        return self.run_cache.answer(
-            f"line {run.id} {diagnosed is None}", run, lambda: _encode(entry(run, diagnosed)), lasting=ended
-        )
+        return self._kept(f"line {diagnosed is None}", run, lambda: entry(run, diagnosed), lasting=ended)
 
-    async def run(self, request: Request) -> Response:
+    def run(self, request: Request) -> Response:
         run = self._run(request.path_params["run"])
-        diagnosed, ended = await anyio.to_thread.run_sync(self.diagnosis_cache.diagnose, run)
-        return await self._answer(
-            f"run {run.id} {diagnosed is None}",
-            run,
-            lambda: overview(run.folder, run, diagnose_again=False, diagnosed=diagnosed),
-            lasting=ended,
-        )
+        diagnosed, ended = self.diagnosis_cache.diagnose(run)
+        make = partial(overview, run.folder, run, diagnose_again=False, diagnosed=diagnosed)
+        return _json(self._kept(f"run {diagnosed is None}", run, make, lasting=ended))
 
-    async def series(self, request: Request) -> Response:
-        run, window = self._run(request.path_params["run"]), parameters.window(request, 800)
-        names = parameters.signals(request)
-        return await self._answer(
-            f"series {run.id} {window} {','.join(names)}", run, lambda: _series(run, names, window), lasting=True
-        )
+    def series(self, request: Request) -> Response:
+        run, names = self._run(request.path_params["run"]), parameters.signals(request)
+        window = parameters.window(request, 800)
 
-    async def heatmap(self, request: Request) -> Response:
+        def make() -> dict[str, Any]:
+            with open_run_history(run.folder) as history:
+                found = series(history, names, *window)
+                return found | {"clock": clock(history, read_status(run.folder), read_settings(run.folder)[1])}
+
+        return _json(self._kept(f"series {window} {','.join(names)}", run, make))
+
+    def heatmap(self, request: Request) -> Response:
         run, window = self._run(request.path_params["run"]), parameters.window(request, 400)
-        return await self._answer(f"heatmap {run.id} {window}", run, lambda: _heatmap(run, window), lasting=True)
 
-    async def compare(self, request: Request) -> Response:
-        runs = [self._run(each) for each in parameters.run_ids(request)]
-        return _json(await anyio.to_thread.run_sync(lambda: _encode(compare_runs(runs))))
+        def make() -> dict[str, Any]:
+            with open_run_history(run.folder) as history:
+                return heatmap(history, *window[:3])
 
-    async def picture(self, request: Request) -> Response:
+        return _json(self._kept(f"heatmap {window}", run, make))
+
+    def compare(self, request: Request) -> Response:
+        return _json(_encode(compare_runs([self._run(each) for each in parameters.run_ids(request)])))
+
+    def picture(self, request: Request) -> Response:
         run, picture = self._run(request.path_params["run"]), request.path_params["picture"]
-        if not parameters.PICTURE.fullmatch(picture):
+        path = self.run_cache.picture(run, picture) if parameters.PICTURE.fullmatch(picture) else None
+        content = None if path is None else read_bytes(path, LARGEST)
+        kind = None if path is None else TYPES.get(path.suffix.lower())
+        if content is None or kind is None or not content.startswith(MAGIC[kind]):
             return refuse(404, "This run has no such picture.")
-        return await anyio.to_thread.run_sync(_picture, run, self.run_cache, picture)
+        return Response(content, 200, {"cache-control": FOREVER}, kind)
 
     async def live(self, request: Request) -> Response:
-        run, names, after, seen = self._wanted(request)
+        run, names, after, version = self._wanted(request)
         headers = {**NO_STORE, "x-accel-buffering": "no"}
         if request.method == "HEAD":
             return Response(b"", 200, headers, "text/event-stream")
-        if self.watchers.full:
+        if self.live_runs.full:
             return refuse(503, "Too many pages listen at once.")
         given = request.headers.get("last-event-id", "")
-        after = int(given) if parameters.NUMBER.fullmatch(given) else after  # a stream that was cut goes on
-        stream = self.watchers.of(run).listen(names, after, seen)
+        after = int(given) if parameters.NUMBER.fullmatch(given) else after  # a stream that was cut continues
+        stream = self.live_runs.of(run).listen(names, after, version)
         return StreamingResponse(stream, 200, headers, "text/event-stream")
 
     async def delta(self, request: Request) -> Response:
-        run, names, after, seen = self._wanted(request)
-        watcher = self.watchers.of(run)
-        events = dict(await anyio.to_thread.run_sync(watcher.catch_up, Listener(names, seen), after))
+        run, names, after, version = self._wanted(request)
+        catch_up = self.live_runs.of(run).catch_up
+        events = dict(await anyio.to_thread.run_sync(catch_up, Listener(names, version), after))
         return _json(_encode({kind: events.get(kind) for kind in ("delta", "changed", "reset")}))
 
     def _wanted(self, request: Request) -> tuple[FoundRun, list[str], int | None, str]:
@@ -146,38 +143,17 @@ class Pages:
             raise HTTPException(404, "There is no run of this id here.")
         return found
 
-    async def _answer(self, key: str, run: FoundRun, make: Callable[[], Any], *, lasting: bool) -> Response:
-        work = partial(self.run_cache.answer, key, run, lambda: _encode(make()), lasting=lasting)
-        return _json(await anyio.to_thread.run_sync(work))
+    def _kept(self, name: str, run: FoundRun, make: Callable[[], Any], *, lasting: bool = True) -> bytes:
+        return self.run_cache.answer(f"{name} {run.id}", run, lambda: _encode(make()), lasting=lasting)
 
 
 def _file(found: File | None, request: Request) -> Response:
     if found is None:
-        return refuse(404, "There is nothing at this address.")
+        return refuse(404, NOTHING)
     headers = {"cache-control": FOREVER if found.lasting else "no-cache", "etag": found.tag}
     if request.headers.get("if-none-match") == found.tag:
         return Response(status_code=304, headers=headers)
     return Response(found.content, 200, headers, found.kind)
-
-
-def _series(run: FoundRun, names: Sequence[str], window: parameters.Window) -> dict[str, Any]:
-    with open_run_history(run.folder) as history:
-        found = series(history, names, window.first, window.last, window.pixels, window.smooth)
-        return found | {"clock": clock(history, read_status(run.folder), read_settings(run.folder)[1])}
-
-
-def _heatmap(run: FoundRun, window: parameters.Window) -> dict[str, Any]:
-    with open_run_history(run.folder) as history:
-        return heatmap(history, window.first, window.last, window.pixels)
-
-
-def _picture(run: FoundRun, run_cache: RunCache, picture: str) -> Response:
-    path = run_cache.picture(run, picture)
-    content = None if path is None else read_bytes(path, LARGEST)
-    kind = None if path is None else TYPES.get(path.suffix.lower())
-    if content is None or kind is None or not content.startswith(MAGIC[kind]):
-        return refuse(404, "This run has no such picture.")
-    return Response(content, 200, {"cache-control": FOREVER}, kind)
 
 
 def _encode(content: Any) -> bytes:
@@ -188,24 +164,16 @@ def _json(content: bytes) -> Response:
     return Response(content, 200, NO_STORE, "application/json")
 
 
-async def _report_wrong(request: Request, error: Exception) -> Response:
-    return refuse(400, str(error))
+async def _report(request: Request, error: Exception) -> Response:
+    if not isinstance(error, HTTPException):
+        return refuse(422, "The record of this run cannot be read.")
+    ours = error.status_code in (400, 404) and error.detail != "Not Found"
+    return refuse(error.status_code, error.detail if ours else NOTHING)
 
 
-async def _report_http(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    words = error.detail if error.status_code == 404 and error.detail != "Not Found" else None
-    return refuse(error.status_code, words or "There is nothing at this address.")
-
-
-async def _report_run(request: Request, error: Exception) -> Response:
-    return refuse(422, "The record of this run cannot be read.")
-
-
-def make_app(roots: Sequence[Path], access: Access | None = None, *, mark: str = "") -> Guard:
+def make_app(roots: Sequence[Path], token: str | None, *, mark: str) -> Guard:
     """The application, behind its guard. `mark`: by which a dashboard is known again."""
-    desk = Pages(roots, mark)
-    handlers: dict[Any, Any] = {Wrong: _report_wrong, HTTPException: _report_http, SafelightError: _report_run}
-    app = Starlette(routes=desk.routes(), exception_handlers=handlers)
+    handlers = Handlers(roots, mark)
+    app = Starlette(routes=handlers.routes(), exception_handlers={HTTPException: _report, SafelightError: _report})
     app.router.redirect_slashes = False
-    return Guard(app, access or Access(), desk.watchers.close)
+    return Guard(app, token, handlers.live_runs.close)

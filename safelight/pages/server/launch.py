@@ -13,9 +13,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import safelight
+from safelight.files import write_atomically
 from safelight.pages.server.address import Address, tunnel
 
 NICE = 10  # the training comes first
@@ -102,7 +102,10 @@ def keep_note(roots: Sequence[Path], address: Address) -> Iterator[str]:
     mark = hashlib.sha256(os.urandom(32)).hexdigest()[:16]
     path = note_path(roots[0]) if len(roots) == 1 and address.token is None else None
     if path is not None:
-        _write(path, {"host": address.host, "port": address.port, "pid": os.getpid(), "mark": mark})
+        note = {"host": address.host, "port": address.port, "pid": os.getpid(), "mark": mark}
+        with contextlib.suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, json.dumps(note).encode())
     try:
         yield mark
     finally:
@@ -116,11 +119,3 @@ def note_path(root: Path) -> Path:
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     home = Path(chosen).expanduser() if chosen else base / "safelight"
     return home / "dashboards" / f"{hashlib.sha256(os.fsencode(root.resolve())).hexdigest()[:16]}.json"
-
-
-def _write(path: Path, note: dict[str, Any]) -> None:
-    temporary = path.with_suffix(f".{os.getpid()}")
-    with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(json.dumps(note))
-        os.replace(temporary, path)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from bisect import bisect_right
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,19 +15,17 @@ import anyio.to_thread
 from safelight.errors import RecordError
 from safelight.pages.data.cards import findings
 from safelight.pages.data.overview import open_run_history, status, version
-from safelight.pages.data.run_state import read_status
+from safelight.pages.data.run_state import RunStatus, read_status
 from safelight.pages.data.runs import FoundRun
 from safelight.pages.data.series import delta, newer
-from safelight.pages.server.diagnosis_cache import DiagnosisCache
-from safelight.pages.server.run_cache import signature
+from safelight.pages.server.run_cache import DiagnosisCache, signature
 from safelight.record.history import History
 
 POLL_SECONDS, BEAT_SECONDS, STATUS_SECONDS, VERDICT_SECONDS = 0.1, 10.0, 5.0, 20.0
-REST, LEAST_REST, MOST_REST = 300.0, 0.7, 0.8  # after a look: so many times what it took of a processor; seconds
+REST, LEAST_REST, MOST_REST = 300.0, 0.7, 0.8  # after a poll: so many times what it took of a processor; seconds
 MOST_LISTENERS, MOST_WAITING = 128, 64
 END = b""  # the last that a listener gets
-Looked = tuple[dict[str, Any], dict[str, Any], str]  # new readings, status, version
-STATUS_KEYS = ("status", "state", "step", "steps", "heartbeat", "age", "left", "speed", "verdict")
+Update = tuple[dict[str, Any], dict[str, Any], str]  # new readings, status, version
 
 
 @dataclass(eq=False)
@@ -56,27 +55,27 @@ def frame(event: str, content: dict[str, Any], cursor: int | None = None) -> byt
     return f"{head}data: {json.dumps(content, separators=(',', ':'), allow_nan=False)}\n\n".encode()
 
 
-class Watcher:
-    """Looks at one run while anybody listens."""
+class LiveRun:
+    """Polls one run while anybody listens, and sends what is new."""
 
     def __init__(self, run: FoundRun, diagnosis_cache: DiagnosisCache) -> None:
         self.run, self._diagnosis_cache = run, diagnosis_cache
         self._listeners: set[Listener] = set()
         self._task: asyncio.Task[None] | None = None
-        self._judged: tuple[str, float, dict[str, str]] | None = None
-        self._sat = ""
+        self._verdict: tuple[str, float, dict[str, str]] | None = None
+        self._attempt = ""
 
     def __len__(self) -> int:
         return len(self._listeners)
 
-    async def listen(self, names: Sequence[str], after: int | None, seen: str) -> AsyncIterator[bytes]:
-        listener, before = Listener(names, seen), self._signature()
+    async def listen(self, names: Sequence[str], after: int | None, version: str) -> AsyncIterator[bytes]:
+        listener, before = Listener(names, version), self._signature()
         first = await anyio.to_thread.run_sync(self.catch_up, listener, after)
         for event, content in first:
             listener.put(event, content)
         self._listeners.add(listener)
         if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._watch(before))
+            self._task = asyncio.create_task(self._poll_while_heard(before))
         try:
             yield b"retry: 2000\n\n"
             while True:
@@ -100,37 +99,31 @@ class Watcher:
 
     def catch_up(self, listener: Listener, after: int | None) -> list[tuple[str, dict[str, Any]]]:
         """What a page has missed since it requested the run; also the whole response where it has to poll."""
-        standing = read_status(self.run.folder)
-        try:
-            with open_run_history(self.run.folder) as history:
-                now = version(self.run.folder, standing, history, self._diagnosis_cache.known(self.run))
-                ends = {name: end[1] for name in listener.names if (end := history.ends(name)) is not None}
-                new = delta(history, listener.names if after is not None else (), after or 0)
-                sent = self._status(standing, history, now)
-        except RecordError:
-            now = version(self.run.folder, standing, None)
-            new, sent, ends = {"series": {}, "reset": False}, status(standing, None, []), {}
-        must_reset = new["reset"] or (listener.version != "" and _sitting(listener.version) != _sitting(now))
-        changed = listener.version not in ("", now)
-        listener.version = now
-        self._sat = self._sat or _sitting(now)
-        listener.cursors = {name: ends.get(name, -1) for name in listener.names}
-        cursor = max(ends.values(), default=-1)
-        events: list[tuple[str, dict[str, Any]]] = [("reset", {"version": now})] if must_reset else []
-        if not must_reset:
-            events.append(("delta", _delta(new["series"], cursor, sent)))
-        return events + ([("changed", {"version": now})] if changed and not must_reset else [])
 
-    async def _watch(self, before: tuple[object, ...]) -> None:
+        def read(history: History, now: str) -> dict[str, Any]:
+            ends = _ends(history, listener.names)
+            return delta(history, listener.names if after is not None else (), after or 0) | {"ends": ends}
+
+        new, sent, now = self._read(read)
+        known, listener.version = listener.version, now
+        self._attempt = self._attempt or _attempt(now)
+        listener.cursors = {name: new["ends"].get(name, -1) for name in listener.names}
+        if new["reset"] or (known and _attempt(known) != _attempt(now)):
+            return [("reset", {"version": now})]
+        cursor = max(new["ends"].values(), default=-1)
+        changed = [("changed", {"version": now})] if known not in ("", now) else []
+        return [("delta", {"series": new["series"], "cursor": cursor, "status": sent}), *changed]
+
+    async def _poll_while_heard(self, before: tuple[object, ...]) -> None:
         sent, free = time.monotonic(), 0.0
         while self._listeners:
-            now, seen = time.monotonic(), self._signature()
-            if (seen != before and now >= free) or now - sent > STATUS_SECONDS:
-                quiet = seen == before
-                before, sent = seen, now
-                # All waits are here: listeners come and go only between two looks.
-                found, spent = await anyio.to_thread.run_sync(_priced, self._look, dict(self._since()))
-                self._send(*found, quiet=quiet)
+            now, signature = time.monotonic(), self._signature()
+            if (signature != before and now >= free) or now - sent > STATUS_SECONDS:
+                quiet = signature == before
+                before, sent = signature, now
+                # All waits are here: listeners come and go only between two polls.
+                update, spent = await anyio.to_thread.run_sync(self._poll, self._since())
+                self._send(*update, quiet=quiet)
                 free = now + min(max(LEAST_REST, REST * spent), MOST_REST)
             await asyncio.sleep(max(POLL_SECONDS, free - time.monotonic()))
 
@@ -139,36 +132,41 @@ class Watcher:
 
     def _since(self) -> dict[str, int]:
         """How far every signal was sent to the listener that is furthest behind."""
-        since: dict[str, int] = {}
-        for listener in self._listeners:
-            for name, step in listener.cursors.items():
-                since[name] = min(step, since.get(name, step))
-        return since
+        sent = [cursor for listener in self._listeners for cursor in listener.cursors.items()]
+        return dict(sorted(sent, key=lambda cursor: cursor[1], reverse=True))  # the lowest of a name is the last
 
-    def _look(self, since: dict[str, int]) -> Looked:
-        """What is new, the status and the version; where pages have to begin again, also how far each signal goes."""
-        standing = read_status(self.run.folder)
+    def _poll(self, since: dict[str, int]) -> tuple[Update, float]:
+        """What is new, and the seconds of a processor that it took to find out; where pages have to begin again, also
+        how far each signal goes."""
+        begun = time.thread_time()
+
+        def read(history: History, now: str) -> dict[str, Any]:
+            new = newer(history, since)
+            again = new["reset"] or _was_cut(history, since) or _attempt(now) != self._attempt
+            self._attempt = _attempt(now)
+            return new | {"reset": True, "ends": _ends(history, since)} if again else new
+
+        return self._read(read), time.thread_time() - begun
+
+    def _read(self, read: Callable[[History, str], dict[str, Any]]) -> Update:
+        """What a function finds in the record at its version, with the status; nothing new where there is no record."""
+        run_status = read_status(self.run.folder)
         try:
             with open_run_history(self.run.folder) as history:
-                now = version(self.run.folder, standing, history, self._diagnosis_cache.known(self.run))
-                new = newer(history, since)
-                again = new["reset"] or _was_cut(history, since) or _sitting(now) != self._sat
-                self._sat = _sitting(now)
-                if again:
-                    new |= {"reset": True, "ends": {name: (history.ends(name) or (0, -1))[1] for name in since}}
-                return new, self._status(standing, history, now), now
+                now = version(run_status, history, self._diagnosis_cache.known(self.run))
+                return read(history, now), self._status(run_status, history, now), now
         except RecordError:
-            now = version(self.run.folder, standing, None)
-            return {"series": {}, "reset": False}, status(standing, None, []), now
+            nothing = {"series": {}, "reset": False, "ends": {}}
+            return nothing, status(run_status, None, []), version(run_status, None)
 
-    def _status(self, standing: Any, history: Any, now: str) -> dict[str, Any]:
+    def _status(self, run_status: RunStatus, history: History, now: str) -> dict[str, Any]:
         """The verdict looks at many signals: not at every new number."""
-        kept = self._judged
+        kept = self._verdict
         if kept is not None and kept[0] == now and time.monotonic() - kept[1] < VERDICT_SECONDS:
-            return status(standing, history, [], kept[2])
-        cards = findings(self.run.folder, history, standing, diagnosed=self._diagnosis_cache.known(self.run))
-        sent = status(standing, history, cards)
-        self._judged = now, time.monotonic(), sent["verdict"]
+            return status(run_status, history, [], kept[2])
+        cards = findings(self.run.folder, history, run_status, diagnosed=self._diagnosis_cache.known(self.run))
+        sent = status(run_status, history, cards)
+        self._verdict = now, time.monotonic(), sent["verdict"]
         return sent
 
     def _send(self, new: dict[str, Any], sent: dict[str, Any], now: str, *, quiet: bool) -> None:
@@ -182,10 +180,13 @@ class Watcher:
                 continue
             key = tuple(listener.cursors.items())
             if key not in made:
-                mine = {name: part for name, each in new["series"].items() if (part := _beyond(each, listener, name))}
+                mine = {name: _beyond(new["series"][name], step) for name, step in key if name in new["series"]}
+                mine = {name: readings for name, readings in mine.items() if readings["x"]}
+                cursors = listener.cursors | {name: readings["x"][-1] for name, readings in mine.items()}
+                cursor = max(cursors.values(), default=-1)
                 wanted = mine or not quiet or sent["status"] == "training"
-                cursor = max(listener.cursors.values(), default=-1)
-                made[key] = listener.cursors, frame("delta", _delta(mine, cursor, sent), cursor) if wanted else None
+                content = {"series": mine, "cursor": cursor, "status": sent}
+                made[key] = cursors, frame("delta", content, cursor) if wanted else None
             cursors, content = made[key]
             listener.cursors = dict(cursors)
             if content is not None:
@@ -195,57 +196,43 @@ class Watcher:
                 listener.put("changed", {"version": now})
 
 
-def _priced(look: Callable[[dict[str, int]], Looked], since: dict[str, int]) -> tuple[Looked, float]:
-    """What a look found, and the seconds of a processor that it took."""
-    begun = time.thread_time()
-    return look(since), time.thread_time() - begun
+def _ends(history: History, names: Iterable[str]) -> dict[str, int]:
+    """The last step of each signal that the run has."""
+    return {name: ends[1] for name in names if (ends := history.ends(name)) is not None}
 
 
 def _was_cut(history: History, since: dict[str, int]) -> bool:
     """Whether steps that were sent are gone, by the signal that was sent furthest."""
     leader = max(since, key=lambda name: since[name], default=None)
-    if leader is None or since[leader] < 0:
-        return False
-    end = history.ends(leader)
-    return end is None or end[1] < since[leader]
+    return leader is not None and _ends(history, [leader]).get(leader, -1) < since[leader]
 
 
-def _beyond(readings: dict[str, Any], listener: Listener, name: str) -> dict[str, Any] | None:
-    """The readings that this listener was not sent yet."""
-    if name not in listener.cursors:
-        return None
-    known = listener.cursors[name]
-    start = next((place for place, step in enumerate(readings["x"]) if step > known), len(readings["x"]))
-    if start == len(readings["x"]):
-        return None
-    listener.cursors[name] = readings["x"][-1]
+def _beyond(readings: dict[str, Any], step: int) -> dict[str, Any]:
+    start = bisect_right(readings["x"], step)
     return {"x": readings["x"][start:], "y": readings["y"][start:]}
 
 
-def _delta(series: dict[str, Any], cursor: int, sent: dict[str, Any]) -> dict[str, Any]:
-    return {"series": series, "cursor": cursor, "status": {key: sent[key] for key in STATUS_KEYS}}
-
-
-def _sitting(version: str) -> str:
+def _attempt(version: str) -> str:
+    """The part that changes with every resume."""
     return version.partition(".")[0]
 
 
-class Watchers:
+class LiveRuns:
     """One for each run with listeners."""
 
     def __init__(self, diagnosis_cache: DiagnosisCache) -> None:
         self._diagnosis_cache = diagnosis_cache
-        self._watchers: dict[str, Watcher] = {}
+        self._runs: dict[str, LiveRun] = {}
 
-    def of(self, run: FoundRun) -> Watcher:
-        for run_id in [key for key, watcher in self._watchers.items() if not len(watcher) and key != run.id]:
-            del self._watchers[run_id]
-        return self._watchers.setdefault(run.id, Watcher(run, self._diagnosis_cache))
+    def of(self, run: FoundRun) -> LiveRun:
+        for run_id in [key for key, live in self._runs.items() if not len(live) and key != run.id]:
+            del self._runs[run_id]
+        return self._runs.setdefault(run.id, LiveRun(run, self._diagnosis_cache))
 
     @property
     def full(self) -> bool:
-        return sum(map(len, self._watchers.values())) >= MOST_LISTENERS
+        return sum(map(len, self._runs.values())) >= MOST_LISTENERS
 
     def close(self) -> None:
-        for watcher in self._watchers.values():
-            watcher.close()
+        for live in self._runs.values():
+            live.close()

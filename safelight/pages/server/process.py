@@ -13,7 +13,7 @@ from pathlib import Path
 import uvicorn
 
 from safelight.errors import UsageError
-from safelight.pages.server.access import Access, Guard
+from safelight.pages.server.access import Guard
 from safelight.pages.server.address import Address, is_loopback
 from safelight.pages.server.app import make_app
 
@@ -22,10 +22,10 @@ LOOK_SECONDS = 30.0
 LONGEST_HEAD, MOST_CONNECTIONS = 32_768, 512
 
 
-def bind(host: str, port: int, *, exactly: bool = False) -> socket.socket:
+def bind(host: str, port: int) -> socket.socket:
     """A socket on this port, or on the next one that is free."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    for candidate in [port] if exactly or port == 0 else range(port, min(port + TRIED, 65536)):
+    for candidate in [port] if port == 0 else range(port, min(port + TRIED, 65536)):
         found = socket.socket(family, socket.SOCK_STREAM)
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -34,9 +34,8 @@ def bind(host: str, port: int, *, exactly: bool = False) -> socket.socket:
         except OSError as error:
             found.close()
             if error.errno != errno.EADDRINUSE:
-                raise UsageError(
-                    f"The dashboard cannot listen on {host} port {candidate}: {error.strerror}."
-                ) from error
+                words = f"The dashboard cannot listen on {host} port {candidate}: {error.strerror}."
+                raise UsageError(words) from error
         else:
             return found
     raise UsageError(f"No port from {port} to {min(port + TRIED, 65536) - 1} is free. Choose another with --port N")
@@ -48,11 +47,9 @@ def open_address(host: str, listening: socket.socket) -> Address:
     return Address(host, listening.getsockname()[1], token)
 
 
-def serve(
-    roots: Sequence[Path], listening: socket.socket, address: Address, *, mark: str = "", idle_hours: float = 0.0
-) -> None:
+def serve(roots: Sequence[Path], listening: socket.socket, address: Address, *, mark: str, idle_hours: float) -> None:
     """Until a signal comes, or until there was no request for so many hours. `mark`: identifies this dashboard."""
-    app = make_app(roots, Access(address.token), mark=mark)
+    app = make_app(roots, address.token, mark=mark)
     server = make_server(app)
     if idle_hours > 0:
         threading.Thread(target=_end_when_idle, args=(server, app, idle_hours * 3600), daemon=True).start()

@@ -1,4 +1,4 @@
-"""The runs that are served: found again now and then, and answers about them kept while nothing changes."""
+"""The runs that are served: found again now and then, and answers and diagnoses kept while nothing changes."""
 
 from __future__ import annotations
 
@@ -7,15 +7,18 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-from safelight.pages.data.gallery import Located, find_pictures, look_again
+from safelight.pages.data.cards import Answers, is_diagnosed, run_rules
+from safelight.pages.data.gallery import FoundPicture, current_path, find_pictures
 from safelight.pages.data.overview import open_run_history
+from safelight.pages.data.run_state import read_status
 from safelight.pages.data.runs import FoundRun, find_runs
 
 LOOK_SECONDS, KEPT_SECONDS = 2.0, 1.0
 NEW_SECONDS = 0.1  # after a search, in which an unknown run is not searched for again: anybody may request any id
-MOST_BYTES, MOST_ALBUMS = 64 << 20, 32
+MOST_BYTES, MOST_ALBUMS, MOST_DIAGNOSED = 64 << 20, 32, 1000
 
 Signature = tuple[tuple[int, int] | None, ...]
 
@@ -30,7 +33,7 @@ class RunCache:
         self._looked = -LOOK_SECONDS
         self._answers: OrderedDict[str, tuple[Signature, float, bytes]] = OrderedDict()
         self._bytes = 0
-        self._pictures: dict[str, dict[str, Located]] = {}  # of each run, by id
+        self._pictures: dict[str, dict[str, FoundPicture]] = {}  # of each run, by id
 
     def runs(self, patience: float = LOOK_SECONDS) -> list[FoundRun]:
         """As they were found at most so many seconds ago."""
@@ -49,27 +52,26 @@ class RunCache:
     def picture(self, run: FoundRun, picture: str) -> Path | None:
         """Its file. All pictures of a run are listed only where an unknown one is requested."""
         known = self._pictures.get(run.id, {}).get(picture)
-        path = None if known is None else look_again(run.folder, known)
-        if path is None:
-            if len(self._pictures) > MOST_ALBUMS:
-                self._pictures.clear()
-            with open_run_history(run.folder) as history:
-                self._pictures[run.id] = find_pictures(history, run.folder)
-            path = found.path if (found := self._pictures[run.id].get(picture)) else None
-        return path
+        if known is not None and (path := current_path(run.folder, known)) is not None:
+            return path
+        if len(self._pictures) > MOST_ALBUMS:
+            self._pictures.clear()
+        with open_run_history(run.folder) as history:
+            self._pictures[run.id] = found = find_pictures(history, run.folder)
+        return found[picture].path if picture in found else None
 
     def answer(self, key: str, run: FoundRun, make: Callable[[], bytes], *, lasting: bool) -> bytes:
         """`lasting`: it depends on the files of the run alone, and not on the time of day."""
-        now, seen = time.monotonic(), signature(run)
+        now, current = time.monotonic(), signature(run)
         with self._lock:
             kept = self._answers.get(key)
-            if kept is not None and kept[0] == seen and (lasting or now - kept[1] < KEPT_SECONDS):
+            if kept is not None and kept[0] == current and (lasting or now - kept[1] < KEPT_SECONDS):
                 self._answers.move_to_end(key)
                 return kept[2]
         made = make()
         with self._lock:
             self._forget(key)
-            self._answers[key] = (seen, now, made)
+            self._answers[key] = (current, now, made)
             self._bytes += len(made)
             while self._bytes > MOST_BYTES and self._answers:
                 self._forget(next(iter(self._answers)))
@@ -78,6 +80,30 @@ class RunCache:
     def _forget(self, key: str) -> None:
         kept = self._answers.pop(key, None)
         self._bytes -= 0 if kept is None else len(kept[2])
+
+
+class DiagnosisCache:
+    """Runs that ended are diagnosed one after the other in the background: no page waits. Used by several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._diagnoses: dict[str, tuple[Signature, Future[Answers]]] = {}
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="safelight-diagnosis")
+
+    def diagnose(self, run: FoundRun) -> tuple[Answers, bool]:
+        """(what the rules say, as far as it is known; whether the run ended). The first time they are only begun."""
+        ended, current = is_diagnosed(read_status(run.folder)), signature(run)
+        with self._lock:
+            if ended and (run.id not in self._diagnoses or self._diagnoses[run.id][0] != current):
+                if len(self._diagnoses) >= MOST_DIAGNOSED:
+                    self._diagnoses.clear()
+                self._diagnoses[run.id] = current, self._executor.submit(run_rules, run.folder)
+        return self.known(run), ended
+
+    def known(self, run: FoundRun) -> Answers:
+        """None where the rules did not run yet, or the run changed since."""
+        before, diagnosis = self._diagnoses.get(run.id, (None, None))
+        return diagnosis.result() if diagnosis and diagnosis.done() and before == signature(run) else None
 
 
 def signature(run: FoundRun) -> Signature:
@@ -92,6 +118,4 @@ def _touched(path: Path) -> tuple[int, int] | None:
         found = os.stat(path)
     except OSError:
         return None
-    if not found.st_size:
-        return None  # a reader creates an empty log and removes it again
-    return found.st_mtime_ns, found.st_size
+    return (found.st_mtime_ns, found.st_size) if found.st_size else None  # a reader makes and removes an empty log

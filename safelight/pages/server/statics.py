@@ -17,8 +17,6 @@ TYPES = {
     ".js": "text/javascript; charset=utf-8",
     ".css": "text/css; charset=utf-8",
     ".svg": "image/svg+xml",
-    ".png": "image/png",
-    ".woff2": "font/woff2",
 }
 # Some fifty small files as two: a browser takes a few milliseconds for each, also where it has them already.
 MADE: dict[str, Callable[[], str]] = {"app.js": bundle_script, "app.css": bundle_style}
@@ -51,13 +49,10 @@ def read_static(name: str) -> File | None:
     kind = TYPES.get(Path(parts[-1]).suffix) if parts else None
     if kind is None or not all(map(NAME.fullmatch, parts)):
         return None
-    content = make(parts[0]) if parts[0] in MADE and len(parts) == 1 else _read("/".join(parts))
-    return None if content is None else File(content, kind, f'"{edition()}-{len(content):x}"', lasting)
-
-
-def _read(name: str) -> bytes | None:
+    name = "/".join(parts)
     path = inside(STATIC, name)
-    return None if path is None else read_bytes(path, LARGEST)
+    content = make(name) if name in MADE else None if path is None else read_bytes(path, LARGEST)
+    return None if content is None else File(content, kind, f'"{edition()}-{len(content):x}"', lasting)
 
 
 @cache

@@ -7,17 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-import numpy as np
 from numpy.typing import NDArray
 
-
-class ReadingTable(NamedTuple):
-    """A table of steps by signals."""
-
-    steps: NDArray[np.int64]
-    names: tuple[str, ...]
-    values: NDArray[np.float32]  # [steps, names]
-    present: NDArray[np.bool_] | None = None  # [steps, names]; None: all of them were measured
+from safelight.record.backlog import ReadingTable
 
 
 class LoggedPicture(NamedTuple):
@@ -66,11 +58,9 @@ class NotWanted(Exception):
 
 
 def rows_of(batch: Batch) -> dict[int, dict[str, float]]:
-    """The readings by step, in rising order; several tables may speak of the same step."""
+    """The readings by step, in rising order; several tables may have the same step."""
     rows: dict[int, dict[str, float]] = {}
-    for steps, names, values, present in batch.readings:
-        there = np.ones(values.shape, dtype=bool) if present is None else present
-        for step, numbers, shown in zip(steps.tolist(), values.tolist(), there.tolist(), strict=True):
-            row = rows.setdefault(step, {})
-            row.update((name, number) for name, number, is_shown in zip(names, numbers, shown, strict=True) if is_shown)
+    for steps, names, values in batch.readings:
+        for step, numbers in zip(steps.tolist(), values.tolist(), strict=True):
+            rows.setdefault(step, {}).update(zip(names, numbers, strict=True))
     return {step: rows[step] for step in sorted(rows) if rows[step]}

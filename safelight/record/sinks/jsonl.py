@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -64,11 +63,5 @@ def as_json(row: dict[str, float]) -> dict[str, Any]:
 def cut(path: Path, from_step: int) -> None:
     """Keeps whole lines of earlier steps; the old file or the new one stands there, whatever happens."""
     with path.open("rb") as lines:
-        replace_atomically(path, (memoryview(kept) for kept in kept_lines(lines, from_step)))
-
-
-def kept_lines(lines: Iterator[bytes] | Any, from_step: int) -> Iterator[bytes]:
-    for each in lines:
-        found = WHOLE_LINE.fullmatch(each)
-        if found and int(found[1]) < from_step:
-            yield each
+        whole = filter(None, map(WHOLE_LINE.fullmatch, lines))
+        replace_atomically(path, (memoryview(each[0]) for each in whole if int(each[1]) < from_step))

@@ -58,7 +58,7 @@ class LoggerThread:
             self._waiting.append(batch)
             self._changed.notify()
         if first_loss:
-            self._tell(f"is too slow: {self._most} windows wait for it and the oldest are left out.")
+            self._report(f"is too slow: {self._most} windows wait for it and the oldest are left out.")
 
     def finish(self) -> None:
         with self._changed:
@@ -68,10 +68,10 @@ class LoggerThread:
     def wait(self, deadline: float, seconds: float) -> None:
         self._thread.join(max(0.0, deadline - time.monotonic()))
         if self.dropped:
-            self._tell(f"was too slow: {self.dropped} windows were left out. The record has them.")
+            self._report(f"was too slow: {self.dropped} windows were left out. The record has them.")
         if self._thread.is_alive() and not self._left_behind:
             rest = len(self._waiting)
-            self._tell(f"did not finish within {seconds:g} s and is left behind, with {rest} windows unwritten.")
+            self._report(f"did not finish within {seconds:g} s and is left behind, with {rest} windows unwritten.")
             self._left_behind = True
         self.dropped = 0
 
@@ -84,14 +84,14 @@ class LoggerThread:
             closing, sink = sink, None
             closing.close()
         except NotWanted as reason:
-            self._tell(str(reason))
+            self._report(str(reason))
         except ModuleNotFoundError as error:
-            self._tell(
+            self._report(
                 f"needs the package {error.name}, which is not installed; the run goes on without it. "
                 f"To have it: pip install 'safelight[{self.name}]'"
             )
-        except BaseException as error:  # also SystemExit, which would end this thread without a word
-            self._tell(f"is switched off ({type(error).__name__}: {error}); the run goes on without it.")
+        except BaseException as error:  # also SystemExit, which would end this thread in silence
+            self._report(f"is switched off ({type(error).__name__}: {error}); the run goes on without it.")
         self._switch_off(sink)
 
     def _next(self) -> Batch | None:
@@ -107,7 +107,7 @@ class LoggerThread:
             with contextlib.suppress(BaseException):  # reported already; this only releases its resources
                 broken.close()
 
-    def _tell(self, words: str) -> None:
+    def _report(self, message: str) -> None:
         if not self._left_behind:  # the screen may be gone
             with contextlib.suppress(Exception):
-                self._say(f"The logger {self.name} {words}")
+                self._say(f"The logger {self.name} {message}")

@@ -76,9 +76,9 @@ class TensorBoard:
             bucket=counts.tolist(),
         )
 
-    def _text(self, tag: str, words: str) -> Any:
+    def _text(self, tag: str, text: str) -> Any:
         metadata = self._summaries.SummaryMetadata
-        tensor = self._tensors.TensorProto(dtype=self._types.DT_STRING, string_val=[words.encode()])
+        tensor = self._tensors.TensorProto(dtype=self._types.DT_STRING, string_val=[text.encode()])
         tensor.tensor_shape.dim.add(size=1)
         plugin = metadata.PluginData(plugin_name="text")
         return self._summaries.Summary.Value(tag=tag, tensor=tensor, metadata=metadata(plugin_data=plugin))

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from safelight.errors import DataError
-from safelight.evaluate.networks.pixels import RESIZES, quantise, resize_bilinear, resize_clean, resize_tf1, to_colour
+from safelight.evaluate.networks.pixels import RESIZES, quantise, resize_tf1, to_colour
 from safelight.pictures.grid import to_uint8
 
 
@@ -89,7 +89,7 @@ def test_tf1_against_a_loop(height: int, width: int, side: int) -> None:
 def test_tf1_is_not_the_bilinear_of_today() -> None:
     """Near miss: half pixels differ by many grey levels, which FID notices."""
     images = noise(8, 8)
-    assert (resize_tf1(images, 16) - resize_bilinear(images, 16)).abs().mean() > 5
+    assert (resize_tf1(images, 16) - RESIZES["bilinear"](images, 16)).abs().mean() > 5
     assert torch.equal(resize_tf1(images, 16)[..., ::2, ::2], images.float())
 
 
@@ -109,7 +109,7 @@ def test_against_pillow_in_floats(way: str, filter: Image.Resampling, size: tupl
 
 def test_clean_stays_among_the_grey_levels_and_is_not_quantised() -> None:
     images = noise(16, 16)
-    found = resize_clean(images, 299)
+    found = RESIZES["clean"](images, 299)
     assert (found.min(), found.max()) == (0, 255)  # bicubic overshoots on noise, and is cut
     assert (found != found.round()).any()
 

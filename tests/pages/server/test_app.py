@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import shutil
-import threading
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from folders import FINDING, draw_picture, make_run
-from serving import PATIENCE, Answer, get, served, wait_for
+from serving import Answer, get, served
 
 from safelight.pages.data.runs import describe
 from safelight.pages.server import app, statics
-from safelight.pages.server import diagnosis_cache as diagnosis_cache
 from safelight.pages.server import run_cache as run_cache
 from safelight.pages.server.access import HEADERS, POLICY
-from safelight.record.store import RecordWriter
 
 ROUNDED = 0.0005  # seconds: the page has milliseconds
 
@@ -156,30 +150,6 @@ def test_what_the_page_needs_is_fetched_once_for_each_edition(port: int) -> None
         assert (other.code, other.body, other.headers["cache-control"]) == (200, answer.body, "no-cache")
 
 
-def test_an_edition_changes_with_any_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shutil.copytree(statics.STATIC, tmp_path / "static")
-    monkeypatch.setattr(statics, "STATIC", tmp_path / "static")
-    name_it = statics.edition.__wrapped__
-    before = name_it()
-    assert name_it() == before
-    (tmp_path / "static" / "words.js").write_text("// other words")
-    assert name_it() != before
-
-
-def test_pictures_are_looked_for_once_and_found_by_their_ids(
-    runs: Path, run: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    looks: list[object] = []
-    original = run_cache.find_pictures
-    monkeypatch.setattr(run_cache, "find_pictures", lambda *given: (looks.append(given), original(*given))[1])
-    with served([runs]) as port:
-        addresses = [each["url"] for each in get(port, f"/api/runs/{run}").json()["pictures"]]
-        assert [get(port, address).code for address in addresses * 2] == [200] * len(addresses) * 2
-        assert len(looks) == 1
-        assert get(port, f"/api/runs/{run}/pictures/{'0' * 16}").code == 404
-        assert len(looks) == 2
-
-
 @pytest.mark.parametrize(
     "host", ["localhost", "localhost:{port}", "127.0.0.1:{port}", "[::1]:{port}", "LOCALHOST:1234"]
 )
@@ -253,58 +223,3 @@ def test_an_error_of_ours_is_no_traceback_and_no_end(runs: Path, run: str, monke
         assert b"secret" not in answer.whole
         assert {name: answer.headers.get(name) for name in HEADERS} == HEADERS
         assert get(port, "/api/runs").code == 200
-
-
-def test_answers_are_kept_while_nothing_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = make_run(tmp_path / "a")
-    asked: list[object] = []
-    original = app.series
-    monkeypatch.setattr(app, "series", lambda *words: (asked.append(words), original(*words))[1])
-    with served([tmp_path]) as port:
-        address = f"/api/runs/{describe(run).id}/series?signals=loss/mean"
-        first = get(port, address).body
-        assert get(port, address).body == first
-        assert len(asked) == 1
-        record = RecordWriter(run / "record.sqlite", from_step=200, say=print)
-        record.add(200, {"loss/mean": 5.0})
-        record.close()
-        assert json.loads(get(port, address).body)["last"] == 200
-        assert len(asked) == 2
-
-
-def test_the_rules_are_asked_of_a_run_that_ended_and_no_page_waits_for_them(tmp_path: Path, monkeypatch) -> None:
-    """What the run told comes at once, what the rules say as soon as they have said it."""
-    begun, wait = threading.Event(), threading.Event()
-
-    def slow(run: object) -> list:
-        begun.set()
-        wait.wait(PATIENCE)
-        return [FINDING | {"code": "NEW001"}]
-
-    monkeypatch.setattr(diagnosis_cache, "run_rules", slow)
-    ended = make_run(tmp_path / "ended", findings=(FINDING,))
-    make_run(tmp_path / "training", status={"status": "training"}, findings=(FINDING,))
-    with served([tmp_path]) as port:
-        address = f"/api/runs/{describe(ended).id}"
-        first = get(port, address).json()
-        assert [card["code"] for card in first["findings"]] == ["LRA001"]
-        assert begun.wait(PATIENCE)
-        wait.set()
-        wait_for(lambda: get(port, address).json()["version"] != first["version"], "an answer of the rules")
-        assert [card["code"] for card in get(port, address).json()["findings"]] == ["NEW001"]
-        lines = {run["name"]: run["finding"]["code"] for run in get(port, "/api/runs").json()["runs"]}
-        assert lines == {"ended": "NEW001", "training": "LRA001"}
-
-
-def test_a_run_that_began_a_moment_ago_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The list of runs is kept for two seconds; whoever asks for a run by its id does not wait for that."""
-    clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr(run_cache, "time", SimpleNamespace(monotonic=lambda: clock.now))
-    make_run(tmp_path / "old")
-    with served([tmp_path]) as port:
-        assert len(get(port, "/api/runs").json()["runs"]) == 1
-        address = f"/api/runs/{describe(make_run(tmp_path / 'new')).id}"
-        assert get(port, address).code == 404  # anybody may ask for any
-        clock.now += run_cache.NEW_SECONDS
-        assert len(get(port, "/api/runs").json()["runs"]) == 1
-        assert get(port, address).code == 200

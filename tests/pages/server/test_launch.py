@@ -6,22 +6,16 @@ import http.server
 import json
 import os
 import signal
-import socket
-import subprocess
 import sys
 import threading
 from pathlib import Path
 
 import pytest
 from folders import make_run
-from serving import PATIENCE, get, send, served, wait_for
+from serving import PATIENCE, get, served, wait_for
 
-from safelight.cli import main
-from safelight.errors import UsageError
-from safelight.pages.data.runs import describe
 from safelight.pages.server import launch
-from safelight.pages.server.address import Address, is_loopback, tunnel
-from safelight.pages.server.process import bind, open_address
+from safelight.pages.server.address import Address
 
 
 class Screen:
@@ -151,100 +145,6 @@ def test_only_a_dashboard_of_ours_is_used_again(tmp_path: Path, own_notes: Path)
     server.shutdown()
     server.server_close()
     thread.join(PATIENCE)
-
-
-def test_a_taken_port_leads_to_the_next() -> None:
-    first = bind("127.0.0.1", 0)
-    port = first.getsockname()[1]
-    second = bind("127.0.0.1", port)
-    assert port < second.getsockname()[1] <= port + 50
-    second.close()
-    with pytest.raises(UsageError, match="cannot listen"):
-        bind("192.0.2.1", 8642)
-    first.close()
-
-
-@pytest.mark.parametrize(
-    ("host", "loopback"),
-    [("127.0.0.1", True), ("localhost", True), ("::1", True), ("127.9.9.9", True), ("0.0.0.0", False), ("::", False),
-     ("192.168.1.2", False), ("machine", False), ("", False)],
-)  # fmt: skip
-def test_beyond_this_machine_needs_a_token(host: str, loopback: bool) -> None:
-    assert is_loopback(host) == loopback
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        address = open_address(host, listening)
-    assert (address.token is None) == loopback
-    assert ("token=" in address.url) != loopback
-
-
-@pytest.mark.parametrize(
-    ("connection", "line"),
-    [
-        ("10.0.0.9 50000 10.0.0.1 22", "ssh -L 8642:localhost:8642 ada@10.0.0.1"),
-        ("10.0.0.9 50000 10.0.0.1 2222", "ssh -p 2222 -L 8642:localhost:8642 ada@10.0.0.1"),
-        ("", None),
-        ("strange", None),
-    ],
-)
-def test_the_tunnel_is_told_under_ssh(connection: str, line: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SSH_CONNECTION", connection)
-    monkeypatch.setenv("USER", "ada")
-    assert tunnel(Address("127.0.0.1", 8642)) == line
-
-
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        (["none"], "is no folder"),
-        ([".", "--port", "99999"], "ports go from 0 to 65535"),
-        ([".", "--port", "x"], "--port is 'x'"),
-        ([".", "--host", "192.0.2.1"], "cannot listen"),
-        ([".", "--idle", "soon"], "--idle is 'soon'"),
-    ],
-)
-def test_wrong_words_are_told(words, told, tmp_path: Path, monkeypatch, capsys) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert main(["dashboard", *words]) == 2
-    assert told in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-def test_the_command_prints_its_address_and_ends_when_told(
-    how: signal.Signals, tmp_path: Path, own_notes: Path
-) -> None:
-    make_run(tmp_path / "a")
-    command = [sys.executable, "-m", "safelight", "dashboard", str(tmp_path), "--port", "0", "--host", "0.0.0.0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        port, token = int(line.partition(":")[2].split(":")[1].split("/")[0]), line.strip().partition("token=")[2]
-        opened = send(port, f"GET /?token={token} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
-        assert opened.code == 303
-        cookie = opened.headers["set-cookie"].partition(";")[0]
-        live = f"GET /api/live?run={describe(tmp_path / 'a').id} HTTP/1.1\r\nHost: x\r\nCookie: {cookie}\r\n\r\n"
-        with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as stream:
-            stream.sendall(live.encode())
-            assert b"200 OK" in stream.recv(4096)  # a page that listens does not hold it up
-            process.send_signal(how)
-            assert process.wait(PATIENCE) == 0
-        assert process.stderr is not None
-        assert process.stderr.read() == ""
-
-
-def test_one_that_nobody_looks_at_ends(tmp_path: Path, own_notes: Path) -> None:
-    command = [sys.executable, "-m", "safelight", "dashboard", str(tmp_path), "--port", "0", "--idle", "0.0001"]
-    assert subprocess.run(command, capture_output=True, timeout=PATIENCE, check=False).returncode == 0
-
-
-def test_the_command_line_starts_it_and_the_library_does_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from safelight.cli.options import dashboard_unless
-
-    monkeypatch.setattr(launch, "wanted", lambda: True)
-    assert dashboard_unless(False) is launch.start_beside
-    assert dashboard_unless(True) is None
-    monkeypatch.setattr(launch, "wanted", lambda: False)
-    assert dashboard_unless(False) is None
 
 
 def test_a_run_calls_what_stands_beside_it(tmp_path: Path) -> None:

@@ -211,14 +211,14 @@ def test_silence_is_told(training: Path, port: int, monkeypatch: pytest.MonkeyPa
 def test_ten_tabs_cost_one_look_and_none_when_closed(
     training: Path, port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looks: list[live.Watcher] = []
-    original = live.Watcher._look
+    looks: list[live.LiveRun] = []
+    original = live.LiveRun._poll
 
     def counted(self, since):
         looks.append(self)
         return original(self, since)
 
-    monkeypatch.setattr(live.Watcher, "_look", counted)
+    monkeypatch.setattr(live.LiveRun, "_poll", counted)
     monkeypatch.setattr(live, "STATUS_SECONDS", math.inf)
     monkeypatch.setattr(live, "LEAST_REST", 0.7)  # a commit is many writes, and each would be worth a look
     monkeypatch.setattr(live, "MOST_REST", 0.8)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path, PurePosixPath
 
 import pytest
 
 from safelight.pages.data.bundle import STATIC
+from safelight.pages.server import run_cache as run_cache
+from safelight.pages.server import statics
 
 SCRIPTS = sorted(STATIC.rglob("*.js"))
 FORBIDDEN = (
@@ -65,3 +68,13 @@ def test_the_page_has_no_script_and_no_style_of_its_own() -> None:
 def test_no_style_asks_for_anything() -> None:
     for path in STATIC.rglob("*.css"):
         assert not re.search(r"url\(|@import", path.read_text(encoding="utf-8")), path
+
+
+def test_an_edition_changes_with_any_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(statics.STATIC, tmp_path / "static")
+    monkeypatch.setattr(statics, "STATIC", tmp_path / "static")
+    name_it = statics.edition.__wrapped__
+    before = name_it()
+    assert name_it() == before
+    (tmp_path / "static" / "words.js").write_text("// other words")
+    assert name_it() != before

@@ -8,7 +8,6 @@ import { fill, h, icon, say } from "../element.js";
 import { Readings } from "../live/readings.js";
 import { capital, count, moment, number, plain } from "../words.js";
 
-const ORDER = ["error", "warning", "info"];
 const CHARTS = 2; // pieces of evidence of a card that get one
 
 export class Findings {
@@ -27,12 +26,12 @@ export class Findings {
 
   /** @param {any} run */
   update(run) {
-    const findings = sorted(run.findings);
+    const findings = run.findings; // the worst first, as the server sorts them
     const shown = JSON.stringify([findings, run.journal, run.cursor > 0]);
     if (shown === this._shown) return; // the charts in the cards stay
     this._shown = shown;
     this._closeCards();
-    if (findings.length) fill(this._cards, findings.map((finding) => this._card(finding, run)));
+    if (findings.length) fill(this._cards, findings.map((/** @type {any} */ finding) => this._card(finding, run)));
     else fill(this._cards, h("div.empty", h("h1", "Nothing found"), h("p", emptyWords(run))));
     fill(this._journal, run.journal?.length ? [h("h2", "What was done to this run"), actList(run.journal)] : null);
   }
@@ -87,11 +86,6 @@ export class Findings {
   close() {
     this._closeCards();
   }
-}
-
-/** @param {any[]} findings errors first, then the earliest */
-export function sorted(findings) {
-  return [...findings].sort((one, two) => Number(one.over !== null && one.over !== undefined) - Number(two.over !== null && two.over !== undefined) || ORDER.indexOf(one.severity) - ORDER.indexOf(two.severity) || one.step - two.step);
 }
 
 /** precision.scale-halving -> Precision: scale halving. @param {string} cause */

@@ -8,7 +8,7 @@ import { Readings } from "../live/readings.js";
 import { runAddress } from "../router.js";
 import { Charts } from "./charts.js";
 import { Data } from "./data.js";
-import { causeWords, Findings, sorted } from "./findings.js";
+import { causeWords, Findings } from "./findings.js";
 import { Head } from "./head.js";
 import { ofKind, Samples } from "./samples.js";
 import { liveSignals } from "./specs.js";
@@ -100,7 +100,7 @@ class RunPage {
 
   _drawTabs() {
     const open = this.run.findings.filter((/** @type {any} */ each) => each.over === null || each.over === undefined);
-    const worst = sorted(open)[0]?.severity ?? "";
+    const worst = open[0]?.severity ?? "";
     fill(this._tabs, Object.entries(TITLES).map(([tab, words]) =>
       h("a", { href: runAddress(this.run.id, /** @type {any} */ (tab)), "aria-current": tab === this.tab ? "page" : null }, words,
         tab === "findings" && this.run.findings.length > 0 && h("span.count", { class: `count ${worst}` }, this.run.findings.length))));
@@ -108,7 +108,7 @@ class RunPage {
 
   /** The worst that is still true, above the charts. */
   _drawAlert() {
-    const open = sorted(this.run.findings).filter((each) => (each.over === null || each.over === undefined) && each.severity !== "info");
+    const open = this.run.findings.filter((/** @type {any} */ each) => (each.over === null || each.over === undefined) && each.severity !== "info");
     const [first] = open;
     const key = first ? `${first.code}/${open.length}` : "";
     if (this._alerted === key) return;

@@ -1,0 +1,190 @@
+"""Gradients that are clipped too early, spike, or are not the mean of their micro-batches."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from safelight import checks
+from safelight.diagnosis.finding import Evidence
+from safelight.diagnosis.rule import Detection, error, first_of, on_episode, warning
+from safelight.diagnosis.run_history import Episode, HealthyRanges, RunHistory, episode_of
+from safelight.vocabulary import GRADIENT_NORM, LOSS, LOSS_SCALE
+
+AFTER = 8  # steps
+ALONE = 0.999  # cosine with the gradient of one micro-batch
+USUAL, FAR_OUT = 24, 8.0  # steps; times the largest of them
+
+
+class Spike(NamedTuple):
+    """A gradient far beyond all before."""
+
+    step: int
+    factor: float
+    """Times the largest of the steps before."""
+    by_batch: bool
+    """Whether the batch's own error was far out too."""
+
+
+def first_spike(run: RunHistory) -> Spike | None:
+    steps, norms = run.series(GRADIENT_NORM)
+    odd = _beyond(norms, FAR_OUT)
+    if not len(odd):
+        return None
+    place = int(odd[0])
+    places, losses = run.series(LOSS)
+    mine = int(np.searchsorted(places, steps[place]))
+    if mine >= len(losses) or mine < USUAL or places[mine] != steps[place]:
+        return None
+    by_batch = not losses[mine] < 3 * losses[mine - USUAL : mine].max()
+    return Spike(int(steps[place]), float(norms[place] / norms[max(0, place - USUAL) : place].max()), by_batch)
+
+
+def outlier_batches(run: RunHistory) -> Detection | None:
+    """Batches that are far from all others, by their images or by their error."""
+    steps, reach = run.series(checks.BATCH_REACH)
+    odd = steps[reach > 4 * np.median(reach)] if len(reach) >= USUAL else steps[:0]
+    if not 0 < len(odd) < 0.2 * len(reach):
+        spike = first_spike(run)
+        odd = [spike.step] if spike is not None and spike.by_batch and _passes(run, spike.step) else []
+    if not len(odd):
+        return None
+    count, step = len(odd), int(odd[0])
+    return Detection(
+        step,
+        f"{count} batch{'es' * (count != 1)} differed strongly from all others, first at step {step:,}: images or "
+        "errors many times as large as usual, which one update carries into every weight.",
+        run.evidence_of({checks.BATCH_REACH: "as in other batches", checks.LOSS_ERROR: "as usual"}, step),
+        ("images that changed once and for all: the batches after it are as before",),
+        confidence=0.99,
+    )
+
+
+def _passes(run: RunHistory, step: int) -> bool:
+    """Whether the errors after a step are those of before; where they stay, it was not the batch."""
+    steps, losses = run.series(LOSS)
+    place = int(np.searchsorted(steps, step))
+    before, after = losses[max(0, place - USUAL) : place], losses[place + 1 : place + 1 + AFTER]
+    return len(after) < AFTER // 2 or bool(np.median(after) < 3 * before.max())
+
+
+def _beyond(numbers: np.ndarray, factor: float) -> np.ndarray:
+    """Places of numbers that many times exceed the largest of those just before them."""
+    if len(numbers) <= USUAL:
+        return np.zeros(0, np.int64)
+    highest = sliding_window_view(numbers[:-1], USUAL).max(1)  # NaN where one of them is
+    with np.errstate(invalid="ignore"):
+        odd = np.isfinite(highest) & (highest > 0) & (numbers[USUAL:] > factor * highest)
+    return np.flatnonzero(odd) + USUAL
+
+
+def before_unscale(run: RunHistory) -> Detection | None:
+    """The optimizer's gradient is about the clip limit over the loss scale, and in the right direction."""
+    steps, norms = run.series(checks.REPLAY_NORM)
+    own, cosines = run.at(checks.REPLAY_OWN_NORM, steps), run.at(checks.REPLAY_COSINE, steps)
+    scales = run.at(LOSS_SCALE, steps, 1.0)
+    tiny = (norms > 0) & (norms < 0.02 * own) & (norms * scales < 50)
+    episode = episode_of(steps, tiny & (cosines > 0.5), 2)
+    if episode is None or run.latest(checks.PRECISION_SCALED, 0.0) != 1:
+        return None
+    return Detection(
+        episode.first,
+        f"The optimizer gets a gradient of {float(norms[-1]):.2g}, where the error has one of {float(own[-1]):.2g}: it "
+        "was clipped before it was unscaled.",
+        (run.evidence(checks.REPLAY_RATIO, "0.1 to 1"), Evidence(LOSS_SCALE.name, float(scales[-1]))),
+        over=episode.over,
+    )
+
+
+def summed(run: RunHistory) -> Detection | None:
+    steps, ratios = run.series(checks.REPLAY_RATIO)
+    counts, cosines, losses, errors = (
+        run.at(check, steps)
+        for check in (checks.REPLAY_MICRO_BATCHES, checks.REPLAY_COSINE, checks.REPLAY_TOLD, checks.REPLAY_ERROR)
+    )
+    factor = ratios / np.maximum(losses / np.maximum(errors, 1e-12), 1e-12)
+    backwards = max(run.latest(checks.ACCUMULATION_BACKWARDS, 1.0), 1.0)  # more of them than micro-batches: made twice
+    counts = np.maximum(counts, backwards)
+    hits = (counts > 1) & (cosines > 0.98) & (np.abs(factor / np.maximum(counts, 1) - 1) < 0.1)
+    if (episode := episode_of(steps, hits)) is None:
+        return None
+    return Detection(
+        episode.first,
+        f"The gradient of {run.latest(checks.REPLAY_MICRO_BATCHES):.0f} micro-batches is "
+        f"{float(factor[hits][-1]):.2f} times that of their mean: they are added up.",
+        (run.evidence(checks.REPLAY_RATIO, "1", episode.last), run.evidence(checks.REPLAY_MICRO_BATCHES)),
+        over=episode.over,
+    )
+
+
+def last_alone(run: RunHistory) -> Episode | None:
+    """Exact: the gradient is that of the last micro-batch alone, the others were cleared."""
+    only = run.episode(checks.REPLAY_LAST_COSINE, lambda cosines: cosines > ALONE, 2)
+    if only is None or not run.at(checks.REPLAY_COSINE, np.array([only.last]))[0] < ALONE - 0.01:
+        return None
+    return only
+
+
+def short_window(run: RunHistory) -> Detection | None:
+    counted: HealthyRanges = {checks.ACCUMULATION_MICRO_BATCHES: "always the same", checks.ACCUMULATION_BACKWARDS: None}
+    steps, counts = max((run.series(check) for check in counted), key=lambda series: len(series[0]))
+    if len(counts) < 3 or counts.max() < 2:
+        return None
+    return Detection(
+        int(steps[1]),
+        f"Updates are made from {counts.min():.0f} to {counts.max():.0f} micro-batches: the last one of an epoch is "
+        "short, and its gradient is smaller than it should be, or its samples count more.",
+        run.evidence_of(counted),
+    )
+
+
+RULES = (
+    error("CLI001", "clipping.before-unscale", "Clipped before it was unscaled")(
+        what="The gradient was clipped while it was still scaled: what is left of it is tiny.",
+        why="Updates are smaller than the optimizer's epsilon: the training is far too slow.",
+        similar="A tight clip of an unscaled gradient does no harm with Adam. A low learning rate leaves the gradient "
+        "as it is.",
+        limits="Loops whose scaler is not passed.",
+        fix="scaler.unscale_(optimizer) before clip_grad_norm_.",
+        needs=(checks.PRECISION_SCALED, checks.REPLAY_NORM, checks.REPLAY_OWN_NORM, checks.REPLAY_COSINE),
+        detect=before_unscale,
+    ),
+    warning("CLI002", "clipping.outlier-batches", "Outlier batches")(
+        what="Single batches whose images or errors are many times those of all others.",
+        why="Without clipping one of them changes every weight and the optimizer's moments.",
+        similar="Images that change once and for all are data.shifted.",
+        limits="Outliers among many in a large batch.",
+        fix="clipping.kind adaptive; check the images of that step.",
+        needs=((checks.BATCH_REACH, GRADIENT_NORM),),
+        detect=outlier_batches,
+        explained_by="lr.jump lr.too-high data.shifted data.nonfinite optimizer.no-zero loss.weighting",
+    ),
+    warning("ACC001", "accumulation.sum", "Micro-batches are added instead of averaged")(
+        what="The gradient is as many times too large as there are micro-batches.",
+        why="Learning rate and clipping have another effect than intended.",
+        similar="A loss that is summed over pixels is itself that large.",
+        limits="Gradients that were clipped.",
+        fix="Divide the loss by the number of micro-batches.",
+        needs=(checks.REPLAY_RATIO, checks.REPLAY_MICRO_BATCHES, checks.REPLAY_COSINE, checks.REPLAY_ERROR),
+        detect=summed,
+    ),
+    warning("ACC002", "accumulation.short-window", "Updates from fewer micro-batches")(
+        what="The number of micro-batches per update changes, or only the last of them counts.",
+        why="At the end of every epoch an update has another size, or computed gradients are lost.",
+        fix="Drop the rest of an epoch, or divide by the true number of samples.",
+        needs=((checks.REPLAY_LAST_COSINE, checks.ACCUMULATION_MICRO_BATCHES, checks.ACCUMULATION_BACKWARDS),),
+        detect=first_of(
+            on_episode(
+                last_alone,
+                lambda run, _: (
+                    "The gradient of an update is that of its last micro-batch alone, of "
+                    f"{run.latest(checks.REPLAY_MICRO_BATCHES):.0f}: those of the others are cleared."
+                ),
+                latest={checks.REPLAY_LAST_COSINE: "below 0.95", checks.REPLAY_COSINE: "1"},
+            ),
+            short_window,
+        ),
+    ),
+)

@@ -1,0 +1,136 @@
+"""An update repeated by the same optimizer on copies: did the weights move as its own arithmetic says?"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from safelight import checks
+
+TINY = 1e-30
+NamedParameters = Sequence[tuple[str, nn.Parameter]]
+
+
+@dataclass(frozen=True, slots=True)
+class StateBefore:
+    """A copy of what an update is about to change, and of what it will be made from."""
+
+    weights: dict[str, Tensor]
+    gradients: dict[str, Tensor | None]
+    twin: Any | None
+    """The same optimizer on copies of everything: its step is what the real one should have done."""
+    copies: dict[str, nn.Parameter]
+    rate: float
+    decay: float
+    shrinking: dict[str, float]
+    """By parameter: learning rate times weight decay of its group."""
+    coupled: float
+    """A decay that is added to the gradient, as Adam and SGD do it."""
+
+
+@torch.no_grad()
+def copy_state(named: NamedParameters, optimizer: torch.optim.Optimizer | None) -> StateBefore:
+    twin, copies = (None, {}) if optimizer is None else _twin(named, optimizer)
+    groups = [] if optimizer is None else optimizer.param_groups
+    rates = [float(group.get("lr", 0.0)) for group in groups]
+    decays = [float(group.get("weight_decay", 0.0) or 0.0) for group in groups]
+    shrinking = {id(p): rate * decay for group, rate, decay in zip(groups, rates, decays, strict=True)
+                 for p in group["params"]}  # fmt: skip
+    decay = max(decays, default=0.0)
+    decoupled = isinstance(optimizer, torch.optim.AdamW) or any(g.get("decoupled_weight_decay") for g in groups)
+    is_coupled = isinstance(optimizer, torch.optim.Adam | torch.optim.SGD) and not decoupled
+    return StateBefore(
+        weights={name: parameter.detach().clone() for name, parameter in named},
+        gradients={name: None if p.grad is None else dense(p.grad) for name, p in named},
+        twin=twin,
+        copies=copies,
+        rate=max(rates, default=math.nan),
+        decay=decay,
+        shrinking={name: shrinking.get(id(parameter), 0.0) for name, parameter in named},
+        coupled=decay if is_coupled else 0.0,
+    )
+
+
+def _twin(named: NamedParameters, optimizer: torch.optim.Optimizer) -> tuple[Any | None, dict[str, nn.Parameter]]:
+    """The same class with the same settings and moments, on copies. None where it cannot be made."""
+    names = {parameter: name for name, parameter in named}
+    copies: dict[str, nn.Parameter] = {}
+    try:
+        twin = object.__new__(type(optimizer))
+        twin.__dict__.update(optimizer.__dict__)
+        twin.__dict__.pop("step", None)  # a patched method of this object
+        for hooks in ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"):
+            twin.__dict__[hooks] = OrderedDict()
+        twin.param_groups, twin.state = [], defaultdict(dict)
+        for group in optimizer.param_groups:
+            twin.param_groups.append({**group, "params": []})
+            for parameter in group["params"]:
+                copy = nn.Parameter(parameter.detach().clone(), requires_grad=parameter.requires_grad)
+                copy.grad = None if parameter.grad is None else parameter.grad.detach().clone()
+                if moments := optimizer.state.get(parameter):
+                    twin.state[copy] = {k: v.clone() if isinstance(v, Tensor) else v for k, v in moments.items()}
+                if parameter in names:
+                    copies[names[parameter]] = copy
+                twin.param_groups[-1]["params"].append(copy)
+    except (AttributeError, TypeError, RuntimeError):
+        return None, {}
+    return twin, copies
+
+
+@torch.no_grad()
+def measure_update(before: StateBefore, named: NamedParameters) -> dict[str, float]:
+    """What the weights did against what the optimizer's own arithmetic says."""
+    moved, aligned, gradient, decayed, lost, wanted, expected, apart = (0.0,) * 8
+    if before.twin is not None:
+        try:
+            with torch.enable_grad():
+                before.twin.step()
+        except Exception:  # an optimizer that needs a closure: not compared
+            before.copies.clear()
+    for name, parameter in named:
+        old, grad = before.weights[name], before.gradients[name]
+        change = parameter.detach().float() - old.float()
+        moved += square(change)
+        if grad is not None:
+            aligned += float((change * grad.float()).sum())
+            gradient += square(grad)
+            should_move = (grad != 0) & grad.isfinite()
+            lost += float((should_move & (change == 0)).sum())
+            wanted += float(should_move.sum())
+        decayed += square(old) * before.shrinking[name] ** 2
+        if name in before.copies:
+            own = before.copies[name].detach().float() - old.float()
+            expected += square(own)
+            apart += square(change - own)
+    weights = math.sqrt(sum(square(old) for old in before.weights.values()))
+    readings: dict[str, float] = {
+        checks.UPDATE_MOVED: math.sqrt(moved),
+        checks.UPDATE_ALIGNMENT: -aligned / max(math.sqrt(moved * gradient), TINY),
+        checks.UPDATE_LOST: lost / max(wanted, 1.0),
+        checks.UPDATE_DECAY_SHARE: math.sqrt(decayed) / max(math.sqrt(moved), TINY) if moved else 0.0,
+        checks.UPDATE_DECAY: before.decay,
+        checks.UPDATE_COARSE: float(all(torch.equal(p.float(), p.bfloat16().float()) for _, p in named)),
+        checks.UPDATE_WEIGHTS: weights,
+        checks.UPDATE_DECAY_PULL: before.coupled * weights / max(math.sqrt(gradient), TINY) if gradient else 0.0,
+    }
+    if before.copies:
+        error = math.sqrt(apart) / max(math.sqrt(expected), TINY) if expected or apart else 0.0
+        readings |= {checks.UPDATE_ERROR: error, checks.UPDATE_EXPECTED: math.sqrt(expected)}
+    return readings
+
+
+def dense(gradient: Tensor) -> Tensor:
+    """A dense copy, also of a sparse gradient."""
+    gradient = gradient.detach()
+    return gradient.to_dense() if gradient.is_sparse else gradient.clone()
+
+
+def square(values: Tensor) -> float:
+    """The sum of squares."""
+    return float(values.float().square().sum())

@@ -1,0 +1,45 @@
+"""Histories for the rules of clipping.py: sick, healthy and nearly sick."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from histories import ERROR, STEPS, checks, measured
+from rule_rows import Row, check_row, fires_in, parameters, row
+
+from safelight.diagnosis.rules import clipping
+
+ROWS = [
+    row("a batch of images that are far out", "clipping.outlier-batches",
+        checks(batch__reach=np.where(STEPS == 60, 9.0, 1.0))),
+    row("batches of images that differ a little", "", checks(batch__reach=np.where(STEPS == 60, 3.0, 1.0))),
+    row("a batch that kicks", "clipping.outlier-batches",
+        measured(gradient__norm=(STEPS, np.where(STEPS == 60, 30.0, 0.3)),
+                 loss__mean=(STEPS, np.where(STEPS == 60, 90.0, ERROR)))
+        | checks(loss__error=np.where(STEPS == 60, 90.0, ERROR), batch__std=np.where(STEPS == 60, 70.0, 0.7))),
+    row("a hard batch", "", checks(loss__error=np.where(STEPS == 60, 2.0, ERROR))),
+    row("clipped before it was unscaled", "clipping.before-unscale", checks(replay__norm=np.full(3, 1.5e-5),
+        replay__ratio=np.full(3, 5e-5), precision__scaled=1)
+        | measured(precision__scale=(STEPS, np.full(128, 65536.0)))),
+    row("clipped after it was unscaled", "", checks(replay__norm=np.full(3, 0.1), replay__ratio=np.full(3, 0.33),
+        precision__scaled=1) | measured(precision__scale=(STEPS, np.full(128, 65536.0)))),
+    row("micro-batches are added", "accumulation.sum",
+        checks(replay__micro_batches=np.full(3, 4.0), replay__ratio=np.full(3, 4.0), accumulation__micro_batches=4)),
+    row("micro-batches are averaged", "",
+        checks(replay__micro_batches=np.full(3, 4.0), accumulation__micro_batches=4)),
+    row("only the last micro-batch counts", "accumulation.short-window",
+        checks(replay__last_cosine=np.ones(3), replay__cosine=np.full(3, 0.5), replay__micro_batches=np.full(3, 4.0))),
+    row("one micro-batch is all there is", "", checks(replay__last_cosine=np.ones(3))),
+    row("a short last window", "accumulation.short-window",
+        checks(accumulation__micro_batches=([0, 30, 31], [4, 2, 4]))),
+    row("always four", "", checks(accumulation__micro_batches=([0], [4]))),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("given", parameters(ROWS))
+def test_the_cause_is_named_and_nothing_else(given: Row) -> None:
+    check_row(given)
+
+
+def test_every_rule_fires_in_some_row() -> None:
+    assert fires_in(ROWS) >= {rule.cause for rule in clipping.RULES}

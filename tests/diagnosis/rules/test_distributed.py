@@ -1,0 +1,40 @@
+"""Histories for the rules of distributed.py: sick, healthy and nearly sick."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from histories import Series, measured
+from rule_rows import Row, check_row, fires_in, parameters, row
+
+from safelight.diagnosis.rules import distributed
+
+ROLLS = np.arange(0, 256, 64)
+
+
+def rolled(**numbers: float) -> Series:
+    """The same at every roll call."""
+    return measured(**{f"distributed__{name}": (ROLLS, np.full(4, number)) for name, number in numbers.items()})
+
+
+ROWS = [
+    row("all processes agree", "", rolled(drift=0, same_noise=0, overlap=0)),
+    row("one process drifts", "distributed.drift", measured(distributed__drift=(ROLLS, [0, 0, 1, 1]))),
+    row("a drift that was mended", "distributed.drift", measured(distributed__drift=(ROLLS, [0, 2, 0, 0]))),
+    row("two processes with one seed", "distributed.same-noise", rolled(same_noise=1)),
+    row("all processes have the same rows", "distributed.overlap", rolled(overlap=1)),
+    row("a straggler", "distributed.straggler", rolled(slowest=2.4, waiting=0.4, seconds__00=0.1, seconds__01=0.3)),
+    row("slow for two looks", "",
+        rolled(waiting=0.4) | measured(distributed__slowest=(ROLLS, [2.4, 2.4, 1.1, 1.1]))),
+    row("slow, and nobody waits", "", rolled(slowest=2.4, waiting=0.05)),
+    row("a slow network", "", rolled(slowest=1.1, waiting=0.6)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("given", parameters(ROWS))
+def test_the_cause_is_named_and_nothing_else(given: Row) -> None:
+    check_row(given)
+
+
+def test_every_rule_fires_in_some_row() -> None:
+    assert fires_in(ROWS) >= {rule.cause for rule in distributed.RULES}

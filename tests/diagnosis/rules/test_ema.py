@@ -1,0 +1,55 @@
+"""Histories for the rules of ema.py: sick, healthy and nearly sick."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from histories import STEPS, checks, flagged, measured, refusals
+from rule_rows import Row, check_row, fires_in, parameters, row
+
+from safelight.diagnosis.rules import ema
+
+LONG = {"ema.kind": "exponential", "ema.warmup": False, "ema.decay": 0.9999}
+
+ROWS = [
+    row("an average longer than the run", "ema.too-long", settings=LONG | {"train.steps": 2000}),
+    row("long enough", settings=LONG | {"train.steps": 60_000}),
+    row("warmed up", settings=LONG | {"train.steps": 2000, "ema.warmup": True}),
+    row("a foreign average that is too long", "ema.too-long", checks(
+        average__decay=([1, 2, 3, 16, 96], np.full(5, 0.9999)), average__moved=([1, 2, 3, 16, 96], np.full(5, 1e-4)))),
+    row("a foreign average of a hundred steps", "", checks(
+        average__decay=([1, 2, 3, 16, 96], np.full(5, 0.99)), average__moved=([1, 2, 3, 16, 96], np.full(5, 1e-2)))),
+    row("an average that stands still", "ema.frozen", checks(average__moved=([1, 2, 3, 16, 32], np.zeros(5)),
+        average__decay=([1, 2, 3, 16, 32], np.ones(5)), average__same=(STEPS[:40], np.ones(40)))),
+    row("an average that is moved at every tenth update", "", checks(
+        average__moved=([1, 2, 3, 16, 32], np.zeros(5)), average__decay=([1, 2, 3, 16, 32], np.ones(5)),
+        average__same=(STEPS[:64], (STEPS[:64] % 10 != 0) * 1.0))),
+    row("an average that stops later", "ema.frozen", checks(
+        average__same=([*range(64), 64, 65, 96, 97, 128, 129, 160], [*[0] * 64, 0, 0, 0, 1, 1, 1, 1]))),
+    row("an average that begins late", "", checks(average__moved=([1, 2, 3, 16, 32], [0, 0, 0.01, 0.01, 0.01]))),
+    row("an average in half precision", "ema.low-precision", checks(average__coarse=([1, 2, 3, 16, 32], np.ones(5)),
+        average__moved=([1, 2, 3, 16, 32], np.zeros(5)))),
+    row("moved between micro-batches", "ema.every-micro-batch", checks(average__between=([1, 2], [1, 1]))),
+    row("not an average", "ema.not-an-average", checks(average__left=([1, 2, 3, 16, 32], np.full(5, 0.5)))),
+    row("not an average, once", "", checks(average__left=([1, 2, 3, 16, 32], [0, 0, 0.5, 0, 0]))),
+    row("our own average stands still", "ema.frozen",
+        checks(average__moved=([1, 2, 3, 16, 32], [0.01, 0.01, 0.01, 0, 0])), settings={"train.steps": 2000}),
+    row("our own average, while updates are refused", "loss.nonfinite",
+        checks(average__moved=([1, 2, 3, 16, 32], [0.01, 0, 0, 0.01, 0.01]))
+        | measured(update__refused=flagged([1, 2])), events=(*refusals([1, 2]),), settings={"train.steps": 2000}),
+    row("an average that is never drawn from", "ema.not-sampled",
+        checks(pictures__apart=([63, 127], [0, 0]), pictures__distance=([63, 127], [0.05, 0.05]))),
+    row("an average that has caught up", "",
+        checks(pictures__apart=([63, 127], [0, 0]), pictures__distance=([63, 127], [1e-5, 1e-5]))),
+    row("pictures of an average", "",
+        checks(pictures__apart=([63, 127], [0.1, 0.1]), pictures__distance=([63, 127], [0.05, 0.05]))),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("given", parameters(ROWS))
+def test_the_cause_is_named_and_nothing_else(given: Row) -> None:
+    check_row(given)
+
+
+def test_every_rule_fires_in_some_row() -> None:
+    assert fires_in(ROWS) >= {rule.cause for rule in ema.RULES}

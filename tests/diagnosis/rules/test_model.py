@@ -1,0 +1,54 @@
+"""Histories for the rules of model.py: sick, healthy and nearly sick."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from histories import ERROR, STEPS, checks, measured
+from rule_rows import Row, check_row, fires_in, parameters, row
+
+from safelight.diagnosis.rules import model
+
+ROWS = [
+    row("a part without gradient", "model.no-gradient", measured(gradient__part__time=(STEPS, np.zeros(128)))),
+    row("a part that is frozen later", "model.no-gradient",
+        measured(gradient__part__time=(STEPS, np.where(STEPS < 60, 0.3, 0.0)))),
+    row("a part that is silent at times", "",
+        measured(gradient__part__time=(STEPS, np.where(STEPS % 20 < 12, 0.3, 0.0)))),
+    row("a part that wakes up late", "", measured(gradient__part__time=(STEPS, (STEPS > 20) * 0.1))),
+    row("too early to say", "", measured(gradient__norm=(STEPS[:8], np.ones(8)), gradient__part__a=(STEPS[:8],
+        np.zeros(8))), whole=True),
+    row("zeros everywhere", "model.zero-init", checks(network__zero_weights=0.9, network__matrices_reached=0.1)),
+    row("zero output layers of blocks", "", checks(network__zero_weights=0.4, network__matrices_reached=1)),
+    row("too loud", "model.init-gain", checks(loss__error=np.where(STEPS == 0, 30.0, ERROR))),
+    row("a little loud", "", checks(loss__error=np.where(STEPS == 0, 2.0, ERROR))),
+    row("tanh at the end", "model.bounded-output", checks(network__loudest=1.0)),
+    row("ReLU at the end", "model.bounded-output", checks(network__one_sided=1)),
+    row("dead units", "model.dead-units", checks(network__silent=0.9)),
+    row("sunk units", "model.dead-units", checks(network__sunk=0.9)),
+    row("some dead units", "", checks(network__silent=0.3)),
+    row("too much dropout", "model.dropout", checks(network__dropout=0.8)),
+    row("dropout of a half", "", checks(network__dropout=0.5)),
+    row("blind to the timestep", "model.blind-to-timestep", checks(network__time_response=0)),
+    row("blind to the timestep later", "model.blind-to-timestep",
+        checks(network__time_response=0.3, response__time=([16, 32, 48, 64], [0.2, 0.3, 0, 0]))),
+    row("a faint response to the timestep", "", checks(network__time_response=1e-4)),
+    row("timesteps look alike", "model.embedding-collapsed", checks(network__time_collision=0.9999)),
+    row("timesteps look a little alike", "", checks(network__time_collision=0.6)),
+    row("samples see each other", "model.batch-coupling", checks(network__coupling=0.01)),
+    row("sums in another order", "", checks(network__coupling=1e-6)),
+    row("a skip connection is cut", "model.skip-cut", checks(network__unused=0.5)),
+    row("a few inputs are zero", "", checks(network__unused=0.05)),
+    row("answers that are not finite", "model.nonfinite", checks(finite__pred=([50], [0]))),
+    row("frozen, and in the optimizer", "model.frozen", checks(optimizer__frozen=0.2),
+        events=((0, "parameters", {"frozen": ["time.weight"]}),)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("given", parameters(ROWS))
+def test_the_cause_is_named_and_nothing_else(given: Row) -> None:
+    check_row(given)
+
+
+def test_every_rule_fires_in_some_row() -> None:
+    assert fires_in(ROWS) >= {rule.cause for rule in model.RULES}

@@ -1,0 +1,61 @@
+"""Histories for the rules of noising.py: sick, healthy and nearly sick."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from histories import STEPS, checks
+from rule_rows import Row, check_row, fires_in, parameters, row
+
+from safelight.diagnosis.rules import noising
+
+WRONG = checks(forward__wrong=np.ones(16), forward__error=np.full(16, 0.5))
+
+ROWS = [
+    row("another table", "forward.other-schedule", WRONG),
+    row("bf16 rounds", "", checks(forward__error=np.full(16, 0.004), forward__residual=np.full(16, 0.004))),
+    row("one sample of thirty is off", "", checks(forward__wrong=np.full(16, 1 / 32))),
+    row("clamped", "forward.clamped", WRONG | checks(forward__at_limit=np.full(16, 0.3),
+        forward__residual=np.full(16, 0.2))),
+    row("no noise", "forward.no-noise", WRONG | checks(forward__clean=np.zeros(16), forward__noise_seen=np.zeros(16))),
+    row("not the formula", "forward.not-the-formula", WRONG | checks(forward__residual=np.full(16, 0.3))),
+    row("random parts", "forward.not-the-formula", WRONG | checks(forward__rough=np.full(16, 1.0))),
+    row("the network is shown something else", "forward.not-the-formula",
+        checks(forward__input_error=np.full(16, 0.5))),
+    row("another table for a while", "forward.other-schedule", WRONG | checks(forward__wrong=[0, 0, 1, 1, 0, 0, 0, 0])),
+    row("shuffled", "timesteps.shuffled", WRONG | checks(forward__order=np.full(16, 1e-7),
+        forward__order_error=np.full(16, 0.3), forward__rough=np.full(16, 1.0))),
+    row("uniform noise", "forward.noise-not-normal", checks(noise__mean=np.full(16, 0.5),
+        noise__std=np.full(16, 0.289), noise__kurtosis=np.full(16, 1.8))),
+    row("offset noise", "", checks(noise__std=np.full(16, 1.005), noise__kurtosis=np.full(16, 3.02))),
+    row("few numbers of noise", "", checks(noise__mean=np.full(16, 0.3), noise__count=np.full(16, 16.0))),
+    row("the same noise for all samples", "forward.noise-repeated", checks(noise__between=np.zeros(16))),
+    row("the same noise for all pixels", "forward.noise-repeated", checks(noise__within=np.zeros(16))),
+    row("the same noise at every step", "forward.noise-repeated",
+        checks(stream__noise_again=(STEPS[1:], np.ones(127)))),
+    row("the same noise twice", "", checks(stream__noise_again=([7, 9], [1, 1]))),
+    row("timesteps are never drawn", "timesteps.gap", checks(stream__times_gap=([0, 127], [0.5, 0.5]))),
+    row("ten timesteps of a thousand", "timesteps.gap",
+        checks(stream__times_kinds=([0, 127], [0.2, 0.02]), stream__times_gap=([0, 127], [0.5, 0.06]))),
+    row("fewer timesteps than chance finds", "", checks(stream__times_kinds=([0, 127], [0.5, 0.5]))),
+    row("a gap of few draws", "", checks(stream__times_gap=([0, 127], [0.5, 0.2]),
+        stream__times_drawn=([0, 127], [8, 600]))),
+    row("draws that favour the middle", "", checks(stream__times_gap=([0, 127], [0.5, 0.04]))),
+    row("the same timesteps at every step", "timesteps.repeated", checks(stream__times_again=(STEPS[1:], np.ones(127)),
+        stream__times_gap=([0, 127], [0.5, 0.5]))),
+    row("one timestep", "timesteps.constant", checks(stream__times_lowest=([0, 127], [500, 500]),
+        stream__times_highest=([0, 127], [500, 500]), stream__times_gap=([0, 127], [0.5, 0.5]),
+        stream__times_again=(STEPS[1:], np.ones(127)))),
+    row("timesteps beyond the end", "timesteps.out-of-range", checks(stream__times_outside=([3, 9], [0.1, 0.1]))),
+    row("another timestep is passed on", "timesteps.not-passed-on", checks(timesteps__passed_on=np.zeros(16))),
+    row("a timestep that ties changes places", "", checks(timesteps__passed_on=np.full(16, 0.95))),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("given", parameters(ROWS))
+def test_the_cause_is_named_and_nothing_else(given: Row) -> None:
+    check_row(given)
+
+
+def test_every_rule_fires_in_some_row() -> None:
+    assert fires_in(ROWS) >= {rule.cause for rule in noising.RULES}

@@ -1,0 +1,144 @@
+"""Which findings of all rules are reported, in which order; and the page of a rule."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from histories import HEALTHY, LABELS, Event, Series, checks
+from rule_rows import HEALTHY_ROWS, Row, case_of, check_row, every_row, parameters
+
+from safelight.diagnosis.doctor import LATER, examine, explain
+from safelight.diagnosis.finding import Severity
+from safelight.diagnosis.rule import Detection, Rule
+from safelight.diagnosis.rules import RULES
+from safelight.diagnosis.run_history import InMemoryReadings, RunHistory
+from safelight.errors import UsageError
+
+
+@pytest.mark.parametrize("given", parameters(HEALTHY_ROWS))
+def test_nothing_is_found_in_a_healthy_run(given: Row) -> None:
+    check_row(given)
+
+
+def row_of(name: str) -> Row:
+    return next(each for each in every_row() if each.name == name)
+
+
+def causes_of(series: Series, *events: Event) -> list[str]:
+    return [finding.cause for finding in examine(RunHistory(InMemoryReadings(HEALTHY | series, events)))]
+
+
+@pytest.mark.parametrize(
+    ("name", "step", "over", "severity"),
+    [
+        ("one refused update", 40, 41, "warning"),
+        ("stopped", 120, 122, "error"),
+        ("starved", 32, None, "warning"),
+        ("one process drifts", 128, None, "error"),
+        ("a drift that was mended", 64, 128, "error"),
+        ("a straggler", 0, None, "warning"),
+        ("copies", 127, None, "warning"),
+        ("halved without end", 108, None, "error"),
+        ("another table", 0, None, "error"),
+        ("another table for a while", 2, 4, "error"),
+        ("other images from step 80 on", 80, None, "warning"),
+        ("a sentinel that stands still late", 90, None, "error"),
+        ("too high", 16, None, "error"),
+        ("a jump", 60, None, "warning"),
+        ("over too early", 60, None, "warning"),
+        ("diverged", 62, None, "error"),
+        ("a batch that kicks", 60, None, "warning"),
+    ],
+)
+def test_since_when_and_whether_it_is_over(name: str, step: int, over: int | None, severity: str) -> None:
+    [finding] = examine(case_of(row_of(name)))
+    assert (finding.step, finding.over, finding.severity) == (step, over, severity)
+
+
+def test_what_is_over_comes_last_and_errors_come_first() -> None:
+    series = row_of("another table for a while").series | row_of("starved").series | row_of("the sign is turned").series
+    assert causes_of(series) == ["loss.sign", "system.starved-loader", "forward.other-schedule"]
+
+
+@pytest.mark.parametrize(
+    ("cause", "consequence"),
+    [
+        ("a batch that is not finite", "a foreign loop"),
+        ("the sign is turned", "a gradient of something else, and more"),
+        ("[0, 255]", "too loud"),
+        ("another model", "an average that stands still"),
+        ("tanh at the end", "too high"),
+        ("a part of the network is ignored", "a part without gradient"),
+        ("too high", "diverged"),  # a star: yields to whatever is found
+        ("the same batch", "eight images"),
+        ("zeros everywhere", "blind to the timestep"),
+    ],
+)
+def test_what_follows_from_another_finding_is_not_reported(cause: str, consequence: str) -> None:
+    more = {
+        "a gradient of something else, and more": checks(replay__cosine=[-1.0, 0.02, 0.02]),
+        "a part of the network is ignored": LABELS | checks(network__label_response=0),
+    }
+    found = [more[name] if name in more else row_of(name).series for name in (consequence, cause)]
+    events = [event for name in (consequence, cause) if name not in more for event in row_of(name).events]
+    alone = causes_of(found[0], *events)
+    assert alone, "the control: by itself the consequence is reported"
+    reported = causes_of(found[0] | found[1], *events)
+    assert len(reported) == 1
+    assert reported == causes_of(found[1])
+
+
+def rule(cause: str, step: int | None, *explained_by: str, severity: Severity = "error") -> Rule:
+    """One that says the same of every history; nothing where `step` is None."""
+
+    def detect(_: RunHistory) -> Detection | None:
+        return None if step is None else Detection(step, "It is so.", severity=severity)
+
+    return Rule(cause, cause, "", "", "", "Fix it.", detect, explained_by=" ".join(explained_by))
+
+
+@pytest.mark.parametrize(
+    ("rules", "reported"),
+    [
+        ([rule("a.x", 0), rule("b.y", 0)], "a.x b.y"),
+        ([rule("a.x", 0), rule("b.y", 0, "a.")], "a.x"),
+        ([rule("a.x", 0), rule("b.y", 0, "a.z")], "a.x b.y"),
+        ([rule("a.x", None), rule("b.y", 0, "a.")], "b.y"),
+        ([rule("a.x", 9), rule("b.y", 40, "a.")], "a.x"),
+        ([rule("a.x", 40 + LATER), rule("b.y", 40, "a.")], "a.x"),
+        ([rule("a.x", 41 + LATER), rule("b.y", 40, "a.")], "b.y a.x"),  # what came later explains nothing
+        ([rule("a.x", 0, severity="info"), rule("b.y", 0, "a.")], "b.y a.x"),
+        ([rule("a.x", 0), rule("b.y", 0, "*")], "a.x"),
+        ([rule("a.x", 0, "*"), rule("b.y", 0, "*")], "a.x b.y"),  # nothing that yields to all explains another such
+        ([rule("a.x", 0, "b."), rule("b.y", 0, "a.")], "a.x"),
+        ([rule("a.x", 0, "*"), rule("b.y", 0, "a.")], "a.x"),
+        ([rule("a.x", 0, "a.")], "a.x"),  # itself is no reason
+        ([rule("a.x", 0, "b."), rule("b.y", 0, "c."), rule("c.z", 0)], "c.z"),  # a chain has one end
+    ],
+)
+def test_consequences(rules: list[Rule], reported: str) -> None:
+    found = examine(RunHistory(InMemoryReadings({})), tuple(rules))
+    assert [finding.cause for finding in found] == reported.split()
+
+
+@pytest.mark.parametrize("names", [("diverged", "a foreign loop"), ("too much decay", "too high")])
+def test_two_findings_are_not_none(names: tuple[str, str]) -> None:
+    rows = [row_of(name) for name in names]
+    assert causes_of(rows[0].series | rows[1].series, *rows[0].events, *rows[1].events)
+
+
+def test_a_rule_that_breaks_is_reported_and_the_others_are_checked() -> None:
+    def break_down(_: RunHistory) -> None:
+        raise ZeroDivisionError("oh")
+
+    broken = replace(RULES[0], detect=break_down)
+    found = examine(case_of(row_of("a part without gradient")), (broken, *RULES[1:]))
+    assert [finding.cause for finding in found] == ["model.no-gradient", "data.rule-broken"]
+    assert "ZeroDivisionError: oh" in found[1].summary
+
+
+def test_a_page_is_found_by_code_or_cause() -> None:
+    assert explain("los001").cause == explain("loss.nonfinite").cause == "loss.nonfinite"
+    with pytest.raises(UsageError, match=r"no finding 'LOS01'.*LOS001"):
+        explain("LOS01")

@@ -1,0 +1,93 @@
+"""The loss by noise level equals what a plain loop over the samples would give."""
+
+from __future__ import annotations
+
+import copy
+import math
+
+import numpy as np
+import pytest
+
+from safelight.monitors.loss import BINS, LEVELS, WINDOW, LossMonitor
+
+LOG_SNR = np.linspace(8, -8, 1000)
+
+
+def draws(steps: int, batch: int, seed: int = 0) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Losses that depend on the timestep as those of diffusion do, and a little on chance."""
+    rng = np.random.default_rng(seed)
+    found = []
+    for _ in range(steps):
+        t = rng.integers(0, 1000, batch)
+        loss = np.exp(-4 * t / 1000) * rng.gamma(20, 1 / 20, batch)
+        found.append((loss.astype(np.float32), t))
+    return found
+
+
+def test_whitening_takes_the_draw_of_timesteps_out() -> None:
+    monitor, raw, white = LossMonitor(LOG_SNR), [], []
+    for step, (loss, t) in enumerate(draws(600, 32)):
+        reading = monitor.measure(step, loss, t)
+        raw.append(reading["loss/mean"])
+        white.append(reading["loss/whitened"])
+        assert raw[-1] == pytest.approx(float(loss.mean()))
+    late = slice(300, None)
+    noise = [np.std(series[late]) / np.mean(series[late]) for series in (raw, white)]
+    assert np.mean(white[late]) == pytest.approx(1, abs=0.02)
+    assert noise[1] < noise[0] / 3
+
+
+def test_whitening_shows_news() -> None:
+    monitor, white = LossMonitor(LOG_SNR), []
+    for step, (loss, t) in enumerate(draws(600, 32)):
+        white.append(monitor.measure(step, loss * (1.3 if step >= 500 else 1), t)["loss/whitened"])
+    assert np.mean(white[500:510]) > 1.2
+    assert abs(np.mean(white[490:500]) - 1) < 0.05
+
+
+def test_a_loss_that_is_not_finite_shows_and_is_not_remembered() -> None:
+    monitor = LossMonitor(LOG_SNR)
+    healthy = draws(80, 32)
+    for step, (loss, t) in enumerate(healthy[:40]):
+        monitor.measure(step, loss, t)
+    sick = healthy[40][0].copy()
+    sick[3] = math.nan
+    reading = monitor.measure(40, sick, healthy[40][1])
+    assert math.isnan(reading["loss/mean"])
+    assert math.isnan(reading["loss/whitened"])
+    after = monitor.measure(41, *healthy[41])
+    assert abs(after["loss/whitened"] - 1) < 0.5
+    assert all(value.isfinite().all() for value in monitor.state().values())
+
+
+def test_levels_are_means_over_their_part_of_the_schedule() -> None:
+    monitor = LossMonitor(LOG_SNR[::-1].copy())  # noise may also fall with the timestep
+    seen = draws(WINDOW, 8)
+    reading: dict[str, float] = {}
+    for step, (loss, t) in enumerate(seen):
+        reading = monitor.measure(step, loss, t)
+        assert len(reading) == 2 + LEVELS * (step == WINDOW - 1)
+    loss, t = (np.concatenate([pair[place] for pair in seen]) for place in (0, 1))
+    level = (999 - t) * LEVELS // 1000
+    for number in range(LEVELS):
+        assert reading[f"loss/level/{number:02d}"] == pytest.approx(loss[level == number].mean(), rel=1e-5)
+
+
+def test_a_level_that_was_not_drawn_has_no_reading() -> None:
+    monitor = LossMonitor(LOG_SNR)
+    reading: dict[str, float] = {}
+    for step in range(WINDOW):
+        reading = monitor.measure(step, np.ones(2, np.float32), np.array([0, 999]))
+    assert reading.keys() - {"loss/mean", "loss/whitened"} == {"loss/level/00", f"loss/level/{LEVELS - 1}"}
+
+
+def test_what_is_remembered_can_be_put_back() -> None:
+    seen = draws(100, 16)
+    whole, first = LossMonitor(LOG_SNR), LossMonitor(LOG_SNR)
+    expected = [whole.measure(step, *pair) for step, pair in enumerate(seen)]
+    for step in range(50):
+        first.measure(step, *seen[step])
+    second = LossMonitor(LOG_SNR)
+    second.restore(copy.deepcopy(first.state()))
+    assert [second.measure(step, *seen[step]) for step in range(50, 100)] == expected[50:]
+    assert first.usual.shape == (BINS,)

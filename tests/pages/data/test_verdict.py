@@ -1,0 +1,78 @@
+"""Every state of a run has its sentence."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from folders import FINDING, make_run
+
+from safelight.pages.data.run_list import entry
+from safelight.pages.data.run_state import read_status
+from safelight.pages.data.runs import describe
+from safelight.pages.data.verdict import verdict
+from safelight.run import RunFolder
+
+STATES = [
+    ({}, 0, "finished", "ended"),
+    ({"status": "training"}, 0, "live", "good"),
+    ({"status": "training", "kind": "watched"}, 0, "watched", "good"),
+    ({"status": "training"}, 40, "stale", "attention"),
+    ({"status": "training"}, 90_000, "stale", "attention"),
+    ({"status": "crashed", "error": "ValueError: no"}, 9, "crashed", "bad"),
+    ({"status": "out of memory"}, 9, "crashed", "bad"),
+    ({"status": "unsaved"}, 9, "crashed", "bad"),
+    ({"status": "interrupted"}, 9, "interrupted", "ended"),
+    ({"status": "stopped", "last_finding": "non-finite: loss"}, 9, "stopped", "bad"),
+    ({"status": "refused", "last_finding": "data.blank"}, 9, "refused", "bad"),
+    ({"status": "ended"}, 9, "finished", "ended"),
+    ({"status": "from the future"}, 9, "stopped", "bad"),
+]
+
+
+SAID = {
+    "finished": "Finished at step 200",
+    "live": "Healthy: loss still falling at",
+    "watched": "Healthy: loss still falling at",
+    "crashed": "at step 200",
+    "interrupted": "safelight resume",
+    "stopped": "Stopped at step 200",
+    "refused": "Not trained: data.blank",
+}
+
+
+@pytest.fixture(scope="module")
+def ready(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_run(tmp_path_factory.mktemp("states") / "run")
+
+
+@pytest.mark.parametrize(("facts", "age", "state", "tone"), STATES)
+def test_every_state_has_its_sentence(ready: Path, facts, age, state, tone, monkeypatch) -> None:
+    monkeypatch.setattr("safelight.pages.data.run_state.time", SimpleNamespace(time=lambda: 2e9))
+    known = {"status": "finished", "step": 200, "steps": 200, "heartbeat": 2e9 - age}
+    (ready / "run.json").write_text(json.dumps(known | facts))
+    found = entry(describe(ready))
+    assert (found["state"], found["verdict"]["tone"]) == (state, tone)
+    if state == "stale":
+        words = "No heartbeat for 40 s" if age == 40 else "25 hours"
+        assert words in found["verdict"]["sentence"]
+    else:
+        assert SAID[state] in found["verdict"]["sentence"]
+
+
+def test_the_verdict_names_the_finding_and_then_health(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "a", status={"status": "training"}, findings=(FINDING,))
+    found = entry(describe(run))
+    assert found["verdict"] == {"tone": "bad", "sentence": FINDING["summary"]}
+    assert found["finding"] == {"code": "LRA001", "cause": "lr.too-high", "severity": "error"}
+    over = make_run(tmp_path / "b", status={"status": "training"}, findings=(FINDING, FINDING | {"over": 90}))
+    assert entry(describe(over))["verdict"]["tone"] == "good"
+    info = make_run(tmp_path / "c", status={"status": "training"}, findings=(FINDING | {"severity": "info"},))
+    assert entry(describe(info))["verdict"]["tone"] == "good"
+
+
+def test_a_verdict_needs_no_record(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "a", status={"status": "training", "step": 0})
+    assert verdict(read_status(RunFolder(run)), None, [])["tone"] == "waiting"

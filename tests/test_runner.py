@@ -1,0 +1,78 @@
+"""A run from its first screen to its last: what the preflight finds ends it, or is reported."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny import Quiet, fingerprints, lose_the_moments, tiny
+
+import safelight
+from safelight.cli import main
+from safelight.config import Config
+from safelight.errors import PreflightError
+from safelight.record.history import open_history
+from safelight.run import RunFolder
+from safelight.start import resume, train
+
+ENOUGH: dict[str, Any] = {"sample.steps": 12, "train.batch_size": 16, "train.preflight": "stop"}
+
+
+def run(path: Path, **settings: Any) -> Quiet:
+    screen = Quiet()
+    train(tiny(**ENOUGH | settings), run=path, terminal=screen)
+    return screen
+
+
+def test_the_exit_code_of_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lose_the_moments(monkeypatch)
+    flags = [word for key, value in asdict_of(tiny()).items() for word in ("--set", f"{key}={value}")]
+    assert main(["train", "digits", "--run", str(tmp_path / "run"), *flags]) == 3
+    said = capsys.readouterr().err
+    assert "CHK001 checkpoint.optimizer-lost" in said
+    assert "train.preflight=tell" in said
+
+
+def asdict_of(config: Config) -> dict[str, Any]:
+    """A few settings that make a run tiny."""
+    model, steps = asdict(config)["model"], config.train.steps
+    return {"model.widths": "16", "model.norm_groups": 8, "model.attention": "", "model.conditional": "false",
+            "model.layers": model["layers"], "train.steps": steps, "train.batch_size": 16, "train.threads": 1,
+            "sample.steps": 12, "evaluate.every": 0}  # fmt: skip
+
+
+@pytest.mark.parametrize("wanted", ["tell", "off"])
+def test_a_run_may_continue_all_the_same(wanted: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lose_the_moments(monkeypatch)
+    screen = run(tmp_path / "run", **{"train.preflight": wanted})
+    assert RunFolder(tmp_path / "run").status()["status"] == "finished"
+    reported = [line for line in screen.said if "CHK001" in line]
+    assert bool(reported) == (wanted == "tell")
+    causes = [finding.cause for finding in safelight.diagnose(tmp_path / "run")]
+    assert causes == (["checkpoint.optimizer-lost"] if wanted == "tell" else [])
+
+
+def test_a_refused_run_continues_when_it_is_fixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        lose_the_moments(patch)
+        with pytest.raises(PreflightError):
+            run(tmp_path / "run")
+    resume(tmp_path / "run", terminal=Quiet())
+    assert RunFolder(tmp_path / "run").status()["status"] == "finished"
+    assert safelight.diagnose(tmp_path / "run") == []
+    run(tmp_path / "healthy")
+    assert fingerprints(tmp_path / "run") == fingerprints(tmp_path / "healthy")
+
+
+def test_a_resumed_run_is_checked_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(tmp_path / "run", **{"train.steps": 6, "checkpoint.every": 6})
+    lose_the_moments(monkeypatch)
+    with pytest.raises(PreflightError, match="CHK001"):
+        resume(tmp_path / "run", settings={"train.steps": 12}, force=True, terminal=Quiet())
+    assert RunFolder(tmp_path / "run").status()["status"] == "refused"
+    with open_history(tmp_path / "run" / "record.sqlite") as history:
+        assert history.raw("loss/mean")[0].max() >= 5, "what was trained before is still there"

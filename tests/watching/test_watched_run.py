@@ -1,0 +1,57 @@
+"""The folder and the record of a loop that is not ours."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from safelight.errors import UsageError
+from safelight.record.reading import read_signal
+from safelight.run import RunFolder
+from safelight.watching.watched_run import WatchedRun, crashed
+
+
+def opened(path: Path, step: int = 0) -> WatchedRun:
+    return WatchedRun(path, step, print, steps=100)
+
+
+def test_a_run_is_opened_reported_and_closed_once(tmp_path: Path) -> None:
+    run = opened(tmp_path / "run")
+    assert RunFolder(tmp_path / "run").status()["status"] == "training"
+    run.close(step=1)
+    run.close(**crashed(ValueError("too late")))
+    status = RunFolder(tmp_path / "run").status()
+    assert (status["status"], status["step"], status["steps"], status["kind"]) == ("finished", 1, 100, "watched")
+    assert "error" not in status
+
+
+def test_a_crash_is_named(tmp_path: Path) -> None:
+    opened(tmp_path / "run").close(**crashed(ValueError("no")))
+    status = RunFolder(tmp_path / "run").status()
+    assert (status["status"], status["error"]) == ("crashed", "ValueError: no")
+
+
+def test_what_was_recorded_from_the_step_on_is_replaced(tmp_path: Path) -> None:
+    for start, value in ((0, 1.0), (2, 9.0)):
+        run = opened(tmp_path / "run", start)
+        for step in range(start, 4):
+            run.record.add(step, {"loss/mean": value})
+        run.close()
+    readings = read_signal(tmp_path / "run" / "record.sqlite", "loss/mean")
+    assert readings == [(0, 1.0), (1, 1.0), (2, 9.0), (3, 9.0)]
+
+
+@pytest.mark.parametrize(
+    ("loggers", "words"), [(["tensorbord"], "There is no logger 'tensorbord'"), ([], "already holds a record")]
+)
+def test_what_cannot_be_opened_is_refused_in_words(tmp_path: Path, loggers: list[str], words: str) -> None:
+    opened(tmp_path / "run").close()
+    with pytest.raises(UsageError, match=words):
+        WatchedRun(tmp_path / "run", 0, print, loggers=loggers)
+
+
+def test_a_folder_that_cannot_be_made_is_refused_in_words(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="cannot be made"):
+        opened(tmp_path / "file" / "run")
