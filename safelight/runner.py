@@ -11,9 +11,7 @@ from pathlib import Path
 import torch
 
 from safelight.checkpoints.loading import refuse_scattered
-from safelight.diagnosis import diagnose
-from safelight.diagnosis.finding import Finding
-from safelight.diagnosis.rules import RULES
+from safelight.diagnosis import Diagnosis, diagnose_run
 from safelight.errors import PreflightError, SafelightError, Stopped
 from safelight.model.memory import is_out_of_memory
 from safelight.opened import Run
@@ -84,16 +82,16 @@ def run_training(setup: Setup, folder: RunFolder, terminal: Terminal, on_start: 
         raise
     if group.is_main:
         _write_report(folder, terminal)
-        terminal.last_screen(setup, folder, time.time() - started, _findings(folder))
+        terminal.last_screen(setup, folder, time.time() - started, _diagnosis(folder))
     return Run(folder.path, config, setup.state.counters.step)
 
 
-def _findings(folder: RunFolder) -> list[Finding]:
-    """What is wrong at the end. A diagnosis that fails was reported while training."""
+def _diagnosis(folder: RunFolder) -> Diagnosis | None:
+    """At the end; None for one that fails, which was reported while training."""
     try:
-        return [each for each in diagnose(folder.path) if each.severity != "info" and each.over is None]
+        return diagnose_run(folder.path)
     except Exception:
-        return []
+        return None
 
 
 def _write_report(folder: RunFolder, terminal: Terminal) -> None:
@@ -125,7 +123,7 @@ def _preflight(setup: Setup, folder: RunFolder, terminal: Terminal) -> Preflight
     if not found.findings:
         tried = " without a step" if setup.is_sharded else ""
         seconds = time.monotonic() - started
-        terminal.say(f"Preflight: nothing is wrong, as far as {len(RULES)} rules see{tried} ({seconds:.1f} s).")
+        terminal.say(f"Preflight{tried}: {found.diagnosis.verdict} ({seconds:.1f} s)")
     if not found.errors or wanted == "tell":
         return found
     step = setup.state.counters.step

@@ -17,7 +17,7 @@ from safelight.config.check import check
 from safelight.config.resolve import difference, resolve
 from safelight.data.images import Images
 from safelight.data.prepare import open_images
-from safelight.diagnosis.finding import Finding
+from safelight.diagnosis import Diagnosis
 from safelight.files import RunLock
 from safelight.opened import (
     Run,
@@ -154,7 +154,7 @@ def _resume_here(
         return run_training(setup, folder, terminal, on_start)
 
 
-def check_before_training(config: Config, terminal: Terminal) -> list[Finding]:
+def check_before_training(config: Config, terminal: Terminal) -> Diagnosis:
     """A preflight on its own: nothing is trained, and no folder is created."""
     for warning in check(config):
         terminal.say(f"Warning: {warning}")
@@ -162,7 +162,7 @@ def check_before_training(config: Config, terminal: Terminal) -> list[Finding]:
     images = _open_images(config, terminal)
     setup = build(fit_to_data(config, images), images, terminal.say)
     try:
-        return preflight(setup, terminal.say).findings
+        return preflight(setup, terminal.say).diagnosis
     finally:
         setup.loader.close()
 

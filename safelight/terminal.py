@@ -6,7 +6,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,7 @@ from rich.text import Text
 from safelight import __version__
 
 if TYPE_CHECKING:
-    from safelight.diagnosis.finding import Finding
+    from safelight.diagnosis import Diagnosis
     from safelight.run import RunFolder
     from safelight.training.build import Setup
     from safelight.training.step_reader import Progress
@@ -129,7 +129,7 @@ class Terminal:
             ("resume", f"safelight resume {folder.path}"),
         )
 
-    def last_screen(self, parts: Setup, folder: RunFolder, seconds: float, findings: Sequence[Finding]) -> None:
+    def last_screen(self, parts: Setup, folder: RunFolder, seconds: float, diagnosis: Diagnosis | None) -> None:
         counters, pictures = parts.state.counters, folder.pictures()
         by = "by evaluation" if counters.best_evaluated else f"probe loss {counters.best_loss:.4f}"
         best = f"best at step {counters.best_step:,} ({by})" if counters.best_step is not None else "nothing saved"
@@ -140,7 +140,7 @@ class Terminal:
             ("timelapse", str(folder.samples / "timelapse.gif")),
             ("model", str(folder.checkpoints / f"step_{counters.step:08d}")),
             *([("report", str(folder.report_page))] if folder.report_page.is_file() else []),
-            *_findings_in_words(findings, folder, counters.refused),
+            *_verdict_rows(diagnosis, folder, counters.refused),
             *_next_commands(folder),
         )
 
@@ -150,11 +150,16 @@ class Terminal:
             self._print(Text.assemble((f"  {name:<11}", "dim"), value), soft_wrap=True)
 
 
-def _findings_in_words(findings: Sequence[Finding], folder: RunFolder, refused: int) -> list[tuple[str, str]]:
-    lines = [f"{each.severity} {each.code} {each.cause}, since step {each.step:,}" for each in findings]
-    lines += [f"safelight doctor {folder.path}"] if lines else []
+def _verdict_rows(diagnosis: Diagnosis | None, folder: RunFolder, refused: int) -> list[tuple[str, str]]:
+    """The verdict, what is open now, and where to read more."""
+    if diagnosis is None:
+        return [("verdict", "The diagnosis failed: nothing is known.")]
+    present = [each for each in diagnosis.findings if each.severity != "info" and each.over is None]
+    lines = [f"{each.severity} {each.code} {each.cause}, since step {each.step:,}" for each in present]
     lines += [f"{refused} updates refused because they were not finite"] if refused else []
-    return [("" if place else "findings", words) for place, words in enumerate(lines or ["none"])]
+    lines += [f"safelight doctor {folder.path}"] if diagnosis.findings else []
+    rows = [("" if place else "findings", words) for place, words in enumerate(lines)]
+    return [("verdict", diagnosis.verdict), *rows]
 
 
 def _next_commands(folder: RunFolder) -> list[tuple[str, str]]:

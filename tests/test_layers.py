@@ -22,7 +22,7 @@ LAYERS = [
     ["files"],
     ["config"],
     ["run", "record", "data", "diffusion", "model", "pictures", "monitors"],
-    ["generate", "export", "evaluate", "comparison", "diagnosis", "contact"],
+    ["generate", "export", "evaluate", "comparison", "diagnosis", "contact", "yardstick"],
     ["probes", "processes"],
     ["checkpoints", "pages"],
     ["observing"],

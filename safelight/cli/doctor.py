@@ -16,7 +16,7 @@ from safelight.run import is_run
 from safelight.terminal import ACCENT, Terminal, page
 
 if TYPE_CHECKING:
-    from safelight.diagnosis import Finding
+    from safelight.diagnosis import Diagnosis
     from safelight.diagnosis.finding import Evidence
 
 
@@ -40,36 +40,35 @@ class Command:
         return self.subject
 
     def run_command(self) -> None:
-        from safelight.diagnosis import diagnose
+        from safelight.diagnosis import diagnose_run
 
         trained = is_run(Path(self.subject))
         if trained and (self.preset or self.config or self.set):
             words = "is a run, which has its settings. Leave out --preset, --config and --set."
             raise UsageError(f"{self.subject} {words}")
-        found = diagnose(self.subject) if trained else self._preflight()
+        found = diagnose_run(self.subject) if trained else self._preflight()
         if self.json:
-            print(json.dumps({"findings": [finding.to_json() for finding in found]}, indent=1))
+            print(json.dumps(found.to_json(), indent=1))
         else:
-            print_findings(self.subject, found)
-        if not trained and (errors := sum(finding.severity == "error" for finding in found)):
+            print_diagnosis(self.subject, found)
+        if not trained and (errors := sum(finding.severity == "error" for finding in found.findings)):
             raise PreflightError(f"The preflight found {errors} error{'s' * (errors != 1)}.")
 
-    def _preflight(self) -> list[Finding]:
+    def _preflight(self) -> Diagnosis:
         config = options.config_from(self)
         from safelight.start import check_before_training
 
         return check_before_training(config, Terminal())
 
 
-def print_findings(run: str, found: list[Finding]) -> None:
-    """What, since when, how sure, the evidence, what to do, what was ruled out."""
-    from safelight.diagnosis.rules import RULES
-
+def print_diagnosis(run: str, found: Diagnosis) -> None:
+    """The verdict; of each finding what, since when, how sure, the evidence, what to do, what was ruled out."""
     console = page()
     console.print(Text(run, style=f"bold {ACCENT}"))
-    if not found:
-        console.print(f"Nothing was found by {len(RULES)} rules. `safelight explain` lists what they look for.")
-    for finding in found:
+    console.print(Text(found.verdict))
+    if not found.findings:
+        console.print(Text("`safelight explain` lists what the rules look for.", style="dim"))
+    for finding in found.findings:
         style = {"error": "bold red", "warning": "bold yellow", "info": "bold"}[finding.severity]
         over = "" if finding.over is None else f", over since step {finding.over:,}"
         console.print()

@@ -2,5 +2,7 @@
 
 from __future__ import annotations
 
+from safelight.diagnosis.doctor import Diagnosis as Diagnosis
 from safelight.diagnosis.doctor import diagnose as diagnose
+from safelight.diagnosis.doctor import diagnose_run as diagnose_run
 from safelight.diagnosis.finding import Finding as Finding

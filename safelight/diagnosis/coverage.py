@@ -37,6 +37,20 @@ PASSED = (
     ("check/optimizer/", ("optimizer=",)),
     ("optimizer/", ("optimizer=",)),
 )
+ORDER = (
+    "x0",
+    "noise",
+    "x_t",
+    "t",
+    "target",
+    "pred",
+    "optimizer=",
+    "schedule=",
+    "prediction=",
+    "ema=",
+    "data=",
+    "sampler=",
+)
 OPTIONAL = ("labels",)  # not every model has them: not recommended
 
 
@@ -53,14 +67,14 @@ class Coverage(NamedTuple):
 
     def advice(self) -> Advice | None:
         """What a watched loop should pass so that more rules can look; None where nothing would help."""
-        wanted: dict[str, None] = {}
+        wanted = set[str]()
         gained = 0
         for names in self.missing.values():
             arguments = [_arguments(name) for name in names]
             if all(arguments) and not any(each in OPTIONAL for group in arguments for each in group):
                 gained += 1
-                wanted |= dict.fromkeys(each for group in arguments for each in group)
-        return Advice(tuple(wanted), gained) if gained else None
+                wanted.update(*arguments)
+        return Advice(tuple(sorted(wanted, key=ORDER.index)), gained) if gained else None
 
 
 class Advice(NamedTuple):

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from safelight.config.resolve import resolve
+from safelight.diagnosis.coverage import Coverage, coverage
 from safelight.diagnosis.finding import ORDER, Evidence, Finding, Fix, subsystem_of, urgency
 from safelight.diagnosis.rule import Rule
 from safelight.diagnosis.rules import RULES
 from safelight.diagnosis.run_history import RunHistory
+from safelight.diagnosis.verdict import Worth, verdict, worth_of
 from safelight.errors import UsageError
 from safelight.record.history import open_history
 from safelight.run import open_recorded
@@ -16,12 +20,42 @@ from safelight.run import open_recorded
 LATER = 64  # steps: some causes are checked less often than their consequences
 
 
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """What the rules found, how many of them could look, and what the model is worth."""
+
+    findings: list[Finding]
+    """The worst first, and what is over last."""
+    coverage: Coverage
+    worth: Worth | None = None
+    watched: bool = False
+    """A loop that is not ours, which could pass more."""
+
+    @property
+    def verdict(self) -> str:
+        return verdict(self.findings, self.coverage, self.worth, watched=self.watched)
+
+    def to_json(self) -> dict[str, Any]:
+        advice = self.coverage.advice() if self.watched else None
+        missing = [] if advice is None else list(advice.arguments)
+        return {
+            "findings": [finding.to_json() for finding in self.findings],
+            "verdict": self.verdict,
+            "coverage": {"rules": self.coverage.rules, "looked": self.coverage.looked, "missing": missing},
+        }
+
+
 def diagnose(run: str | Path) -> list[Finding]:
     """What is wrong with a run, the worst first; an empty list for one in which nothing was found."""
+    return diagnose_run(run).findings
+
+
+def diagnose_run(run: str | Path) -> Diagnosis:
     folder = open_recorded(Path(run))
     config = resolve(file=folder.config) if folder.config.is_file() else None
     with open_history(folder.record) as history:
-        return examine(RunHistory(history, config, folder.status()))
+        known = RunHistory(history, config, folder.status())
+        return Diagnosis(examine(known), coverage(known), worth_of(history), watched=config is None)
 
 
 def examine(run: RunHistory, rules: tuple[Rule, ...] = RULES) -> list[Finding]:

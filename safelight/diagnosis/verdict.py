@@ -4,13 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from safelight.diagnosis.coverage import Coverage
-from safelight.diagnosis.finding import Finding
+from safelight.diagnosis.run_history import Readings
+from safelight.vocabulary import SKILL_EMA
 
 LINEAR = 1.0  # the skill of the best linear filter
 KEPT = 0.8  # of the best skill of the run; a healthy one keeps more than 0.95 of it
 LONGEST = 220  # characters of a summary
+
+
+class Found(Protocol):
+    """A finding, as far as the verdict needs it."""
+
+    @property
+    def severity(self) -> str: ...
+    @property
+    def step(self) -> int: ...
+    @property
+    def summary(self) -> str: ...
+    @property
+    def over(self) -> int | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +50,13 @@ class Worth:
         return f"The model is better than the best linear filter (skill {self.skill:.2f})."
 
 
-def verdict(findings: Sequence[Finding], coverage: Coverage, worth: Worth | None = None, *, watched: bool) -> str:
+def worth_of(readings: Readings) -> Worth | None:
+    """Of the newest checkpoint; None where the skill was not measured."""
+    _, skills = readings.raw(SKILL_EMA.name)
+    return Worth(float(skills[-1]), float(skills.max())) if len(skills) else None
+
+
+def verdict(findings: Sequence[Found], coverage: Coverage, worth: Worth | None = None, *, watched: bool) -> str:
     """One to three sentences. `watched`: a loop that could pass more. “Healthy” takes a skill to show for it."""
     open_ones = [each for each in findings if each.over is None and each.severity != "info"]
     if open_ones:
@@ -54,13 +75,13 @@ def verdict(findings: Sequence[Finding], coverage: Coverage, worth: Worth | None
     return " ".join(parts)
 
 
-def _count(findings: Sequence[Finding]) -> str:
+def _count(findings: Sequence[Found]) -> str:
     errors = sum(each.severity == "error" for each in findings)
     counts = ((errors, "error"), (len(findings) - errors, "warning"))
     return ", ".join(f"{number} {word}{'s' * (number != 1)}" for number, word in counts if number)
 
 
-def _past(findings: Sequence[Finding], worth: Worth | None) -> str:
+def _past(findings: Sequence[Found], worth: Worth | None) -> str:
     """Errors that ended keep their line."""
     first, last = min(each.step for each in findings), max(each.over or 0 for each in findings)
     recovered = ""

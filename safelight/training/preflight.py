@@ -15,7 +15,8 @@ from safelight import checks
 from safelight.checkpoints.snapshot import Loaded
 from safelight.config import Config
 from safelight.data.images import hold_out
-from safelight.diagnosis.doctor import examine
+from safelight.diagnosis.coverage import coverage
+from safelight.diagnosis.doctor import Diagnosis, examine
 from safelight.diagnosis.finding import Finding
 from safelight.diagnosis.run_history import InMemoryReadings, RunHistory
 from safelight.diffusion.sampling import Denoiser
@@ -40,13 +41,17 @@ STATIC = tuple(f"{CHECK.name}/{name}/" for name in ("network", "sampler", "check
 class Preflight:
     """What was found, and the readings that it was found by."""
 
-    findings: list[Finding]
+    diagnosis: Diagnosis
     static: Mapping[str, float]
     """What does not change with the steps: for the record of the run."""
     readings: Mapping[int, Mapping[str, float]]
     """Of the trial steps."""
     parameters: Mapping[str, list[str]]
     """Names of those that are frozen or missing in the optimizer."""
+
+    @property
+    def findings(self) -> list[Finding]:
+        return self.diagnosis.findings
 
     @property
     def errors(self) -> list[Finding]:
@@ -109,7 +114,8 @@ def preflight(setup: Setup, say: Callable[[str], None]) -> Preflight:
             before.restore()
     events = [] if before is None else [(step, "parameters", names)]
     case = RunHistory(InMemoryReadings(record.series(), events), setup.config)
-    return Preflight([each for each in examine(case) if each.over is None], static, record.steps, names)
+    findings = [each for each in examine(case) if each.over is None]
+    return Preflight(Diagnosis(findings, coverage(case)), static, record.steps, names)
 
 
 def _check_static(setup: Setup, inspection: Inspection) -> dict[str, float]:

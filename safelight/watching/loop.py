@@ -9,6 +9,7 @@ import sys
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from safelight.config.tree import Prediction
-from safelight.diagnosis import Finding, diagnose
+from safelight.diagnosis import Diagnosis, Finding, diagnose_run
 from safelight.errors import UsageError
 from safelight.monitors.modules import NAMED, trained
 from safelight.monitors.reading_buffer import PendingReading
@@ -131,6 +132,7 @@ class SilentWatch:
     """What a process gets that is not the first: the same calls, and nothing happens."""
 
     findings: Sequence[Finding] = ()
+    verdict = "This process is not watched: the first one is."
 
     def step(self, loss: Tensor | float, **_: Tensor | None) -> None: ...
 
@@ -197,10 +199,18 @@ class Watch:
     @property
     def findings(self) -> list[Finding]:
         """What is wrong with the run, as far as it went: the rules are run now, on what was recorded."""
+        return self._diagnose().findings
+
+    @property
+    def verdict(self) -> str:
+        """What is wrong, how many rules could look, and what to pass so that more can."""
+        return self._diagnose().verdict
+
+    def _diagnose(self) -> Diagnosis:
         if self._hooks is not None:
             self._safely(self._read)
             self._record.flush(wait=True)
-        return diagnose(self.folder.path)
+        return diagnose_run(self.folder.path)
 
     def step(
         self,
@@ -244,6 +254,8 @@ class Watch:
         finally:
             self._run.close(step=self._updates, **facts)
             atexit.unregister(self._at_exit)
+        with suppress(Exception):  # a diagnosis that fails was reported
+            self._say(f"Safelight: {self.verdict} More: safelight doctor {self.folder.path}")
         self._hand_over()
 
     def __enter__(self) -> Watch:

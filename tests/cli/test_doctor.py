@@ -17,7 +17,11 @@ def test_nothing_is_found_in_a_healthy_run(trained_run: Path, capsys: pytest.Cap
     assert main(["doctor", str(trained_run)]) == 0
     assert "Nothing was found" in capsys.readouterr().out
     assert main(["doctor", str(trained_run), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"findings": []}
+    found = json.loads(capsys.readouterr().out)
+    assert found["findings"] == found["coverage"]["missing"] == []
+    assert 40 < found["coverage"]["looked"] < found["coverage"]["rules"]
+    looked = f"the {found['coverage']['looked']} of {found['coverage']['rules']} rules that had what they need"
+    assert looked in found["verdict"]
     assert safelight.diagnose(trained_run) == []
 
 

@@ -14,7 +14,7 @@ BLIND = Coverage(
     105, 41, {"TAR001": ("check/target/epsilon",), "SCA001": ("check/batch/lowest",), "DST001": ("distributed/drift",)}
 )
 GOOD, WEAK, LOST, RUINED = Worth(1.4, 1.45), Worth(0.6, 0.6), Worth(-0.5, 0.2), Worth(0.9, 1.3)
-ADVICE = "Pass x0, noise, target and t to `watch.step` and schedule to `safelight.watch`, and 2 more can look."
+ADVICE = "Pass x0, noise, t and target to `watch.step` and schedule to `safelight.watch`, and 2 more can look."
 
 
 def finding(severity: Severity = "error", over: int | None = None) -> Finding:

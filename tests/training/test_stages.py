@@ -73,5 +73,7 @@ def test_pictures_of_averaged_weights_are_not_those_of_raw_ones(
 
     told = [finding.cause for finding in safelight.diagnose(run)]
     assert ("ema.not-sampled" in told) == (not averaged)
-    last = "findings   none" if averaged else "findings   warning EMA006 ema.not-sampled, since step 3"
+    last = (
+        "verdict    Nothing was found by the" if averaged else "findings   warning EMA006 ema.not-sampled, since step 3"
+    )
     assert last in capsys.readouterr().err, "the last screen says so too"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +75,30 @@ def test_a_wrong_target_is_reported_while_the_loop_runs(tmp_path: Path) -> None:
 
 
 def test_a_right_target_is_not(tmp_path: Path) -> None:
-    assert train(tmp_path / "run", "noise", 40)[0] == []
+    [verdict], _ = train(tmp_path / "run", "noise", 40)
+    assert verdict.startswith("Safelight: Nothing was found by the ")
+    assert verdict.endswith(f"More: safelight doctor {tmp_path / 'run'}")
+
+
+def test_silence_says_what_it_could_not_see(tmp_path: Path) -> None:
+    """With the loss alone a wrong target cannot be seen, and nobody calls that healthy."""
+    model, said = Denoiser(), list[str]()
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
+    watch = safelight.watch(model, optimizer, run=tmp_path / "run", say=said.append)
+    for _ in range(8):
+        x0, t = torch.randn(16, 1, 8, 8), torch.randint(0, 100, (16,))
+        loss = (model(x0, t) - x0).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        watch.step(loss)
+    words = watch.verdict
+    watch.close()
+    assert words in said[-1]
+    looked, rules = (int(number) for number in re.findall(r"the (\d+) of (\d+) rules", words)[0])
+    assert looked < rules / 2
+    assert "Pass x0, noise, x_t, t, target and pred to `watch.step`" in words
+    assert "ealthy" not in words
 
 
 def test_a_listener_may_end_the_loop(tmp_path: Path) -> None:

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
+from safelight.config import Config
+from safelight.diagnosis.coverage import coverage
+from safelight.diagnosis.run_history import RunHistory
+from safelight.diagnosis.verdict import verdict as judge
+from safelight.diagnosis.verdict import worth_of
 from safelight.pages.data.numbers import count, mapping, text
 from safelight.pages.data.run_state import RunStatus
 from safelight.pages.data.trend import BANDS, falling, newest_distance
@@ -13,13 +18,23 @@ from safelight.record.history import History
 SENTENCE = 220  # characters of a finding's summary
 
 
+class Card(NamedTuple):
+    """A finding, as far as the verdict needs it."""
+
+    severity: str
+    step: int
+    summary: str
+    over: int | None
+
+
 def verdict(run_status: RunStatus, history: History | None, findings: Sequence[dict[str, Any]]) -> dict[str, str]:
     """{"tone": good, attention, bad, waiting or ended, "sentence"}."""
-    tone, sentence = _judge(run_status, history, [each for each in findings if each["over"] is None])
+    tone, sentence = _judge(run_status, history, findings)
     return {"tone": tone, "sentence": sentence}
 
 
-def _judge(run_status: RunStatus, history: History | None, present: list[dict[str, Any]]) -> tuple[str, str]:
+def _judge(run_status: RunStatus, history: History | None, findings: Sequence[dict[str, Any]]) -> tuple[str, str]:
+    present = [each for each in findings if each["over"] is None]
     if run_status.state == "empty":
         return "waiting", "Nothing has been recorded yet: the first numbers come with the first step."
     step, shown = f"{run_status.step or 0:,}", _worst(present)
@@ -38,9 +53,22 @@ def _judge(run_status: RunStatus, history: History | None, present: list[dict[st
         return "ended", f"Interrupted at step {step}, everything is saved; `safelight resume` continues it."
     if history is None or not run_status.step:
         return "waiting", "Getting ready: the first numbers come with the first step."
+    tone, earned = _earned(run_status, history, findings)
     if run_status.is_over:
-        return "ended", _finished(run_status, history, step)
-    return "good", _healthy(history)
+        return (tone if tone == "attention" else "ended"), f"{_finished(run_status, history, step)} {earned}"
+    return tone, f"{earned} {_direction(history)}".strip()
+
+
+def _earned(run_status: RunStatus, history: History, findings: Sequence[dict[str, Any]]) -> tuple[str, str]:
+    """Where nothing is open: green takes a model that is better than a linear filter, and no error behind it."""
+    watched = run_status.facts.get("kind") == "watched"
+    cards = [Card(each["severity"], each["step"], each["summary"] or each["cause"], each["over"]) for each in findings]
+    worth, config = worth_of(history), None if watched else Config()
+    words = judge(cards, coverage(RunHistory(history, config)), worth, watched=watched)
+    if worth is None:
+        return "waiting", words
+    past = any(each.severity == "error" for each in cards)
+    return ("good" if words.startswith("Healthy") else "attention" if past or worth.is_ruined else "waiting"), words
 
 
 def _worst(present: list[dict[str, Any]]) -> str | None:
@@ -49,14 +77,14 @@ def _worst(present: list[dict[str, Any]]) -> str | None:
     return words if words is None or len(words) <= SENTENCE else words[: SENTENCE - 1].rstrip() + "…"
 
 
-def _healthy(history: History) -> str:
+def _direction(history: History) -> str:
     bands, distance, parts = falling(history), newest_distance(history), list[str]()
     if bands is not None:
         where = "all noise levels" if len(bands) == len(BANDS) else " and ".join(bands)
-        parts.append(f"loss still falling at {where}" if bands else "loss has levelled off")
+        parts.append(f"Loss still falling at {where}" if bands else "Loss has levelled off")
     if distance is not None:
         parts.append(distance.words())
-    return f"Healthy: {', '.join(parts)}." if parts else "Healthy so far: too early to see which way it goes."
+    return f"{', '.join(parts)}." if parts else ""
 
 
 def _finished(run_status: RunStatus, history: History, step: str) -> str:

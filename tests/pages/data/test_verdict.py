@@ -13,12 +13,13 @@ from safelight.pages.data.run_list import entry
 from safelight.pages.data.run_state import read_status
 from safelight.pages.data.runs import describe
 from safelight.pages.data.verdict import verdict
+from safelight.record.store import RecordWriter
 from safelight.run import RunFolder
 
 STATES = [
     ({}, 0, "finished", "ended"),
-    ({"status": "training"}, 0, "live", "good"),
-    ({"status": "training", "kind": "watched"}, 0, "watched", "good"),
+    ({"status": "training"}, 0, "live", "waiting"),
+    ({"status": "training", "kind": "watched"}, 0, "watched", "waiting"),
     ({"status": "training"}, 40, "stale", "attention"),
     ({"status": "training"}, 90_000, "stale", "attention"),
     ({"status": "crashed", "error": "ValueError: no"}, 9, "crashed", "bad"),
@@ -34,8 +35,8 @@ STATES = [
 
 SAID = {
     "finished": "Finished at step 200",
-    "live": "Healthy: loss still falling at",
-    "watched": "Healthy: loss still falling at",
+    "live": "rules that had what they need. Loss still falling at",
+    "watched": "Pass x0, noise, x_t, t, target and pred to `watch.step`",
     "crashed": "at step 200",
     "interrupted": "safelight resume",
     "stopped": "Stopped at step 200",
@@ -67,10 +68,29 @@ def test_the_verdict_names_the_finding_and_then_health(tmp_path: Path) -> None:
     found = entry(describe(run))
     assert found["verdict"] == {"tone": "bad", "sentence": FINDING["summary"]}
     assert found["finding"] == {"code": "LRA001", "cause": "lr.too-high", "severity": "error"}
-    over = make_run(tmp_path / "b", status={"status": "training"}, findings=(FINDING, FINDING | {"over": 90}))
-    assert entry(describe(over))["verdict"]["tone"] == "good"
     info = make_run(tmp_path / "c", status={"status": "training"}, findings=(FINDING | {"severity": "info"},))
-    assert entry(describe(info))["verdict"]["tone"] == "good"
+    assert entry(describe(info))["verdict"]["tone"] == "waiting", "nothing is known of what the model is worth"
+
+
+@pytest.mark.parametrize(
+    ("findings", "skills", "tone", "words"),
+    [
+        ((), (0.2, 1.4), "good", "Healthy: the model is better than the best linear filter (skill 1.40)."),
+        ((), (0.2, 0.4), "waiting", "not as good as a linear filter yet"),
+        ((), (1.4, 0.2), "attention", "has lost what it could do"),
+        ((FINDING, FINDING | {"over": 90}), (1.4, 0.2), "attention", "1 error, steps 40 to 90, never recovered"),
+        ((FINDING, FINDING | {"over": 90}), (0.2, 1.4), "attention", "1 error, steps 40 to 90, recovered"),
+    ],
+)
+def test_green_is_earned(tmp_path: Path, findings, skills, tone, words) -> None:
+    run = make_run(tmp_path / "run", status={"status": "training"}, findings=findings)
+    record = RecordWriter(run / "record.sqlite", from_step=1000, say=pytest.fail)
+    for step, number in enumerate(skills, 1000):
+        record.add(step, {"skill/ema": number})
+    record.close()
+    found = entry(describe(run))["verdict"]
+    assert found["tone"] == tone
+    assert words in found["sentence"]
 
 
 def test_a_verdict_needs_no_record(tmp_path: Path) -> None:
