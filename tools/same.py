@@ -31,7 +31,20 @@ from tools.same_cases import CASES, LOOPS
 ROOT = Path(__file__).parents[1]
 OF_TIME = ("speed/", "system/memory", "distributed/slowest", "distributed/waiting", "distributed/seconds")
 SECONDS = {"seconds", "evaluation_seconds"}  # in state.json
-WORDS = {"reason", "summary", "text", "fix", "seconds", "share_of_time", "spent", "path", "extractor", "time", "title"}
+WORDS = {
+    "reason",
+    "summary",
+    "text",
+    "fix",
+    "seconds",
+    "share_of_time",
+    "spent",
+    "path",
+    "extractor",
+    "time",
+    "title",
+    "ruled_out",
+}
 NAMES = (*CASES, *LOOPS)
 
 
