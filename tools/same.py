@@ -32,19 +32,9 @@ ROOT = Path(__file__).parents[1]
 OF_TIME = ("speed/", "system/memory", "distributed/slowest", "distributed/waiting", "distributed/seconds")
 SECONDS = {"seconds", "evaluation_seconds"}  # in state.json
 WORDS = {
-    "reason",
-    "summary",
-    "text",
-    "fix",
-    "seconds",
-    "share_of_time",
-    "spent",
-    "path",
-    "extractor",
-    "time",
+    "reason", "summary", "text", "fix", "ruled_out", "seconds", "share_of_time", "spent", "path", "extractor", "time",
     "title",
-    "ruled_out",
-}
+}  # fmt: skip
 NAMES = (*CASES, *LOOPS)
 
 

@@ -37,20 +37,7 @@ PASSED = (
     ("check/optimizer/", ("optimizer=",)),
     ("optimizer/", ("optimizer=",)),
 )
-ORDER = (
-    "x0",
-    "noise",
-    "x_t",
-    "t",
-    "target",
-    "pred",
-    "optimizer=",
-    "schedule=",
-    "prediction=",
-    "ema=",
-    "data=",
-    "sampler=",
-)
+ORDER = "x0 noise x_t t target pred optimizer= schedule= prediction= ema= data= sampler=".split()
 OPTIONAL = ("labels",)  # not every model has them: not recommended
 
 
