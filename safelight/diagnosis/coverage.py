@@ -37,7 +37,8 @@ PASSED = (
     ("check/optimizer/", ("optimizer=",)),
     ("optimizer/", ("optimizer=",)),
 )
-ORDER = "x0 noise x_t t target pred optimizer= schedule= prediction= ema= data= sampler=".split()
+STEP_ORDER = ("x0", "noise", "x_t", "t", "target", "pred")
+ORDER = (*STEP_ORDER, "optimizer=", "schedule=", "prediction=", "ema=", "data=", "sampler=")
 OPTIONAL = ("labels",)  # not every model has them: not recommended
 
 
