@@ -21,7 +21,7 @@ from safelight.monitors.loss import LEVELS
 from safelight.training.runtime import Runtime
 from safelight.training.state import State
 from safelight.vocabulary import SKILL_AT_LEVEL, SKILL_EMA, SKILL_FLOOR, SKILL_HELD, SKILL_RAW
-from safelight.yardstick.dataset import MOST, DatasetDenoisers
+from safelight.yardstick.denoisers import MOST, DatasetDenoisers
 from safelight.yardstick.skill import Yardstick, level_of, skill, skill_by_level, way_to_floor
 
 SIZE = 128

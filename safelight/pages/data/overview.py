@@ -12,12 +12,12 @@ from safelight.config.resolve import flatten, resolve, to_dict
 from safelight.errors import RecordError, SafelightError
 from safelight.pages.data.cards import Answers, acts, findings, is_diagnosed, run_rules
 from safelight.pages.data.gallery import pictures
+from safelight.pages.data.headline import verdict
 from safelight.pages.data.numbers import count, mapping, number, trimmed
 from safelight.pages.data.run_files import inside, read_json
 from safelight.pages.data.run_state import RunStatus, number_of_seconds, read_status
 from safelight.pages.data.runs import FoundRun, describe
 from safelight.pages.data.trend import best_step, distance_of
-from safelight.pages.data.verdict import verdict
 from safelight.record.history import History, open_history
 from safelight.run import RunFolder
 from safelight.vocabulary import SPEED, TIME_LEFT, Signal, signal_of

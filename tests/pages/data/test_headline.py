@@ -9,10 +9,10 @@ from types import SimpleNamespace
 import pytest
 from folders import FINDING, make_run
 
+from safelight.pages.data.headline import verdict
 from safelight.pages.data.run_list import entry
 from safelight.pages.data.run_state import read_status
 from safelight.pages.data.runs import describe
-from safelight.pages.data.verdict import verdict
 from safelight.record.store import RecordWriter
 from safelight.run import RunFolder
 
