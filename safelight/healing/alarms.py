@@ -8,19 +8,15 @@ from collections import deque
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from safelight.diagnosis.definitions import STORM_STEPS, SUSPECTED, SUSPICIOUS, is_storm
+
 # A spike costs a replay of the step and no more: a hard batch comes out the same and is left alone.
 HISTORY, ENOUGH = 64, 16  # steps that are remembered, and those before which nothing is called odd
-FARTHEST = 8.0  # robust standard deviations of the logarithm
 NARROWEST = 0.1  # standard deviation that is assumed at least: 10 %
 
 # Divergence is confirmed by the fixed probe, so this only has to be rare.
 SMOOTHING = 0.9  # memory of the loss, per step
-UNLEARNT = 0.95  # share of the loss of a model that answers zero
-RISEN = 1.5  # times the lowest loss the run has had
 SUSTAINED, CHECKED_EVERY = 16, 4  # steps; a diverged run swings, so the probe is checked more than once
-
-# fp16 looks for its scale with some ten overflows at the start, then one in 2,000 steps.
-STORM_STEPS, STORM = 32, 16
 
 
 def is_good(loss: float, lowest: float, margin: float = 1.1) -> bool:
@@ -49,11 +45,11 @@ def _is_far(number: float, logs: deque[float]) -> bool:
         return False
     # Cheap first: the median of 64 numbers takes longer than the arithmetic of a small step's bookkeeping.
     value, low, high = math.log(max(number, 1e-30)), min(logs), max(logs)
-    if low - NARROWEST * FARTHEST <= value <= high + NARROWEST * FARTHEST:
+    if low - NARROWEST * SUSPICIOUS <= value <= high + NARROWEST * SUSPICIOUS:
         return False
     middle = statistics.median(logs)
     spread = 1.4826 * statistics.median(abs(each - middle) for each in logs)
-    return abs(value - middle) > FARTHEST * max(spread, NARROWEST)
+    return abs(value - middle) > SUSPICIOUS * max(spread, NARROWEST)
 
 
 @dataclass(slots=True)
@@ -73,14 +69,14 @@ class DivergenceWatch:
         before = loss if self.smoothed is None else self.smoothed
         self.smoothed = before + (1 - SMOOTHING) * (loss - before)
         self.lowest = min(self.lowest, self.smoothed)
-        high = self.smoothed > UNLEARNT * zero and self.smoothed > RISEN * self.lowest
+        high = SUSPECTED.holds(self.smoothed, self.lowest, zero)
         self.risen = self.risen + 1 if high else 0
         return self.risen >= SUSTAINED and (self.risen - SUSTAINED) % CHECKED_EVERY == 0
 
     def add_overflow(self, step: int) -> bool:
         """True where half of the last steps overflowed: no scale is small enough."""
         self.overflows = [each for each in (*self.overflows, step) if each > step - STORM_STEPS]
-        return len(self.overflows) >= STORM
+        return is_storm(len(self.overflows))
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -88,4 +84,4 @@ class DivergenceWatch:
 
 def is_lost(loss: float, lowest: float, zero: float) -> bool:
     """The last word on divergence: the same images, timesteps and noise as ever, so that no draw can be blamed."""
-    return not math.isfinite(loss) or (loss > UNLEARNT * zero and loss > RISEN * lowest)
+    return not math.isfinite(loss) or SUSPECTED.holds(loss, lowest, zero)

@@ -39,7 +39,7 @@ def causes_of(series: Series, *events: Event) -> list[str]:
         ("a drift that was mended", 64, 128, "error"),
         ("a straggler", 0, None, "warning"),
         ("copies", 127, None, "warning"),
-        ("halved without end", 108, None, "error"),
+        ("halved without end", 96, None, "error"),
         ("another table", 0, None, "error"),
         ("another table for a while", 2, 4, "error"),
         ("other images from step 80 on", 80, None, "warning"),

@@ -7,7 +7,8 @@ import random
 
 import pytest
 
-from safelight.healing.alarms import ENOUGH, STORM, SUSTAINED, DivergenceWatch, RecentRange, is_good, is_lost
+from safelight.diagnosis.definitions import STORM
+from safelight.healing.alarms import ENOUGH, SUSTAINED, DivergenceWatch, RecentRange, is_good, is_lost
 
 
 def history(count: int, spread: float = 0.1) -> RecentRange:

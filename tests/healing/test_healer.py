@@ -99,7 +99,7 @@ def test_without_healing_the_flip_would_have_spoilt_the_weights(
     """The negative control of the test above."""
     train(tmp_path / "twin", train__steps=40)
     injections.disturb_gradient(monkeypatch, [25], 1e6)
-    monkeypatch.setattr("safelight.healing.alarms.FARTHEST", 1e9)
+    monkeypatch.setattr("safelight.healing.alarms.SUSPICIOUS", 1e9)
     train(tmp_path / "spoilt", train__steps=40)
     assert fingerprints(tmp_path / "spoilt") != fingerprints(tmp_path / "twin")
 

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from safelight import checks
+from safelight.diagnosis.definitions import FAR_OUT
 from safelight.diagnosis.finding import Evidence
 from safelight.diagnosis.rule import Detection, error, first_of, on_episode, warning
 from safelight.diagnosis.run_history import Episode, HealthyRanges, RunHistory, episode_of
@@ -15,7 +16,7 @@ from safelight.vocabulary import GRADIENT_NORM, LOSS, LOSS_SCALE
 
 AFTER = 8  # steps
 ALONE = 0.999  # cosine with the gradient of one micro-batch
-USUAL, FAR_OUT = 24, 8.0  # steps; times the largest of them
+USUAL = 24  # steps
 
 
 class Spike(NamedTuple):

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from safelight import checks
+from safelight.diagnosis.definitions import CERTAIN
 from safelight.diagnosis.finding import Evidence
 from safelight.diagnosis.rule import Detection, error, first_of, on_episode, on_latest, warning
 from safelight.diagnosis.run_history import Episode, RunHistory, episode_of, name_of
@@ -19,7 +20,6 @@ SIGNS = 0.9  # of the values have the same sign: 1 in healthy gradients, also wh
 PASSED = 24  # finite losses after one that was not: a weight that overflows would have come again
 ENDLESS = 10.0  # times what a loss below 0 was at first
 UNHEARD = 0.1  # of the samples; with a zero terminal SNR one timestep in a thousand may have a weight of 0
-AWAY, WORSE = 2.0, 3.0  # error over the zero predictor's; over the best of the run
 WINDOW = 8
 RISEN = 10.0  # times the best and the first loss
 LOW, SWING = 0.5, 0.7  # healthy weightings have first cosines of 0.8 to 1, and swings of 0.2 to 0.3
@@ -237,7 +237,7 @@ def diverged(run: RunHistory) -> Detection | None:
     ratios = errors / np.maximum(zeros, 1e-12)
     smooth = np.median(sliding_window_view(ratios, WINDOW), axis=1)
     best = np.minimum.accumulate(smooth)
-    bad = ~(smooth < AWAY) & ~(smooth < WORSE * best)
+    bad = ~(smooth < CERTAIN.of_zero) & ~(smooth < CERTAIN.risen * best)
     if not bad[-1]:
         return None
     first = int(steps[WINDOW - 1 + np.flatnonzero(~bad)[-1]]) if (~bad).any() else int(steps[0])

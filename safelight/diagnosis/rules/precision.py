@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from safelight import checks
+from safelight.diagnosis.definitions import STORM_STEPS, is_storm
 from safelight.diagnosis.finding import Evidence, Fix
 from safelight.diagnosis.rule import Detection, error, on_episode, warning
 from safelight.diagnosis.rules.clipping import first_spike
@@ -12,27 +13,28 @@ from safelight.diagnosis.run_history import Episode, RunHistory
 from safelight.vocabulary import GRADIENT_NORM, LOSS, LOSS_SCALE, REFUSED
 
 VANISHED, MANY, LOST = 0.01, 0.1, 0.3  # shares of the gradient; fp32 has 0 and 0.0001
-WINDOW, SHARE = 20, 0.5  # a healthy scale refuses one update in 2,000, and at most 16 in a row at the very start
 
 
 def scale_halving(run: RunHistory) -> Detection | None:
     steps, refused = run.series(REFUSED)
-    if len(steps) < WINDOW or (not run.events("refused") and not refused.any()):
+    if not len(steps) or (not run.events("refused") and not refused.any()):
         return None
     overflow = {note.step for note in run.events("refused") if note.facts.get("overflow")}
     own = bool(run.events("refused"))
     hits = [bool(r) and (not own or int(s) in overflow) for s, r in zip(steps, refused, strict=True)]
-    recent = hits[-WINDOW:]
-    if sum(recent) < SHARE * WINDOW:
+    recent = hits[-STORM_STEPS:]
+    if not is_storm(sum(recent)):
         return None
     places, scales = run.series(LOSS_SCALE)
-    first = next(int(s) for s, hit in zip(steps[-WINDOW:], recent, strict=True) if hit)
-    evidence = [Evidence(REFUSED.name, sum(recent) / WINDOW, (int(steps[-WINDOW]), int(steps[-1])), "below 0.01")]
+    first = next(int(s) for s, hit in zip(steps[-STORM_STEPS:], recent, strict=True) if hit)
+    evidence = [
+        Evidence(REFUSED.name, sum(recent) / len(recent), (int(steps[-len(recent)]), int(steps[-1])), "below 0.01")
+    ]
     if len(scales):
         evidence.append(Evidence(LOSS_SCALE.name, float(scales[-1]), (int(places[0]), int(places[-1]))))
     return Detection(
         first,
-        f"{sum(recent)} of the last {WINDOW} updates overflowed in fp16: the loss scale is halved without end.",
+        f"{sum(recent)} of the last {len(recent)} updates overflowed in fp16: the loss scale is halved without end.",
         tuple(evidence),
         ("the search for a scale at the start: it ends after 16 halvings",),
     )

@@ -1,0 +1,36 @@
+"""What a storm of overflows, a divergence and a spike are: one definition each, for rules and for healing.
+
+A rule has only what was recorded, so it waits until there is no doubt. Healing can repeat a step or measure the fixed
+set before it acts, so a suspicion is enough for it to look closer: the same test with other limits, side by side.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+# Overflows in fp16. A healthy loss scale skips one update in 2,000, and some ten in a row while it is searched for.
+STORM_STEPS, STORM = 32, 16
+
+
+def is_storm(overflows: int) -> bool:
+    """Of the last 32 steps: no scale is small enough."""
+    return overflows >= STORM
+
+
+class Divergence(NamedTuple):
+    """Limits of a loss beyond which all that was learnt is lost."""
+
+    of_zero: float  # over the loss of a model that always predicts 0
+    risen: float  # over the lowest loss of the run
+
+    def holds(self, loss: float, lowest: float, zero: float) -> bool:
+        """Also for a loss that is not a number."""
+        return not loss <= self.of_zero * zero and not loss <= self.risen * lowest
+
+
+SUSPECTED = Divergence(0.95, 1.5)  # healing then measures the fixed set, where no draw of a batch can be blamed
+CERTAIN = Divergence(2.0, 3.0)  # by the batches alone
+
+# A gradient or loss beyond all that came before.
+SUSPICIOUS = 8.0  # robust standard deviations of the logarithm: healing then repeats the step
+FAR_OUT = 8.0  # times the largest of the steps before: a rule reports it
