@@ -113,7 +113,7 @@ def fill(folder: RunFolder, steps: int) -> None:
             record.flush(wait=True)  # faster than any training: the backlog would overflow
     record.close()
     folder.config.write_text("train:\n  batch_size: 32\n")
-    folder.report(status="finished", step=steps, steps=steps, created=time.time() - 3600)
+    folder.update_status(status="finished", step=steps, steps=steps, created=time.time() - 3600)
 
 
 def fail(words: str) -> None:
@@ -295,7 +295,7 @@ def measure_pixels(browser: Any, root: Path, readings: int) -> list[Found]:
     for step in range(steps):
         record.add(step, dict.fromkeys(SIGNALS, 1.0 + step % 7))
     record.flush(wait=True)
-    folder.report(status="training", step=steps, steps=1000, created=time.time())
+    folder.update_status(status="training", step=steps, steps=1000, created=time.time())
     with serve(root) as port:
         context = new_context(browser)
         page, _ = open_page(context, f"http://localhost:{port}/#/run/{describe(folder.path).id}")
@@ -305,7 +305,7 @@ def measure_pixels(browser: Any, root: Path, readings: int) -> list[Found]:
             handed[step] = time.time() * 1000
             record.add(step, dict.fromkeys(SIGNALS, 1.0 + step % 7))
             page.wait_for_timeout(330 + 70 * (step % 5))
-            folder.report(step=step)
+            folder.update_status(step=step)
         page.wait_for_timeout(1500)
         deltas, paints = page.evaluate("[bench.deltas, bench.paints]")
         context.close()

@@ -84,7 +84,7 @@ def measure_lookers(root: Path, lookers: Lookers, serve: Callable[[Path], Any], 
         path = root / "training"
         *_, seen = trainer(stack, path, *(build(config, images, lambda _: None) for _ in range(2)))
         folder = RunFolder(path)
-        folder.report(status="training", step=0, steps=100_000, created=time.time())
+        folder.update_status(status="training", step=0, steps=100_000, created=time.time())
         counter = iter(range(10**9))
         block = max(2, round(seconds / (timed(lambda: take(seen, folder, counter, 20)) / 20)))
         port = stack.enter_context(serve(root))
@@ -122,7 +122,7 @@ def take(seen: Contender, folder: RunFolder, counter: Iterator[int], steps: int)
         seen.step(step)
         if time.monotonic() - beat > 2:
             beat = time.monotonic()
-            folder.report(step=step)
+            folder.update_status(step=step)
 
 
 def processor_time(processes: Sequence[psutil.Process]) -> float:

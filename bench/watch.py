@@ -33,14 +33,14 @@ from safelight.diffusion.micro_batch import MicroBatch
 from safelight.diffusion.schedule import make_schedule
 from safelight.model.unet import predict
 from safelight.monitors.suite import DEEP_EVERY
+from safelight.observing.batch_check import BatchCheck
 from safelight.observing.observer import Observer
-from safelight.observing.row_check import RowCheck
-from safelight.probes.inspection import Inspection
+from safelight.probes.probe_runner import ProbeRunner
 from safelight.probes.probe_schedule import CLOSE, ProbeSchedule
 from safelight.record.store import RecordWriter
 from safelight.training.build import Setup, build, fit_to_data
 from safelight.training.network import build_model
-from safelight.training.preflight import inspect
+from safelight.training.preflight import make_probe_runner
 
 Step = Callable[[int], object]  # told: whether a window was brought to the host
 RECORD_THREAD = "safelight-record"
@@ -149,30 +149,30 @@ def enter(stack: contextlib.ExitStack, folder: Path, settings: dict[str, Any]) -
 def trainer(stack: contextlib.ExitStack, folder: Path, unwatched: Setup, parts: Setup) -> Iterator[Contender]:
     """Each on a network of its own: hooks of the one must not be in the other."""
     inputs = [unwatched.loader.load(step) for step in range(8)]
-    inspection = inspect(parts, print, after_preflight=True)
-    inspection.attach()
+    probe_runner = make_probe_runner(parts, print, after_preflight=True)
+    probe_runner.attach()
 
     def step(number: int) -> None:
         unwatched.stepper.step(inputs[number % 8], number)
 
     alone = Contender("trainer, alone", "", step)
     yield alone
-    seen = recording(stack, folder, parts, inspection)
+    seen = recording(stack, folder, parts, probe_runner)
     yield Contender("trainer, recorded and diagnosed", alone.name, seen, is_ours=True)
 
 
-def recording(stack: contextlib.ExitStack, folder: Path, parts: Setup, inspection: Inspection | None = None) -> Step:
+def recording(stack: contextlib.ExitStack, folder: Path, parts: Setup, probe_runner: ProbeRunner | None = None) -> Step:
     """All monitors of a step and the record; probes too, if there is an inspection."""
     folder.mkdir(parents=True)
     record = RecordWriter(folder / "record.sqlite", from_step=0, say=print)
     stack.callback(record.close)
-    observer = Observer(record, parts.state.monitors, inspection)
+    observer = Observer(record, parts.state.monitors, probe_runner)
     inputs = [parts.loader.load(step) for step in range(8)]
-    row_check = None if inspection is None else RowCheck(parts.config, parts.images, parts.runtime.to_device)
+    batch_check = None if probe_runner is None else BatchCheck(parts.config, parts.images, parts.runtime.to_device)
 
     def step(number: int) -> bool:
         view = parts.stepper.step(inputs[number % 8], number, observer=observer)
-        compared = () if row_check is None else row_check.check(view)
+        compared = () if batch_check is None else batch_check.check(view)
         observer.add(number, [*view.readings, *compared], {"optimizer/lr": view.lr})
         if due := observer.is_due:
             observer.read()

@@ -14,8 +14,8 @@ from safelight.diffusion.micro_batch import MicroBatch
 from safelight.model.memory import Memory, available_memory, largest_batch, traced
 from safelight.terminal import duration
 from safelight.training.build import Setup, build, fit_to_data
+from safelight.training.previews import preview_steps
 from safelight.training.runtime import choose_device
-from safelight.training.stages import stage_steps
 from safelight.training.step import seconds_per_step
 from safelight.words import in_bytes
 
@@ -86,7 +86,7 @@ def estimate(config: Config, *, timed: bool = True) -> Estimate:
         disk=checkpoint * (config.checkpoint.keep_last + BEST + 1) + profiles,  # one more while the next is written
         seconds_per_step=seconds,
         seconds=None if seconds is None else seconds * config.train.steps,
-        pictures=len(stage_steps(config)),
+        pictures=len(preview_steps(config)),
     )
 
 

@@ -10,7 +10,7 @@ STREAMS = (
 )  # fmt: skip
 
 
-def key(seed: int, stream: str, *position: int) -> int:
+def derive_seed(seed: int, stream: str, *position: int) -> int:
     """A 63-bit seed for one draw. Streams never meet, whatever their positions."""
     assert stream in STREAMS, f"unknown stream {stream!r}"
     words = "/".join((str(seed), stream, *map(str, position)))

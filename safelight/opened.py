@@ -127,7 +127,7 @@ def write_config(folder: RunFolder, setup: Setup) -> None:
         "exact": not config.model.compile and setup.runtime.device.type == "cpu",
         "created": folder.status().get("created", time.time()),
     }
-    folder.report(**facts)
+    folder.update_status(**facts)
     try:
         if (architecture := describe_unet(setup.state.model)) is not None:
             write_atomically(folder.architecture_file, json.dumps(architecture, indent=1).encode())

@@ -54,7 +54,7 @@ class RunFolder:
         found = _read_json(self.status_file)
         return found if isinstance(found, dict) else {}
 
-    def report(self, **facts: Any) -> None:
+    def update_status(self, **facts: Any) -> None:
         """Merges facts into run.json. A full disk costs the heartbeat, never the run."""
         content = json.dumps(self.status() | facts | {"heartbeat": time.time(), "pid": os.getpid()}, indent=1)
         temporary = self.status_file.with_suffix(".tmp")
@@ -75,7 +75,7 @@ def _read_json(path: Path) -> Any:
 class SilentFolder(RunFolder):
     """Of a process that is not the first: knows where the run is, and writes nothing."""
 
-    def report(self, **facts: Any) -> None: ...
+    def update_status(self, **facts: Any) -> None: ...
 
 
 def open_run(path: Path) -> RunFolder:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from safelight.checkpoints.loading import refuse_scattered
+from safelight.checkpoints.loading import require_shared_folder
 from safelight.diagnosis import Diagnosis, diagnose_run
 from safelight.errors import PreflightError, SafelightError, Stopped
 from safelight.model.memory import is_out_of_memory
@@ -22,7 +22,7 @@ from safelight.run import RunFolder
 from safelight.terminal import Terminal
 from safelight.training.build import Setup, out_of_memory
 from safelight.training.loop import Trainer
-from safelight.training.preflight import Preflight, inspect, preflight
+from safelight.training.preflight import Preflight, make_probe_runner, preflight
 from safelight.training.runtime import busy_machine
 from safelight.training.step import seconds_per_step
 
@@ -56,14 +56,16 @@ def run_training(setup: Setup, folder: RunFolder, terminal: Terminal, on_start: 
         )
     sharded = setup.is_sharded
     if sharded:
-        refuse_scattered(group, folder.path)
+        require_shared_folder(group, folder.path)
         terminal.say(LEFT_OUT)
     found = _preflight(setup, folder, terminal) if group.is_main else None
     group.broadcast(lambda: None)  # the others begin once it has passed
-    inspection = inspect(setup, terminal.say, after_preflight=True) if group.is_main and not sharded else None
-    if inspection is not None and not config.model.compile:  # a hook would be compiled with it, and might change it
-        inspection.attach()
-    trainer = Trainer(setup, folder, terminal, inspection)
+    probe_runner = (
+        make_probe_runner(setup, terminal.say, after_preflight=True) if group.is_main and not sharded else None
+    )
+    if probe_runner is not None and not config.model.compile:  # a hook would be compiled with it, and might change it
+        probe_runner.attach()
+    trainer = Trainer(setup, folder, terminal, probe_runner)
     if found is not None:
         trainer.record.add(setup.state.counters.step, found.static)
         if found.parameters:
@@ -77,7 +79,7 @@ def run_training(setup: Setup, folder: RunFolder, terminal: Terminal, on_start: 
         raise
     except BaseException as error:
         text = f"{type(error).__name__}: {error}"
-        folder.report(status="crashed", step=setup.state.counters.step, error=text)
+        folder.update_status(status="crashed", step=setup.state.counters.step, error=text)
         note_failure(folder, setup.state.counters.step, text)
         raise
     if group.is_main:
@@ -136,7 +138,7 @@ def _preflight(setup: Setup, folder: RunFolder, terminal: Terminal) -> Preflight
         record.finding(step, finding.code, **finding.to_json())
     record.close()
     first = found.errors[0]
-    folder.report(status="refused", step=step, last_finding=first.cause)
+    folder.update_status(status="refused", step=step, last_finding=first.cause)
     raise PreflightError(
         f"The preflight found {first.code} {first.cause}: {first.summary} {first.fix.text} Nothing was trained. "
         f"`safelight doctor {folder.path}` has the evidence; --set train.preflight=tell trains anyway."

@@ -33,7 +33,7 @@ from safelight.processes.restarts import is_restart, refuse_hopeless
 from safelight.run import RunFolder, SilentFolder, create_run, free_name, open_run, point_latest, refuse_used
 from safelight.runner import OnStart, run_training
 from safelight.terminal import Terminal
-from safelight.training.build import build, check_shares, fit_to_data
+from safelight.training.build import build, check_divisible, fit_to_data
 from safelight.training.network import build_model, is_sharded
 from safelight.training.preflight import preflight
 from safelight.training.recovery import undo as undo_act
@@ -58,7 +58,7 @@ def train(
         terminal = _screen(group, terminal)
         for warning in warnings:
             terminal.say(f"Warning: {warning}")
-        check_shares(config, group.size)
+        check_divisible(config, group.size)
         if group.broadcast(lambda: is_restart(run)):
             assert run is not None
             return _resume_here(run, group, terminal, model, on_start)
@@ -69,7 +69,7 @@ def train(
         with _hold(path, group, create_run) as folder:
             if group.is_main:
                 write_config(folder, setup)
-                folder.report(asked_channels=config.data.channels)
+                folder.update_status(asked_channels=config.data.channels)
                 point_latest(folder)
             return run_training(setup, folder, terminal, on_start)
 
@@ -121,7 +121,7 @@ def _resume_here(
         config = resolve(base=old, settings=settings)
         check_changes(old, config, force, terminal.say)
         check(config)
-        check_shares(config, group.size)
+        check_divisible(config, group.size)
         if group.is_main:
             refuse_hopeless(folder)
         # As it was requested: what the data decided was no request, and would be another cache.

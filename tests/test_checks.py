@@ -19,8 +19,8 @@ RULES = sorted((PACKAGE / "diagnosis").rglob("*.py"))
 PROBES = [
     *sorted((PACKAGE / "probes").rglob("*.py")),
     PACKAGE / "training" / "preflight.py",
-    PACKAGE / "training" / "stages.py",
-    PACKAGE / "observing" / "row_check.py",
+    PACKAGE / "training" / "previews.py",
+    PACKAGE / "observing" / "batch_check.py",
 ]
 FAMILIES = {name: value for name, value in vars(checks).items() if isinstance(value, dict | tuple) and name.isupper()}
 DECLARED = {name: value for name, value in vars(checks).items() if isinstance(value, Check)}

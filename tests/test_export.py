@@ -15,7 +15,7 @@ from safelight.config.resolve import resolve
 from safelight.errors import UsageError
 from safelight.export import export_pipeline, plain_unet
 from safelight.generate import Request, generate
-from safelight.keys import key
+from safelight.keys import derive_seed
 from safelight.model.unet import add_spectral_norm, build_unet, checkpoint_blocks
 from safelight.pictures.grid import to_uint8
 
@@ -50,7 +50,7 @@ def draw_with_diffusers(folder: Path, sampler: str, steps: int = STEPS) -> np.nd
     kind = {"ddim": diffusers.DDIMPipeline, "ddpm": diffusers.DDPMPipeline}[sampler]
     pipeline = kind.from_pretrained(folder)
     pipeline.set_progress_bar_config(disable=True)
-    generators = [torch.Generator().manual_seed(key(SEED, "sample", i)) for i in range(COUNT)]
+    generators = [torch.Generator().manual_seed(derive_seed(SEED, "sample", i)) for i in range(COUNT)]
     images = pipeline(batch_size=COUNT, generator=generators, num_inference_steps=steps, output_type="np").images
     return np.rint(images * 255).astype(np.uint8)
 

@@ -24,11 +24,11 @@ from safelight.run import (
 
 def test_facts_are_merged_into_the_status(tmp_path: Path) -> None:
     folder = create_run(tmp_path / "run")
-    folder.report(status="training", step=1)
-    folder.report(step=2)
+    folder.update_status(status="training", step=1)
+    folder.update_status(step=2)
     status = folder.status()
     assert (status["status"], status["step"], status["pid"]) == ("training", 2, os.getpid())
-    SilentFolder(folder.path).report(step=3)
+    SilentFolder(folder.path).update_status(step=3)
     assert folder.status()["step"] == 2
 
 
@@ -37,12 +37,12 @@ def test_a_damaged_status_is_none(tmp_path: Path, content: bytes) -> None:
     folder = RunFolder(tmp_path)
     folder.status_file.write_bytes(content)
     assert folder.status() == {}
-    folder.report(step=1)
+    folder.update_status(step=1)
     assert json.loads(folder.status_file.read_text())["step"] == 1
 
 
 def test_a_disk_that_takes_no_status_does_not_end_the_run(tmp_path: Path) -> None:
-    RunFolder(tmp_path / "missing").report(step=1)
+    RunFolder(tmp_path / "missing").update_status(step=1)
     assert not (tmp_path / "missing").exists()
 
 

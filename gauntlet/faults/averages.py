@@ -87,7 +87,7 @@ def average_gradients(run: LoopParts) -> None:
 @fault("ema.not-sampled", bases=("own",), harms=False)
 def sample_raw_weights(run: LoopParts) -> None:
     """Pictures are drawn with the raw weights."""
-    import safelight.training.stages as stages
+    import safelight.training.previews as stages
 
     generate = stages.generate
     stages.generate = lambda model, config, request, **how: generate(model, config, request, **how | {"weights": None})

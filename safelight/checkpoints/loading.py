@@ -104,7 +104,7 @@ class ReadOnlyDisk(Disk):
     def sync_directory(self, path: Path) -> None: ...
 
 
-def refuse_scattered(group: ProcessGroup, folder: Path) -> None:
+def require_shared_folder(group: ProcessGroup, folder: Path) -> None:
     """Before the first step: what is saved together must be seen by all."""
     visible = group.all_gather_object(folder.is_dir())
     if not all(visible):

@@ -75,7 +75,7 @@ class Command:
     def _assess_run(self) -> Assessment:
         from safelight.assessment import assess_run
         from safelight.cli.choices import choose_model, choose_request
-        from safelight.keys import key
+        from safelight.keys import derive_seed
         from safelight.run import open_run
 
         path = Path(self.what[0])
@@ -85,7 +85,7 @@ class Command:
             options.make_room(self.out.parent)
         loaded = choose_model(self, path, self.device)
         request = choose_request(self, loaded, path, self.count or "2000")
-        request = replace(request, seed=key(request.seed, "evaluate"))
+        request = replace(request, seed=derive_seed(request.seed, "evaluate"))
         choice = self._choose_features(str(next(loaded.model.parameters()).device))
         terminal = Terminal()
         with terminal.bar("Sampling") as advance:

@@ -11,7 +11,7 @@ import torch
 
 from safelight.data.augment import jitter, windows
 from safelight.data.images import Images
-from safelight.keys import key
+from safelight.keys import derive_seed
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Rows:
 
 
 @dataclass(frozen=True, slots=True)
-class Views:
+class Augmentation:
     """How an image is varied from epoch to epoch."""
 
     flip: bool = False
@@ -45,7 +45,7 @@ class Batches:
         *,
         seed: int,
         batch_size: int,
-        views: Views | None = None,
+        views: Augmentation | None = None,
         ids: np.ndarray | None = None,
         balance: bool = False,
     ) -> None:
@@ -58,7 +58,7 @@ class Batches:
         every_value = scale(np.arange(256, dtype=np.uint8).reshape(256, 1, 1, 1))
         assert (every_value.min(), every_value.max()) == (-1, 1), "the scale leaves [-1, 1]"
         self._images, self._seed, self._batch_size = images, seed, batch_size
-        self._views = views or Views()
+        self._views = views or Augmentation()
         self._groups = _by_class(images, ids) if balance else [ids]  # of rows that are passed over in turn
         self._orders: OrderedDict[tuple[int, int], np.ndarray] = OrderedDict()
         # Of each group the current pass, the next, and as many more as one batch of a tiny set runs through.
@@ -114,7 +114,7 @@ class Batches:
         for place in np.flatnonzero(np.isin(ids, quarantined)):
             healthy = np.setdiff1d(self._groups[groups[place]], quarantined)
             assert len(healthy), "every image of a group is in quarantine"
-            word = _words(key(self._seed, "replacement"), int(positions[place]), 1)[0]
+            word = _words(derive_seed(self._seed, "replacement"), int(positions[place]), 1)[0]
             ids[place] = healthy[int(word % np.uint64(len(healthy)))]
 
     def _groups_of(self, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -128,7 +128,7 @@ class Batches:
             return turns, rounds
         first, last = rounds[0], rounds[-1]
         width = -(-count // 4)  # blocks of four words
-        words = _words(key(self._seed, "balance"), int(first) * width, int(last - first + 1) * width)
+        words = _words(derive_seed(self._seed, "balance"), int(first) * width, int(last - first + 1) * width)
         orders = words.reshape(-1, width * 4)[:, :count].argsort(axis=1, kind="stable")
         return orders[rounds - first, turns], rounds
 
@@ -140,7 +140,7 @@ class Batches:
             count = len(self._groups[group])
             where = (turn,) if len(self._groups) == 1 else (turn, group)
             # NumPy guarantees the raw stream of Philox, but not the result of permutation().
-            words = _words(key(self._seed, "order", *where), 0, -(-count // 4))[:count]
+            words = _words(derive_seed(self._seed, "order", *where), 0, -(-count // 4))[:count]
             drawn = self._orders[group, turn] = np.argsort(words, kind="stable")
             if len(self._orders) > self._kept:
                 self._orders.popitem(last=False)
@@ -148,7 +148,7 @@ class Batches:
 
     def _numbers(self, stream: str, step: int, start: int, stop: int) -> np.ndarray:
         """Four numbers in [0, 1) for each of these rows, by its place among all samples of the run."""
-        words = _words(key(self._seed, stream), step * self._batch_size + start, stop - start)
+        words = _words(derive_seed(self._seed, stream), step * self._batch_size + start, stop - start)
         return (words >> np.uint64(11)).reshape(-1, 4) * 2.0**-53
 
 

@@ -2,40 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence, Set
 from typing import NamedTuple
 
 from safelight.checks import Check
 from safelight.diagnosis.rule import CONFIG, Need, Rule
 from safelight.diagnosis.rules import RULES
 from safelight.diagnosis.run_history import RunHistory, name_of
-from safelight.vocabulary import Signal
+from safelight.vocabulary import CHECK, LEARNING_RATE, Signal
 
-# What a loop passes to `watch` (with =) and to `watch.step` for the readings that begin like this. The first that fits.
+# What a loop passes to `watch` (with =) and to `watch.step`, by the area of a check and the beginning of its name.
 PASSED = (
-    ("check/schedule/", ("schedule=",)),
-    ("check/data/", ("data=",)),
-    ("check/sampler/", ("sampler=", "schedule=", "prediction=", "data=")),
-    ("check/average/", ("ema=",)),
-    ("check/target/declared", ("prediction=",)),
-    ("check/target/", ("x0", "noise", "target", "t", "schedule=")),
-    ("check/forward/", ("x0", "noise", "x_t", "t", "schedule=")),
-    ("check/noise/", ("noise",)),
-    ("check/stream/noise", ("noise",)),
-    ("check/stream/times", ("t", "schedule=")),
-    ("check/timesteps/", ("t",)),
-    ("check/stream/labels", ("labels",)),
-    ("check/stream/shown", ("labels",)),
-    ("check/labels/", ("labels",)),
-    ("check/stream/", ("x0",)),
-    ("check/batch/", ("x0",)),
-    ("check/finite/", ("x0", "pred")),
-    ("check/loss/", ("pred", "target")),
-    ("check/answer/", ("pred", "target")),
-    ("check/search/", ("pred", "target")),
-    ("check/replay/", ("pred", "target")),
-    ("check/update/", ("optimizer=",)),
-    ("check/optimizer/", ("optimizer=",)),
-    ("optimizer/", ("optimizer=",)),
+    ("schedule", "", "schedule="),
+    ("data", "", "data="),
+    ("sampler", "", "sampler= schedule= prediction= data="),
+    ("average", "", "ema="),
+    ("target", "declared", "prediction="),
+    ("target", "", "x0 noise target t schedule="),
+    ("forward", "", "x0 noise x_t t schedule="),
+    ("noise", "", "noise"),
+    ("timesteps", "", "t"),
+    ("stream", "noise", "noise"),
+    ("stream", "times", "t schedule="),
+    ("stream", "labels", "labels"),
+    ("stream", "shown", "labels"),
+    ("stream", "", "x0"),
+    ("labels", "", "labels"),
+    ("batch", "", "x0"),
+    ("finite", "", "x0 pred"),
+    ("loss", "", "pred target"),
+    ("answer", "", "pred target"),
+    ("search", "", "pred target"),
+    ("replay", "", "pred target"),
+    ("update", "", "optimizer="),
+    ("optimizer", "", "optimizer="),
 )
 STEP_ORDER = ("x0", "noise", "x_t", "t", "target", "pred")
 ORDER = (*STEP_ORDER, "optimizer=", "schedule=", "prediction=", "ema=", "data=", "sampler=")
@@ -49,20 +49,17 @@ class Coverage(NamedTuple):
     """Rules that had all they need."""
     missing: dict[str, tuple[str, ...]]
     """By the code of every other rule: the names of what it lacks, as they would be recorded."""
+    arguments: dict[str, tuple[str, ...]]
+    """By the code of those that a loop could help: what it would have to pass."""
 
     def words(self) -> str:
         return f"the {self.looked} of {self.rules} rules that had what they need"
 
     def advice(self) -> Advice | None:
         """What a watched loop should pass so that more rules can look; None where nothing would help."""
-        wanted = set[str]()
-        gained = 0
-        for names in self.missing.values():
-            arguments = [_arguments(name) for name in names]
-            if all(arguments) and not any(each in OPTIONAL for group in arguments for each in group):
-                gained += 1
-                wanted.update(*arguments)
-        return Advice(tuple(sorted(wanted, key=ORDER.index)), gained) if gained else None
+        useful = [each for each in self.arguments.values() if not set(each) & set(OPTIONAL)]
+        wanted = sorted(set().union(*useful), key=ORDER.index)
+        return Advice(tuple(wanted), len(useful)) if useful else None
 
 
 class Advice(NamedTuple):
@@ -84,16 +81,32 @@ def _listed(names: list[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def _arguments(reading: str) -> tuple[str, ...]:
-    """What makes a reading possible; nothing for one that only our own runs have."""
-    return next((arguments for start, arguments in PASSED if reading.startswith(start)), ())
+def _arguments(names: Sequence[str], recorded: Set[str]) -> tuple[str, ...]:
+    """What makes these readings possible; nothing where only our own runs have one of them, or where others of its kind
+    were recorded: then it lacks for another reason than an argument."""
+    found: list[str] = []
+    checks = [each for each in recorded if each.startswith(f"{CHECK.name}/")]
+    for name in names:
+        if name == LEARNING_RATE.name:
+            return ("optimizer=",)
+        row = next((row for row in PASSED if _belongs(name, row)), None)
+        if row is None or any(_belongs(each, row) for each in checks):
+            return ()
+        found += row[2].split()
+    return tuple(dict.fromkeys(found))
+
+
+def _belongs(name: str, row: tuple[str, str, str]) -> bool:
+    return name.startswith(f"{CHECK.name}/{row[0]}/{row[1]}")
 
 
 def coverage(run: RunHistory, rules: tuple[Rule, ...] = RULES) -> Coverage:
     recorded = set(run.readings.signals())
     found = {rule.code: _missing(rule, run, recorded) for rule in rules}
     missing = {code: names for code, names in found.items() if names}
-    return Coverage(len(found), len(found) - len(missing), missing)
+    helped = {code: _arguments(names, recorded) for code, names in missing.items()}
+    helped = {code: arguments for code, arguments in helped.items() if arguments}
+    return Coverage(len(found), len(found) - len(missing), missing, helped)
 
 
 def _missing(rule: Rule, run: RunHistory, recorded: set[str]) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from safelight.checks import Check
 from safelight.diagnosis.finding import Evidence, Finding, Fix, Severity
-from safelight.diagnosis.run_history import Episode, HealthyRanges, Reading, RunHistory, name_of
+from safelight.diagnosis.run_history import Episode, HealthyRanges, ReadingName, RunHistory, name_of
 from safelight.vocabulary import Signal
 
 
@@ -108,7 +108,7 @@ def on_latest(
     is_wrong: Callable[..., bool],
     summary: str | Callable[..., str],
     *ruled_out: str,
-    also: tuple[Reading, ...] = (),
+    also: tuple[ReadingName, ...] = (),
     step: int | None = None,
     confidence: float = 1.0,
 ) -> Detector:

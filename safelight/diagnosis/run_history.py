@@ -20,20 +20,20 @@ NOTHING = 1e-6  # change of an output over its length; healthy networks have 0.0
 AWAKE = 16  # updates after which zero layers have moved
 LEARNS = 0.95  # of the error of a network that always predicts 0
 Test = Callable[[np.ndarray], np.ndarray]
-Reading = Check | Signal | str
+ReadingName = Check | Signal | str
 """A declared check or signal; a plain string is one member of a family of signals, as it is recorded."""
-HealthyRanges = Mapping[Reading, str | None]
+HealthyRanges = Mapping[ReadingName, str | None]
 """Readings that are evidence, with what a healthy run has."""
 
 
-def name_of(reading: Reading) -> str:
+def name_of(reading: ReadingName) -> str:
     """The name in the record."""
     if isinstance(reading, Check):
         return f"{CHECK.name}/{reading}"
     return reading.name if isinstance(reading, Signal) else reading
 
 
-class Readings(Protocol):
+class ReadingSource(Protocol):
     """A record, or in tests a few lists."""
 
     def signals(self) -> list[str]: ...
@@ -77,35 +77,35 @@ class Episode:
 class RunHistory:
     """A run as far as it is known; a loop that is not ours has no config."""
 
-    readings: Readings
+    readings: ReadingSource
     config: Config | None = None
     status: Mapping[str, Any] = field(default_factory=dict)
     _known: dict[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict, repr=False)
 
-    def series(self, reading: Reading) -> tuple[np.ndarray, np.ndarray]:
+    def series(self, reading: ReadingName) -> tuple[np.ndarray, np.ndarray]:
         """(steps, numbers) of the whole run; empty where it was not recorded."""
         name = name_of(reading)
         if name not in self._known:
             self._known[name] = self.readings.raw(name)
         return self._known[name]
 
-    def steps(self, reading: Reading) -> np.ndarray:
+    def steps(self, reading: ReadingName) -> np.ndarray:
         return self.series(reading)[0]
 
-    def numbers(self, reading: Reading) -> np.ndarray:
+    def numbers(self, reading: ReadingName) -> np.ndarray:
         return self.series(reading)[1]
 
-    def at(self, reading: Reading, steps: np.ndarray, otherwise: float = math.nan) -> np.ndarray:
+    def at(self, reading: ReadingName, steps: np.ndarray, otherwise: float = math.nan) -> np.ndarray:
         """The numbers of a reading at some steps; `otherwise` where it was not recorded."""
         known = dict(zip(*self.series(reading), strict=True))
         return np.array([known.get(step, otherwise) for step in steps], np.float32)
 
-    def during(self, reading: Reading, episode: Episode) -> np.ndarray:
+    def during(self, reading: ReadingName, episode: Episode) -> np.ndarray:
         """The numbers of an episode."""
         steps, numbers = self.series(reading)
         return numbers[(steps >= episode.first) & (steps <= episode.last)]
 
-    def median(self, reading: Reading, episode: Episode) -> float:
+    def median(self, reading: ReadingName, episode: Episode) -> float:
         """Of the numbers of an episode; NaN where it has none."""
         numbers = self.during(reading, episode)
         return float(np.median(numbers)) if len(numbers) else math.nan
@@ -123,17 +123,17 @@ class RunHistory:
         names = [name for note in self.events("parameters") for name in note.facts.get(kind, [])]
         return ", ".join(names[:4]) + (" …" if len(names) > 4 else "")
 
-    def latest(self, reading: Reading, otherwise: float = math.nan) -> float:
+    def latest(self, reading: ReadingName, otherwise: float = math.nan) -> float:
         """The last number."""
         numbers = self.numbers(reading)
         return float(numbers[-1]) if len(numbers) else otherwise
 
-    def latest_step(self, reading: Reading) -> int:
+    def latest_step(self, reading: ReadingName) -> int:
         """The step of the last number."""
         steps = self.steps(reading)
         return int(steps[-1]) if len(steps) else 0
 
-    def episode(self, reading: Reading, test: Test, least: int = 1) -> Episode | None:
+    def episode(self, reading: ReadingName, test: Test, least: int = 1) -> Episode | None:
         """The last time that at least `least` numbers in a row passed the test."""
         steps, numbers = self.series(reading)
         return episode_of(steps, test(numbers), least)
@@ -157,7 +157,7 @@ class RunHistory:
         losses = self.numbers(LOSS)
         return len(losses) > 16 and bool(np.median(losses[-8:]) < LEARNS * np.median(losses[:8]))
 
-    def evidence(self, reading: Reading, usual: str | None = None, step: int | None = None) -> Evidence:
+    def evidence(self, reading: ReadingName, usual: str | None = None, step: int | None = None) -> Evidence:
         """The last number, or that of a step."""
         steps, numbers = self.series(reading)
         if not len(numbers):

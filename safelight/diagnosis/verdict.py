@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from safelight.diagnosis.coverage import Coverage
-from safelight.diagnosis.run_history import Readings
+from safelight.diagnosis.run_history import ReadingSource
 from safelight.vocabulary import SKILL_EMA
 
 LINEAR = 1.0  # the skill of the best linear filter
@@ -50,7 +50,7 @@ class Worth:
         return f"The model is better than the best linear filter (skill {self.skill:.2f})."
 
 
-def worth_of(readings: Readings) -> Worth | None:
+def worth_of(readings: ReadingSource) -> Worth | None:
     """Of the newest checkpoint; None where the skill was not measured."""
     _, skills = readings.raw(SKILL_EMA.name)
     return Worth(float(skills[-1]), float(skills.max())) if len(skills) else None

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from safelight.config.tree import TimestepSampling
-from safelight.keys import key
+from safelight.keys import derive_seed
 
 
 def draw_timesteps(sampling: TimestepSampling, *, seed: int, step: int, batch_size: int, timesteps: int) -> Tensor:
     """[batch_size] int64 for the whole global batch; ranks and micro-batches take their rows of it."""
-    generator = torch.Generator().manual_seed(key(seed, "timestep", step))
+    generator = torch.Generator().manual_seed(derive_seed(seed, "timestep", step))
     jitter = torch.rand(batch_size, generator=generator, dtype=torch.float64)
     if sampling == "stratified":
         jitter = (_interleaved(batch_size) + jitter) / batch_size
@@ -35,16 +35,16 @@ def draw_noise(seed: int, step: int, start: int, stop: int, shape: tuple[int, ..
     """Standard normal [stop - start, *shape]; row i depends on (seed, step, i) and on nothing else."""
     noise, generator = torch.empty(stop - start, *shape), torch.Generator()
     for row, values in enumerate(noise, start):  # 4 µs a row at 8 px: cheaper than one draw is to lose
-        values.normal_(generator=generator.manual_seed(key(seed, "noise", step, row)))
+        values.normal_(generator=generator.manual_seed(derive_seed(seed, "noise", step, row)))
     return noise
 
 
 def sample_generators(seed: int, start: int, stop: int) -> list[torch.Generator]:
     """One generator per image: image i of a seed is the same in every stage and every batch size."""
-    return [torch.Generator().manual_seed(key(seed, "sample", index)) for index in range(start, stop)]
+    return [torch.Generator().manual_seed(derive_seed(seed, "sample", index)) for index in range(start, stop)]
 
 
 def draw_label_drop(seed: int, step: int, batch_size: int, share: float) -> Tensor:
     """[batch_size] bool: whose label is hidden in this step."""
-    generator = torch.Generator().manual_seed(key(seed, "label_drop", step))
+    generator = torch.Generator().manual_seed(derive_seed(seed, "label_drop", step))
     return torch.rand(batch_size, generator=generator) < share

@@ -20,7 +20,7 @@ from torch.utils.checkpoint import checkpoint
 from safelight.config.check import model_problems
 from safelight.config.tree import Model
 from safelight.errors import UsageError
-from safelight.keys import key
+from safelight.keys import derive_seed
 
 # diffusers takes 4 s to import, by whichever door: it is imported where it is needed.
 
@@ -36,7 +36,7 @@ def build_unet(model: Model, *, image_size: int, channels: int, classes: int, se
     from diffusers.models.unets.unet_2d import UNet2DModel
 
     attends = [image_size >> level in model.attention for level in range(len(model.widths))]
-    with _fixed_random(key(seed, "init")):
+    with _fixed_random(derive_seed(seed, "init")):
         unet = UNet2DModel(
             sample_size=image_size,
             in_channels=channels,
@@ -139,7 +139,7 @@ def add_spectral_norm(model: nn.Module, seed: int = 0) -> int:
     for name, layer in layers:
         if not isinstance(layer.weight, FakeTensor) and not torch.any(layer.weight):
             raise UsageError(f"model.spectral_norm cannot divide {name} by its norm: its weights are all zero.")
-    with _fixed_random(key(seed, "init", 1)):
+    with _fixed_random(derive_seed(seed, "init", 1)):
         for _, layer in layers:
             spectral_norm(layer)
     return len(layers)

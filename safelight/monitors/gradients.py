@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from safelight import vocabulary as signals
-from safelight.monitors.modules import ParameterBlocks, Total
+from safelight.monitors.modules import ParameterBlocks, SumOverProcesses
 from safelight.monitors.reading_buffer import PendingReading
 
 MEMORY = 0.98  # of the two parts of the noise scale
@@ -19,7 +19,7 @@ MEMORY = 0.98  # of the two parts of the noise scale
 class GradientMonitor:
     """Works on the norms of single parameters, which the step needs anyhow."""
 
-    def __init__(self, parts: ParameterBlocks, total: Total | None = None) -> None:
+    def __init__(self, parts: ParameterBlocks, total: SumOverProcesses | None = None) -> None:
         self._parts, self._total = parts, total
         self.signal = 0.0  # squared length of the true gradient, estimated
         self.noise = 0.0  # variance of one sample's gradient, estimated

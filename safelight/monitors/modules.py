@@ -15,7 +15,7 @@ NAMED = 16  # parameters that an event about gradients which are not finite name
 MOST = 32  # parts of a network; more are put together
 BINS = 64  # of a histogram of weights
 
-Total = Callable[[Tensor], Tensor]
+SumOverProcesses = Callable[[Tensor], Tensor]
 """Adds numbers over all processes, where each holds but some rows of every parameter."""
 
 
@@ -93,7 +93,7 @@ def norms_of(tensors: Sequence[Tensor]) -> Tensor:
     return torch.stack([norm.to(norms[0].device, torch.float32) for norm in norms])
 
 
-def join_norms(norms: Tensor, total: Total | None) -> Tensor:
+def join_norms(norms: Tensor, total: SumOverProcesses | None) -> Tensor:
     """Of whole tensors, from those of the rows that each process holds; in float64, where no square overflows."""
     return norms if total is None else total(norms.double().square()).sqrt().to(norms.dtype)
 

@@ -33,10 +33,10 @@ class Receiver(Protocol):
 class ReadingBuffer:
     """One step after another; nothing waits for the device until `flush`."""
 
-    def __init__(self, receiver: Receiver, *, by_clock: bool = True) -> None:
-        """`by_clock`: on the host a window may end when some time has passed; else all windows have as many steps,
+    def __init__(self, receiver: Receiver, *, flush_by_time: bool = True) -> None:
+        """`flush_by_time`: on the host a window may end when some time has passed; else all windows have as many steps,
         which several processes agree on without communicating."""
-        self._receiver, self._on_host, self._by_clock = receiver, True, by_clock
+        self._receiver, self._on_host, self._flush_by_time = receiver, True, flush_by_time
         self._flushed = time.monotonic()
         self._steps: list[tuple[int, Sequence[PendingReading], Mapping[str, float]]] = []
 
@@ -48,7 +48,7 @@ class ReadingBuffer:
     @property
     def is_due(self) -> bool:
         """Whether a window is full."""
-        if self._on_host and self._by_clock:
+        if self._on_host and self._flush_by_time:
             return time.monotonic() - self._flushed >= HOST_SECONDS
         return len(self._steps) >= DEVICE_WINDOW
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from safelight.monitors.gradients import GradientMonitor
 from safelight.monitors.loss import LossMonitor
-from safelight.monitors.modules import Total, find_parts, trained
+from safelight.monitors.modules import SumOverProcesses, find_parts, trained
 from safelight.monitors.reading_buffer import PendingReading
 from safelight.monitors.updates import UpdateMonitor
 from safelight.vocabulary import LOSS, LOSS_SCALE, REFUSED
@@ -38,7 +38,7 @@ class Monitors:
         model: nn.Module,
         log_snr: np.ndarray | None,
         named: Sequence[tuple[str, nn.Parameter]] | None = None,
-        total: Total | None = None,
+        total: SumOverProcesses | None = None,
     ) -> None:
         """`log_snr` [timesteps]; None where the schedule is not known: then there is no loss by noise level. `named`:
         what stands for the trained parameters of the model; with `total`, rows of them."""
@@ -69,15 +69,17 @@ class Monitors:
         limit: Tensor,
         scale: Tensor,
         refused: Tensor,
-        small: PartialGradient | None,
+        partial_gradient: PartialGradient | None,
         average: Sequence[Tensor] | None,
     ) -> list[PendingReading]:
         """The readings of the step, as vectors on the device."""
         scalars = torch.stack([each.reshape(()).float() for each in (norm, limit, scale, refused)])
         pieces = [PendingReading((norms, scalars), self._read_gradients)]
-        if small is not None:
-            noise_scale = functools.partial(self._gradients.measure_noise_scale, small.batch, small.whole)
-            pieces.append(PendingReading((torch.stack([small.norm, norm]).float(),), noise_scale))
+        if partial_gradient is not None:
+            noise_scale = functools.partial(
+                self._gradients.measure_noise_scale, partial_gradient.batch, partial_gradient.whole
+            )
+            pieces.append(PendingReading((torch.stack([partial_gradient.norm, norm]).float(),), noise_scale))
         if self._loss is not None and t is not None:
             pieces.append(PendingReading((loss, t), functools.partial(self._loss.measure, step)))
         else:

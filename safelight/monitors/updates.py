@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from safelight.monitors.modules import ParameterBlocks, Total, join_norms, norms_of
+from safelight.monitors.modules import ParameterBlocks, SumOverProcesses, join_norms, norms_of
 from safelight.monitors.reading_buffer import PendingReading
 from safelight.vocabulary import EMA_DISTANCE, UPDATE_RATIO, WEIGHT_NORM
 
@@ -18,7 +18,9 @@ TINY = float(np.finfo(np.float32).tiny)
 class UpdateMonitor:
     """Holds a copy of the weights for the length of one update."""
 
-    def __init__(self, parts: ParameterBlocks, parameters: Sequence[Tensor], total: Total | None = None) -> None:
+    def __init__(
+        self, parts: ParameterBlocks, parameters: Sequence[Tensor], total: SumOverProcesses | None = None
+    ) -> None:
         self._parts, self._parameters, self._total = parts, list(parameters), total
         self._before: list[Tensor] | None = None
 

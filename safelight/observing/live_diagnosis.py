@@ -88,4 +88,4 @@ class LiveDiagnosis:
             self._say(
                 f"{finding.severity.capitalize()} {finding.code} {finding.cause}: {finding.summary} {finding.fix.text}"
             )
-            self._folder.report(last_finding=finding.cause)
+            self._folder.update_status(last_finding=finding.cause)

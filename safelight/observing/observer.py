@@ -12,7 +12,7 @@ from safelight.monitors.reading_buffer import PendingReading, ReadingBuffer, Rec
 from safelight.monitors.suite import Monitors, PartialGradient
 from safelight.observing.live_diagnosis import LiveDiagnosis
 from safelight.probes.forward_pass import ForwardPass
-from safelight.probes.inspection import Inspection
+from safelight.probes.probe_runner import ProbeRunner
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Update:
     limit: Tensor  # of the clipping
     scale: Tensor  # of the loss
     refused: Tensor  # 1 where weights were left as they are
-    small: PartialGradient | None = None
+    partial_gradient: PartialGradient | None = None
     ema: Sequence[Tensor] | None = None
 
 
@@ -53,16 +53,16 @@ class Observer:
         self,
         record: Receiver,
         monitors: Monitors,
-        inspection: Inspection | None = None,
+        probe_runner: ProbeRunner | None = None,
         diagnosis: LiveDiagnosis | None = None,
         *,
-        by_clock: bool = True,
+        flush_by_time: bool = True,
     ) -> None:
-        """`by_clock`: see `ReadingBuffer`."""
-        self.monitors, self.inspection, self._diagnosis = monitors, inspection, diagnosis
-        self._record, self._by_clock = record, by_clock
+        """`flush_by_time`: see `ReadingBuffer`."""
+        self.monitors, self.probe_runner, self._diagnosis = monitors, probe_runner, diagnosis
+        self._record, self._flush_by_time = record, flush_by_time
         self.forward_passes: list[ForwardPass] = []  # of the step that is being made
-        self._buffer = ReadingBuffer(record, by_clock=by_clock)
+        self._buffer = ReadingBuffer(record, flush_by_time=flush_by_time)
 
     # --- inside a step --------------------------------------------------------------------------------------------
 
@@ -71,21 +71,21 @@ class Observer:
 
     def add_forward_pass(self, loss: Tensor, *tensors: Tensor | None) -> None:
         """One micro-batch: the loss, and as `ForwardPass` lists them t, x0, noise, x_t, target, pred and labels."""
-        if self.inspection is not None:
-            self.forward_passes.append(ForwardPass(loss, *tensors, call=self.inspection.take_call()))
+        if self.probe_runner is not None:
+            self.forward_passes.append(ForwardPass(loss, *tensors, call=self.probe_runner.take_call()))
 
     def repeat_step(self) -> None:
         """The step is made once more: what was seen of it does not count."""
         self.begin_step()
-        if self.inspection is not None:
-            self.inspection.begin_again()
+        if self.probe_runner is not None:
+            self.probe_runner.begin_again()
 
     def before_update(self, step: int, gradients: Callable[[], Sequence[Tensor]]) -> None:
         """Gradients are complete, weights are the old ones."""
         if self.monitors.is_deep(step):
             self.monitors.before_update(step, gradients())
-        if self.inspection is not None:
-            self.inspection.before_update()
+        if self.probe_runner is not None:
+            self.probe_runner.before_update()
 
     def after_update(self, step: int, update: Update) -> list[PendingReading]:
         passes, self.forward_passes = self.forward_passes, []
@@ -98,11 +98,11 @@ class Observer:
             limit=update.limit,
             scale=update.scale,
             refused=update.refused,
-            small=update.small,
+            partial_gradient=update.partial_gradient,
             average=update.ema,
         )
-        if self.inspection is not None and passes:
-            found += self.inspection.after_update(passes)
+        if self.probe_runner is not None and passes:
+            found += self.probe_runner.after_update(passes)
         return found
 
     # --- between steps --------------------------------------------------------------------------------------------
@@ -126,12 +126,12 @@ class Observer:
 
     def restart(self) -> None:
         """The run went back: steps that were not read yet are given up, and repeats are expected."""
-        self._buffer = ReadingBuffer(self._record, by_clock=self._by_clock)
-        if self.inspection is not None:
-            self.inspection.forget()
+        self._buffer = ReadingBuffer(self._record, flush_by_time=self._flush_by_time)
+        if self.probe_runner is not None:
+            self.probe_runner.forget()
         if self._diagnosis is not None:
             self._diagnosis.restart()
 
     def close(self) -> None:
-        if self.inspection is not None:
-            self.inspection.close()
+        if self.probe_runner is not None:
+            self.probe_runner.close()

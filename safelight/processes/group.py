@@ -82,7 +82,7 @@ class ProcessGroup:
             self._heartbeat.progress += 1
 
     @contextmanager
-    def watched(self) -> Iterator[None]:
+    def expecting_progress(self) -> Iterator[None]:
         """While the others may expect progress; elsewhere a process may take its time."""
         if self._heartbeat is not None:
             self._heartbeat.watched = True

@@ -37,7 +37,7 @@ class LocalWeights:
         self._model.load_state_dict(dict(tensors))
 
     @contextmanager
-    def lend(self, weights: Mapping[str, Tensor]) -> Iterator[Mapping[str, Tensor] | None]:
+    def swapped_in(self, weights: Mapping[str, Tensor]) -> Iterator[Mapping[str, Tensor] | None]:
         """For passes with other weights than the model's: those to call it with, or None where they have taken the
         place of its own meanwhile."""
         yield weights

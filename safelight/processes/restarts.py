@@ -24,14 +24,14 @@ def _count() -> int:
 
 def note_failure(folder: RunFolder, step: int, words: str) -> None:
     """What ended the run, in run.json."""
-    folder.report(failures=[*_failures(folder), {"step": step, "words": words}][-MOST:])
+    folder.update_status(failures=[*_failures(folder), {"step": step, "words": words}][-MOST:])
 
 
 def refuse_hopeless(folder: RunFolder) -> None:
     """Only where a launcher tries again by itself: a person may try as often as they like."""
     if _count() == 0:
         if _failures(folder):
-            folder.report(failures=[])
+            folder.update_status(failures=[])
         return
     status = folder.status()
     if status.get("status") in ("stopped", "refused"):
@@ -44,7 +44,7 @@ def refuse_hopeless(folder: RunFolder) -> None:
     failures = _failures(folder)
     steps = {failure["step"] for failure in failures}
     if len(failures) == MOST and len(steps) == 1:
-        folder.report(status="stopped", last_finding=f"failed {MOST} times at step {steps.pop()}")
+        folder.update_status(status="stopped", last_finding=f"failed {MOST} times at step {steps.pop()}")
         raise Stopped(
             f"{folder.path} failed {MOST} times at step {failures[-1]['step']}; the last time: {failures[-1]['words']} "
             f"It is not started again. Look for the cause with `safelight doctor {folder.path}`; then continue by "

@@ -30,7 +30,7 @@ def shard_weights(model: nn.Module, group: ProcessGroup, device: torch.device) -
     mesh = init_device_mesh(device.type, (group.size,))
     for unit in (*units_of(model), model):
         # Resharded after every pass, also by the outermost module: what stays gathered would be the old weights in a
-        # pass with others (`lend`).
+        # pass with others (`swapped_in`).
         fully_shard(unit, mesh=mesh, reshard_after_forward=True)
     for module in model.modules():
         if isinstance(module, FSDPModule):
@@ -80,7 +80,7 @@ class ShardedWeights(LocalWeights, Reduction):
             value.copy_(tensors[name])
 
     @contextmanager
-    def lend(self, weights: Mapping[str, Tensor]) -> Iterator[Mapping[str, Tensor] | None]:
+    def swapped_in(self, weights: Mapping[str, Tensor]) -> Iterator[Mapping[str, Tensor] | None]:
         own = [(parameter, parameter.detach().clone()) for _, parameter in self.named]
         try:
             with torch.no_grad():

@@ -11,14 +11,14 @@ import torch
 from torch import nn
 
 from safelight.config import Config
-from safelight.data.batches import Batches, Views
+from safelight.data.batches import Augmentation, Batches
 from safelight.data.images import Images, hold_out
 from safelight.diffusion.micro_batch import MicroBatch
 from safelight.diffusion.objective import Objective
 from safelight.diffusion.schedule import NoiseSchedule, make_schedule
 from safelight.errors import DataError, OutOfMemory, UsageError
 from safelight.healing.step_settings import StepSettings
-from safelight.model.memory import find_accumulation, with_content
+from safelight.model.memory import find_accumulation, real_tensors
 from safelight.processes.group import ProcessGroup
 from safelight.processes.reduction import make_reduction
 from safelight.training.batch_loader import BatchLoader
@@ -87,11 +87,11 @@ def build(
     if config.train.threads is not None:
         torch.set_num_threads(config.train.threads)
     runtime = Runtime(config.train.device, group)
-    check_shares(config, runtime.group.size)
+    check_divisible(config, runtime.group.size)
     model, weights = place_model(build_model(config) if model is None else model, config, runtime, say)
     network = cast(nn.Module, torch.compile(model)) if config.model.compile else model
     model.train()
-    with with_content():
+    with real_tensors():
         schedule = make_schedule(config.diffusion)
         levels = log_snr(schedule)
     state = make_state(config, model, weights, levels, runtime.device)
@@ -121,7 +121,7 @@ def _with_workers(config: Config, runtime: Runtime) -> Config:
 def make_batches(config: Config, images: Images) -> Batches:
     data = config.data
     ids, _ = hold_out(images, data.held_out)
-    views = Views(flip=data.flip, side=data.image_size, jitter=data.jitter)
+    views = Augmentation(flip=data.flip, side=data.image_size, jitter=data.jitter)
     seed, batch_size = config.train.seed, config.train.batch_size
     return Batches(images, seed=seed, batch_size=batch_size, views=views, ids=ids, balance=data.balance)
 
@@ -131,7 +131,7 @@ def log_snr(schedule: NoiseSchedule) -> np.ndarray:
     return schedule.snr.double().clamp(min=1e-12, max=1e12).log().numpy()
 
 
-def check_shares(config: Config, processes: int) -> None:
+def check_divisible(config: Config, processes: int) -> None:
     train = config.train
     if train.shards is None:
         check_micro_batches(train.batch_size, 1, processes)

@@ -22,9 +22,9 @@ from safelight.evaluate.networks.pixels import quantise
 from safelight.evaluate.significance import Verdict, compare, compare_kernel
 from safelight.evaluate.thumbnails import draw_closest, find_copies
 from safelight.generate import generate
-from safelight.keys import key
+from safelight.keys import derive_seed
 from safelight.pictures.grid import save_png
-from safelight.training.stages import Drawn, draw_together, planned_steps, preview_request
+from safelight.training.previews import Drawn, draw_together, planned_steps, preview_request
 from safelight.training.step_reader import Session
 
 USUAL = 4  # evaluations of a run that does not say how many
@@ -248,7 +248,7 @@ class Evaluator:
         state, folder = self._state, self._folder.checkpoints
         weights = state.ema.tensors() if now else load_ema(self._group, folder, step, state.weights.shard)
         request = replace(preview_request(self._config, self._config.evaluate.samples), seed=seed)
-        with state.weights.lend({name: tensor.to(self._device) for name, tensor in weights.items()}) as lent:
+        with state.weights.swapped_in({name: tensor.to(self._device) for name, tensor in weights.items()}) as lent:
 
             def draw(start: int, stop: int) -> Tensor:
                 return generate(state.model, self._config, request, weights=lent, rows=(start, stop))
@@ -279,7 +279,7 @@ class Evaluator:
 
     def _draw_fresh(self, step: int) -> Tensor:
         """From noise that the best checkpoint was not chosen by: the choice flatters the number it was made with."""
-        return self._draw(step, key(self._config.train.seed, "rescore"))
+        return self._draw(step, derive_seed(self._config.train.seed, "rescore"))
 
     def _rescore(self, drawn: Tensor | CheckpointError | None) -> None:
         """The best checkpoint on fresh noise, into the record and run.json."""
@@ -297,4 +297,4 @@ class Evaluator:
         self._say(f"Best: step {step:,}, {found.summary} on fresh noise. Evaluations took {share:.1%} of the time.")
         distance = found.distance
         facts = {"label": found.label, "distance": distance.corrected, "error": distance.error}
-        self._folder.report(evaluation={"step": step, **facts, "samples": distance.count})
+        self._folder.update_status(evaluation={"step": step, **facts, "samples": distance.count})

@@ -9,13 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from safelight.config import Config
-from safelight.data.batches import Batches, Views
+from safelight.data.batches import Augmentation, Batches
 from safelight.data.images import Images
 from safelight.diffusion.draws import draw_noise, draw_timesteps
 from safelight.diffusion.micro_batch import MicroBatch
 from safelight.diffusion.objective import Noised, Objective, per_sample, target_of
 from safelight.generate import WithWeights, evaluation_mode
-from safelight.keys import key
+from safelight.keys import derive_seed
 from safelight.model.unet import predict
 from safelight.monitors.loss import LEVELS
 from safelight.training.runtime import Runtime
@@ -44,9 +44,9 @@ class FixedSet:
         """`ids`: the images it is taken from; unset: all. `count`: of samples, in which images come again if they are
         fewer; unset: one of each, and 128 at most. Two probes of one count see the same noise and timesteps, so that
         their difference is the images'. `denoisers`: of the training images, where `ids` are others."""
-        seed = key(config.train.seed, "probe")
+        seed = derive_seed(config.train.seed, "probe")
         count = min(SIZE, len(images if ids is None else ids)) if count is None else count
-        views = Views(side=config.data.image_size)
+        views = Augmentation(side=config.data.image_size)
 
         def batches(size: int) -> Batches:
             return Batches(images, seed=seed, batch_size=size, views=views, ids=ids)
@@ -113,7 +113,7 @@ class FixedSet:
         noised = self._objective.add_noise(self._inputs.x0, self._inputs.noise, self._inputs.t)
         with evaluation_mode(state.model):
             raw = self._losses(state.model, noised)
-            with state.weights.lend(state.ema.tensors()) as weights:
+            with state.weights.swapped_in(state.ema.tensors()) as weights:
                 ema = state.model if weights is None else WithWeights(state.model, weights)
                 return raw, self._losses(ema, noised)
 

@@ -14,7 +14,7 @@ from safelight.observing.live_diagnosis import LiveDiagnosis
 from safelight.observing.observer import Observer
 from safelight.observing.recorder import Recorder, open_record
 from safelight.observing.speed import Speedometer
-from safelight.probes.inspection import Inspection
+from safelight.probes.probe_runner import ProbeRunner
 from safelight.processes.interrupts import Interrupts, exit_code_of
 from safelight.record.sinks.logger_threads import LoggerThreads
 from safelight.record.store import RecordWriter
@@ -29,7 +29,9 @@ from safelight.training.step_reader import Screen, Session, StepReader
 class Trainer:
     """Trains from the step of the state to the last one."""
 
-    def __init__(self, setup: Setup, folder: RunFolder, screen: Screen, inspection: Inspection | None = None) -> None:
+    def __init__(
+        self, setup: Setup, folder: RunFolder, screen: Screen, probe_runner: ProbeRunner | None = None
+    ) -> None:
         self.setup, self.folder, self.screen = setup, folder, screen
         self.config, self.state = setup.config, setup.state
         self._speed, self.record = Speedometer(self.state.counters.seconds), Recorder(*self._open_record())
@@ -37,8 +39,10 @@ class Trainer:
         self._recovery = Recovery(session)
         self._healer = healer = self._recovery.healer
         diagnosis = LiveDiagnosis(folder, self.record, screen.say)
-        by_clock = setup.group.size == 1
-        self._observer = Observer(self.record, self.state.monitors, inspection, diagnosis, by_clock=by_clock)
+        flush_by_time = setup.group.size == 1
+        self._observer = Observer(
+            self.record, self.state.monitors, probe_runner, diagnosis, flush_by_time=flush_by_time
+        )
         self._reader = StepReader(session, self._observer, healer)
         self._saving = Saving(session, self._reader, self._recovery)
         self._pictures = Pictures(session, self._reader, self._saving)
@@ -54,7 +58,7 @@ class Trainer:
         """Trains to the last step, to a signal or to a diagnosis. Whatever happens, the state is saved."""
         setup, state, group, steps = self.setup, self.state, self.setup.group, self.config.train.steps
         with self._closing(), Interrupts() as interrupts, self._saving_last():
-            self.folder.report(status="training", step=state.counters.step, steps=steps)
+            self.folder.update_status(status="training", step=state.counters.step, steps=steps)
             self._saving.begin()
             self._pictures.begin()
             while True:
@@ -63,11 +67,11 @@ class Trainer:
                         self._finish()
                         break
                     step_settings = self._healer.prepare(step)
-                    with group.watched(), self._speed.waiting():
+                    with group.expecting_progress(), self._speed.waiting():
                         inputs = setup.loader.load(step, step_settings)
                         inputs = [micro.moved(setup.runtime.to_device) for micro in inputs]
                     view = None
-                    with group.watched(), self._speed.working():
+                    with group.expecting_progress(), self._speed.working():
                         try:
                             view = setup.stepper.step(
                                 inputs, step, step_settings, self._observer, self._on_gradients, interrupts.os_signal
@@ -82,15 +86,15 @@ class Trainer:
                     self._reader.add(view)
                     self._saving.poll()
                     self._pictures.draw_if_due()
-                    self._saving.snapshot_if_due()
-                    if number := interrupts.os_signal if group.size == 1 else self._reader.signal:
+                    self._saving.save_ema_profiles_if_due()
+                    if number := interrupts.os_signal if group.size == 1 else self._reader.os_signal:
                         self._leave(number)
                     self._saving.save_if_due()
                 except Rollback as order:
                     self._go_back(order)
             self._pictures.rescore()
             self._reader.diagnose(at_last=True)
-            self.folder.report(status="finished", step=state.counters.step)
+            self.folder.update_status(status="finished", step=state.counters.step)
 
     def _go_back(self, order: Rollback) -> None:
         """Nothing of the steps that are given up may be left: not in memory, on disk, or in the record."""
@@ -114,7 +118,7 @@ class Trainer:
     def _leave(self, number: int) -> None:
         self._finish()
         step = self.state.counters.step
-        self.folder.report(status="interrupted", step=step)
+        self.folder.update_status(status="interrupted", step=step)
         raise Interrupted(
             f"Stopped by {Signals(number).name} after step {step} of {self.config.train.steps}; everything is saved. "
             f"Continue with: safelight resume {self.folder.path}",
@@ -131,7 +135,7 @@ class Trainer:
                 self._healer.enabled = False
                 self._saving.save(wait=True)
                 step = self.state.counters.step
-                self.folder.report(status="stopped", step=step, last_finding=stopped.finding)
+                self.folder.update_status(status="stopped", step=step, last_finding=stopped.finding)
                 raise
         except ProcessLost as lost:
             self._saving.save_alone(lost)
@@ -147,7 +151,7 @@ class Trainer:
             raise
         except RuntimeError as error:
             if is_out_of_memory(error):
-                self.folder.report(status="out of memory", step=self.state.counters.step)
+                self.folder.update_status(status="out of memory", step=self.state.counters.step)
                 raise out_of_memory(self.config) from error
             raise
         finally:

@@ -9,8 +9,15 @@ from safelight.data.summary import summary
 from safelight.monitors.modules import trained, weight_histograms
 from safelight.pictures.grid import save_png
 from safelight.training.evaluation import Evaluator, evaluation_steps
+from safelight.training.previews import (
+    Drawn,
+    compare_weights,
+    draw_preview,
+    draw_timelapse,
+    preview_steps,
+    save_preview,
+)
 from safelight.training.saving import Saving
-from safelight.training.stages import Drawn, compare_weights, draw_stage, draw_timelapse, paint_stage, stage_steps
 from safelight.training.step_reader import Session, StepReader
 
 MOST_REJECTED = 1000  # files left out that the record names; data.json has all
@@ -23,7 +30,7 @@ class Pictures:
         self._session, self._reader, self._saving, self._setup = session, reader, saving, session.setup
         self._config, self._state, self._group = self._setup.config, self._setup.state, self._setup.group
         self._record, self._folder = session.record, session.folder
-        self._stages, self._evaluations = stage_steps(self._config), evaluation_steps(self._config)
+        self._stages, self._evaluations = preview_steps(self._config), evaluation_steps(self._config)
         self.restart()
         if self._step == 0 and self._group.is_main:
             found = summary(self._setup.images, self._config.data)
@@ -62,7 +69,7 @@ class Pictures:
         samples = self._config.evaluate.samples if evaluating else 0
 
         def draw() -> None:
-            drawn.append(draw_stage(self._state, self._config, self._group, samples=samples))
+            drawn.append(draw_preview(self._state, self._config, self._group, samples=samples))
 
         if self._setup.is_sharded:
             draw()  # where it fails on one process, the others wait inside a pass until that one ends
@@ -79,7 +86,7 @@ class Pictures:
 
     def _paint(self, drawn: Drawn) -> None:
         step = self._step
-        paint_stage(drawn, self._config, self._folder, step)
+        save_preview(drawn, self._config, self._folder, step)
         self._record.add(step, compare_weights(drawn))
         for kind, stem in (("samples", "step"), ("denoising", "denoising"), ("raw_and_averaged", "raw_and_averaged")):
             self._record.picture(step, kind, self._folder.picture(step, stem))

@@ -22,10 +22,10 @@ from safelight.diagnosis.run_history import InMemoryReadings, RunHistory
 from safelight.diffusion.sampling import Denoiser
 from safelight.diffusion.schedule import make_schedule
 from safelight.generate import Request, draw_from, make_denoiser
+from safelight.observing.batch_check import BatchCheck
 from safelight.observing.observer import Observer
-from safelight.observing.row_check import RowCheck
 from safelight.probes.forward_pass import Declared
-from safelight.probes.inspection import InspectedLoop, Inspection, checked
+from safelight.probes.probe_runner import InspectedLoop, ProbeRunner, with_check_prefix
 from safelight.probes.sampler import measure_guidance
 from safelight.training.build import Setup
 from safelight.training.state import State
@@ -75,7 +75,7 @@ class MemoryRecord:
         }
 
 
-def inspect(setup: Setup, say: Callable[[str], None], *, after_preflight: bool = False) -> Inspection:
+def make_probe_runner(setup: Setup, say: Callable[[str], None], *, after_preflight: bool = False) -> ProbeRunner:
     """The probes on safelight's own step; the same that `safelight.watch` puts on anyone's."""
     config, state, batches = setup.config, setup.state, setup.batches
     steps = max(TRIED_STEPS, config.sample.steps)  # what is tested is the formula, which few steps blur
@@ -90,7 +90,7 @@ def inspect(setup: Setup, say: Callable[[str], None], *, after_preflight: bool =
         scaled=state.loss_scale.active,
     )
     declared = Declared(make_schedule(config.diffusion).alphas_cumprod, config.diffusion.prediction)
-    return Inspection(subject, declared, say, after_preflight=after_preflight, alone=setup.stepper.group.size == 1)
+    return ProbeRunner(subject, declared, say, after_preflight=after_preflight, alone=setup.stepper.group.size == 1)
 
 
 def preflight(setup: Setup, say: Callable[[str], None]) -> Preflight:
@@ -100,16 +100,16 @@ def preflight(setup: Setup, say: Callable[[str], None]) -> Preflight:
     step, record = setup.state.counters.step, MemoryRecord()
     before = None if setup.is_sharded else _StateCopy(setup.state)
     names: dict[str, list[str]] = {}
-    inspection = inspect(setup, say)
+    probe_runner = make_probe_runner(setup, say)
     try:
-        static = _check_static(setup, inspection)
+        static = _check_static(setup, probe_runner)
         record.add(step, static)
         if before is not None:
-            _take_trial_steps(setup, inspection, record, step, before)
+            _take_trial_steps(setup, probe_runner, record, step, before)
             static = static | {name: n for name, n in record.steps[step].items() if name.startswith(STATIC)}
-            names = inspection.names()
+            names = probe_runner.names()
     finally:
-        inspection.close()
+        probe_runner.close()
         if before is not None:
             before.restore()
     events = [] if before is None else [(step, "parameters", names)]
@@ -118,28 +118,28 @@ def preflight(setup: Setup, say: Callable[[str], None]) -> Preflight:
     return Preflight(Diagnosis(findings, coverage(case)), static, record.steps, names)
 
 
-def _check_static(setup: Setup, inspection: Inspection) -> dict[str, float]:
+def _check_static(setup: Setup, probe_runner: ProbeRunner) -> dict[str, float]:
     """What is known without a step."""
-    static = inspection.at_start() | check_guidance(setup.config) | checked(_check_held_out(setup))
+    static = probe_runner.at_start() | check_guidance(setup.config) | with_check_prefix(_check_held_out(setup))
     if setup.config.data.balance:  # the same image may be drawn twice, and rightly
         static = {name: value for name, value in static.items() if "duplicates" not in name}
     return static
 
 
 def _take_trial_steps(
-    setup: Setup, inspection: Inspection, record: MemoryRecord, step: int, before: _StateCopy
+    setup: Setup, probe_runner: ProbeRunner, record: MemoryRecord, step: int, before: _StateCopy
 ) -> None:
     """A few real steps, and the same with a save and a load among them."""
-    stepper, observer = setup.stepper.single_process(), Observer(record, setup.state.monitors, inspection)
-    row_check = RowCheck(setup.config, setup.images, setup.runtime.to_device)
-    inspection.attach()
+    stepper, observer = setup.stepper.single_process(), Observer(record, setup.state.monitors, probe_runner)
+    batch_check = BatchCheck(setup.config, setup.images, setup.runtime.to_device)
+    probe_runner.attach()
     for number in range(step, step + STEPS):
         view = stepper.step(setup.inputs(number), number, observer=observer)
-        observer.add(number, [*view.readings, *row_check.check(view)], {LEARNING_RATE.name: view.lr})
+        observer.add(number, [*view.readings, *batch_check.check(view)], {LEARNING_RATE.name: view.lr})
     observer.read()
     trained = _copies(setup.state.model.state_dict().values())
     before.restore()
-    record.add(step, checked(_check_checkpoint(setup, stepper, trained, step)))
+    record.add(step, with_check_prefix(_check_checkpoint(setup, stepper, trained, step)))
 
 
 def _check_checkpoint(setup: Setup, stepper: Stepper, trained: list[Tensor], step: int) -> dict[str, float]:
@@ -192,7 +192,7 @@ def check_guidance(config: Config) -> dict[str, float]:
     def denoiser(model: nn.Module, scale: float) -> Denoiser:
         return make_denoiser(model, None, config, replace(request, guidance=scale), torch.arange(2))
 
-    return checked(measure_guidance(denoiser, shape))
+    return with_check_prefix(measure_guidance(denoiser, shape))
 
 
 def _check_held_out(setup: Setup) -> dict[str, float]:

@@ -46,12 +46,12 @@ class Recovery:
             if act.step >= step:
                 self._record_act(act)
         if acts or "journal" in self._folder.status():
-            self._folder.report(journal=self._state.journal.to_json())
+            self._folder.update_status(journal=self._state.journal.to_json())
 
     def _report(self, act: Act) -> None:
         self._record_act(act)
         self._session.screen.say(act.describe())
-        self._folder.report(journal=self._state.journal.to_json())
+        self._folder.update_status(journal=self._state.journal.to_json())
 
     def _record_act(self, act: Act) -> None:
         facts = {"number": act.number, "act": act.kind, "since": act.since, "undone": act.undone}

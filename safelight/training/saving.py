@@ -59,7 +59,7 @@ class Saving:
         return self._group.is_main or self._setup.is_sharded
 
     def begin(self) -> None:
-        self.snapshot_if_due()  # a kill may have come between the checkpoint and the snapshot of one step
+        self.save_ema_profiles_if_due()  # a kill may have come between the checkpoint and the snapshot of one step
         if self._recovery.healer.enabled and self._step == 0:
             self._save_start()
 
@@ -78,7 +78,7 @@ class Saving:
         self._writer.poll()
         self._profile_writer.poll()
 
-    def snapshot_if_due(self) -> None:
+    def save_ema_profiles_if_due(self) -> None:
         """The EMA profiles."""
         if self._step not in self._snapshots or not self._writes:
             return
@@ -178,7 +178,7 @@ class Saving:
                 self._measure_weights()
                 self._submit()
                 self._writer.wait()
-            self._folder.report(status="interrupted", step=self._step, error=str(lost))
+            self._folder.update_status(status="interrupted", step=self._step, error=str(lost))
             note_failure(self._folder, self._step, str(lost))
 
     def finish(self) -> None:
@@ -187,7 +187,7 @@ class Saving:
 
     def check_finished(self) -> None:
         if self._group.is_main and self._step not in steps(self._folder.checkpoints):
-            self._folder.report(status="unsaved", step=self._step)
+            self._folder.update_status(status="unsaved", step=self._step)
             raise CheckpointError(
                 f"Training reached step {self._step}, but it could not be saved. Free space in "
                 f"{self._folder.checkpoints} and continue from the last checkpoint that was: "

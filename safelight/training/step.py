@@ -13,7 +13,7 @@ from safelight.config import Config
 from safelight.diffusion.micro_batch import MicroBatch
 from safelight.diffusion.objective import Noised, Objective
 from safelight.healing.step_settings import StepSettings, settings_at
-from safelight.keys import key
+from safelight.keys import derive_seed
 from safelight.model.unet import predict
 from safelight.monitors.modules import join_norms
 from safelight.monitors.suite import PartialGradient
@@ -76,7 +76,7 @@ class Stepper:
         state.loss_scale.use(step_settings.precision)
         if on_gradients is not None or self.group.size > 1 or shards is not None:
             self._keep_buffers()
-        losses, small = list[Tensor](), None
+        losses, partial_gradient = list[Tensor](), None
         if observer is not None:
             observer.begin_step()
         self.reduction.begin()
@@ -86,7 +86,7 @@ class Stepper:
             self.reduction.before(last=place == len(inputs) - 1)
             losses.append(self.accumulate(micro, step, step_settings, observer))
             if place == 0 and observer is not None:
-                small = self._partial_gradient(micro)
+                partial_gradient = self._partial_gradient(micro)
             self.reduction.after()
             self.group.beat()
         loss, t, stop_signal = self._all_reduce(losses, inputs, signal)
@@ -115,7 +115,7 @@ class Stepper:
         state.ema.update(step + 1)
         readings = []
         if observer is not None:
-            update = Update(loss, t, norms, norm, limit, scale, refused, small, state.ema.shadows[MAIN])
+            update = Update(loss, t, norms, norm, limit, scale, refused, partial_gradient, state.ema.shadows[MAIN])
             readings = observer.after_update(step, update)
         return StepView(step, inputs, loss, norms, norm, scale, refused, lr, readings, stop_signal)
 
@@ -193,7 +193,7 @@ class Stepper:
 
     def forward(self, micro: MicroBatch, step: int, step_settings: StepSettings | None = None) -> tuple[Noised, Tensor]:
         noised = self.objective.add_noise(micro.x0, micro.noise, micro.t)
-        self.runtime.seed(key(self.config.train.seed, "dropout", step, micro.start))
+        self.runtime.seed(derive_seed(self.config.train.seed, "dropout", step, micro.start))
         with self.runtime.autocast((step_settings or self._default).precision):
             return noised, predict(self.network, noised.x_t, noised.t, micro.labels)
 

@@ -12,10 +12,10 @@ import torch
 from safelight import vocabulary
 from safelight.errors import ProcessLost
 from safelight.healing.healer import Healer
+from safelight.observing.batch_check import BatchCheck
 from safelight.observing.observer import Observer, StepView
 from safelight.observing.process_check import ProcessCheck
 from safelight.observing.recorder import Recorder
-from safelight.observing.row_check import RowCheck
 from safelight.observing.speed import Speedometer
 from safelight.run import HEARTBEAT_SECONDS, RunFolder
 from safelight.training.build import Setup
@@ -92,8 +92,8 @@ class StepReader:
         self._process_check = ProcessCheck(
             setup.config, setup.group, setup.state.model, setup.state.weights, setup.batches, session.speed
         )
-        self._row_check = RowCheck(setup.config, setup.images, setup.runtime.to_device)
-        self.signal = 0  # number of a signal that one of the processes received
+        self._batch_check = BatchCheck(setup.config, setup.images, setup.runtime.to_device)
+        self.os_signal = 0  # number of a signal that one of the processes received
         self._reported = 0.0
         self._window: list[StepView] = []
 
@@ -108,11 +108,11 @@ class StepReader:
         decay = self._state.ema.decay(MAIN, view.step + 1)
         known = {vocabulary.LEARNING_RATE.name: view.lr, vocabulary.EMA_DECAY.name: decay}
         known |= self._process_check.check(view, replaced=bool(self._healer.step_settings.quarantined))
-        self._observer.add(view.step, [*view.readings, *self._row_check.check(view)], known)
+        self._observer.add(view.step, [*view.readings, *self._batch_check.check(view)], known)
         ended = self._session.step == self._setup.config.train.steps
         on_host = view.refused.device.type == "cpu"  # can be read at no cost: a refusal is judged at once
         if on_host:
-            self.signal = self.signal or int(view.stop_signal)
+            self.os_signal = self.os_signal or int(view.stop_signal)
         if self._observer.is_due or ended or (on_host and bool(view.refused)):
             self.read()
 
@@ -122,7 +122,7 @@ class StepReader:
         if not views:
             return
         readings = self._observer.read()
-        self.signal = self.signal or max(int(view.stop_signal) for view in views)
+        self.os_signal = self.os_signal or max(int(view.stop_signal) for view in views)
         for view, reading in zip(views, readings, strict=True):
             self._read(view, reading)
             if view.step % SYSTEM_EVERY == 0:
@@ -179,7 +179,7 @@ class StepReader:
         )
         if time.monotonic() - self._reported > HEARTBEAT_SECONDS:
             self._reported = time.monotonic()
-            self._session.folder.report(step=step)
+            self._session.folder.update_status(step=step)
 
     def diagnose(self, *, at_last: bool = False) -> None:
         if self._setup.group.is_main:

@@ -26,7 +26,7 @@ from safelight.monitors.suite import Monitors
 from safelight.observing.live_diagnosis import LiveDiagnosis, OnFinding
 from safelight.observing.observer import Observer, Update
 from safelight.probes.forward_pass import Declared, ForwardPass
-from safelight.probes.inspection import InspectedLoop, Inspection
+from safelight.probes.probe_runner import InspectedLoop, ProbeRunner
 from safelight.probes.sampler import accepts
 from safelight.vocabulary import DATA_WAIT, LEARNING_RATE, LOSS, LOSS_SCALE, NONFINITE_PARAMETERS, REFUSED, SPEED
 from safelight.watching.foreign import (
@@ -164,9 +164,9 @@ class Watch:
         self._updates, self._on = step, True
         self._new: list[Finding] = []  # that `on_finding` has not seen yet
         log_snr = None if arguments.schedule is None else log_snr_of(arguments.schedule)
-        self._inspection = self._prepare_inspection(arguments)
+        self._probe_runner = self._prepare_inspection(arguments)
         diagnosis = LiveDiagnosis(run.folder, run.record, say, self._new.append)
-        self._observer = Observer(run.record, Monitors(model, log_snr), self._inspection, diagnosis)
+        self._observer = Observer(run.record, Monitors(model, log_snr), self._probe_runner, diagnosis)
         self._hooks: OptimizerHooks | None = None
         try:
             self._hooks = OptimizerHooks(
@@ -187,7 +187,7 @@ class Watch:
         self._reported: set[str] = set()
         self._safely(self._inspect_start)
         if not is_compiled(arguments.model):  # a hook would be compiled with it, and might change its arithmetic
-            self._inspection.attach(lambda: self._safely(self._on_call))
+            self._probe_runner.attach(lambda: self._safely(self._on_call))
         self._at_exit = functools.partial(_close_at_exit, weakref.ref(self))  # must not keep the model alive
         atexit.register(self._at_exit)
 
@@ -247,7 +247,7 @@ class Watch:
             return
         self._safely(self._read)
         self._safely(lambda: self._observer.diagnose(self._updates, at_last=True))
-        hooks, self._hooks, self._on = self._hooks, None, False
+        hooks, was_on, self._hooks, self._on = self._hooks, self._on, None, False
         try:
             hooks.close()
             self._observer.close()
@@ -255,7 +255,8 @@ class Watch:
             self._run.close(step=self._updates, **facts)
             atexit.unregister(self._at_exit)
         with suppress(Exception):  # a diagnosis that fails was reported
-            self._say(f"Safelight: {self.verdict} More: safelight doctor {self.folder.path}")
+            if was_on:
+                self._say(f"Safelight: {self.verdict} More: safelight doctor {self.folder.path}")
         self._hand_over()
 
     def __enter__(self) -> Watch:
@@ -301,26 +302,26 @@ class Watch:
         if self._ready is not None:
             self._waited += time.perf_counter() - self._ready
             self._ready = None
-        if self._micro_batches and self._inspection.cleared >= LEFT:
-            self._report_no_update(self._inspection.cleared)
+        if self._micro_batches and self._probe_runner.cleared >= LEFT:
+            self._report_no_update(self._probe_runner.cleared)
 
     def _report_no_update(self, batches: int) -> None:
         if "no_update" not in self._reported:
             self._reported.add("no_update")
             self._record.event(self._updates, "no_update", batches=batches)
 
-    def _prepare_inspection(self, given: WatchArguments) -> Inspection:
+    def _prepare_inspection(self, given: WatchArguments) -> ProbeRunner:
         optimizer = None if given.optimizer is None else bare_optimizer(given.optimizer)
         ema = None if given.ema is None else functools.partial(ema_of_trained, given.ema, self._everything, self._named)
         scaled = given.scaler is not None or getattr(given.optimizer, "scaler", None) is not None
         model = unwrapped(given.model)
         subject = InspectedLoop(model, optimizer, ema, given.sampler, given.data, scaled=scaled)
-        return Inspection(subject, Declared(given.schedule, given.prediction), self._say)
+        return ProbeRunner(subject, Declared(given.schedule, given.prediction), self._say)
 
     def _inspect_start(self) -> None:
         """The part of the preflight that needs no batch; the rest comes with the first one."""
-        self._record.add(self._updates, self._inspection.at_start())
-        if names := self._inspection.names():
+        self._record.add(self._updates, self._probe_runner.at_start())
+        if names := self._probe_runner.names():
             self._record.event(self._updates, "parameters", **names)
 
     def _before_update(self, gradients: Callable[[], list[Tensor]]) -> None:

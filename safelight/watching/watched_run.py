@@ -32,19 +32,21 @@ class WatchedRun:
         self.record = Recorder(*open_record(self.folder, step, say, loggers=loggers))
         self._beat, self._open = 0.0, True
         planned = {} if steps is None else {"steps": steps}
-        self.folder.report(status="training", step=step, kind="watched", versions={"safelight": __version__}, **planned)
+        self.folder.update_status(
+            status="training", step=step, kind="watched", versions={"safelight": __version__}, **planned
+        )
 
     def beat(self, step: int) -> None:
         """Reports now and then that the loop is alive."""
         if time.monotonic() - self._beat > HEARTBEAT_SECONDS:
             self._beat = time.monotonic()
-            self.folder.report(step=step)
+            self.folder.update_status(step=step)
 
     def close(self, **facts: Any) -> None:
         if self._open:
             self._open = False
             self.record.close()
-            self.folder.report(**{"status": "finished"} | facts)
+            self.folder.update_status(**{"status": "finished"} | facts)
 
 
 def crashed(error: BaseException) -> dict[str, str]:

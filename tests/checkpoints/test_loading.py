@@ -13,7 +13,7 @@ from moments import QUICK, assert_equal, snapshot
 from torch import Tensor
 
 from safelight.checkpoints.folder import corrupt, steps
-from safelight.checkpoints.loading import load_ema, load_latest, load_once, load_rows_newest, refuse_scattered
+from safelight.checkpoints.loading import load_ema, load_latest, load_once, load_rows_newest, require_shared_folder
 from safelight.checkpoints.reader import load
 from safelight.checkpoints.writer import write
 from safelight.errors import CheckpointError, UsageError
@@ -109,6 +109,6 @@ def test_ema_is_refused_by_all_where_one_cannot_read_it(tmp_path: Path) -> None:
 
 
 def test_folder_that_one_process_does_not_see_is_refused(tmp_path: Path) -> None:
-    refuse_scattered(group(True), tmp_path)
+    require_shared_folder(group(True), tmp_path)
     with pytest.raises(UsageError, match="Process 1 does not see the run folder"):
-        refuse_scattered(group(True, [], lambda mine: False), tmp_path)
+        require_shared_folder(group(True, [], lambda mine: False), tmp_path)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from safelight.data.batches import Batches, Rows, Views
+from safelight.data.batches import Augmentation, Batches, Rows
 from safelight.data.images import Images
 
 
@@ -29,7 +29,7 @@ def same(first: Rows, second: Rows) -> bool:
 def test_windows_lie_inside_differ_and_split_with_the_batch() -> None:
     pixels = np.arange(6 * 6, dtype=np.uint8).reshape(1, 6, 6, 1).repeat(50, axis=0)  # every pixel tells its place
     source = Images(pixels, None, (), "")
-    stream = Batches(source, seed=1, batch_size=50, views=Views(side=4))
+    stream = Batches(source, seed=1, batch_size=50, views=Augmentation(side=4))
     corners, first = set(), set()
     for step in range(8):
         images = stream.rows(step, 0, 50).images
@@ -50,7 +50,7 @@ def test_windows_lie_inside_differ_and_split_with_the_batch() -> None:
 def test_jitter_changes_colours_within_the_range(channels: int) -> None:
     source = images(64, channels)
     plain = Batches(source, seed=1, batch_size=64).rows(3, 0, 64)
-    stream = Batches(source, seed=1, batch_size=64, views=Views(jitter=0.3))
+    stream = Batches(source, seed=1, batch_size=64, views=Augmentation(jitter=0.3))
     changed = stream.rows(3, 0, 64)
     assert changed.images.dtype == torch.float32
     assert (changed.images.min(), changed.images.max()) >= (-1, -1)
@@ -65,4 +65,4 @@ def test_jitter_changes_colours_within_the_range(channels: int) -> None:
 def test_no_jitter_and_full_windows_leave_every_byte() -> None:
     source = images(30)
     plain = Batches(source, seed=1, batch_size=30).rows(2, 0, 30)
-    assert same(plain, Batches(source, seed=1, batch_size=30, views=Views(side=4, jitter=0.0)).rows(2, 0, 30))
+    assert same(plain, Batches(source, seed=1, batch_size=30, views=Augmentation(side=4, jitter=0.0)).rows(2, 0, 30))

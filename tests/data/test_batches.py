@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from safelight.data.batches import Batches, Rows, Views, scale
+from safelight.data.batches import Augmentation, Batches, Rows, scale
 from safelight.data.images import Images
 
 
@@ -19,7 +19,7 @@ def images(count: int, channels: int = 3, labelled: bool = True) -> Images:
 
 
 def batches(count: int, batch_size: int, seed: int = 3, flip: bool = True) -> Batches:
-    return Batches(images(count), seed=seed, batch_size=batch_size, views=Views(flip=flip))
+    return Batches(images(count), seed=seed, batch_size=batch_size, views=Augmentation(flip=flip))
 
 
 def same(first: Rows, second: Rows) -> bool:
@@ -115,7 +115,7 @@ def test_the_scale_is_exact_at_every_value() -> None:
 def test_flips_are_half_differ_between_epochs_and_leave_the_source_alone() -> None:
     source = images(400, channels=1)
     before = source.pixels.copy()
-    stream = Batches(source, seed=5, batch_size=400, views=Views(flip=True))
+    stream = Batches(source, seed=5, batch_size=400, views=Augmentation(flip=True))
     flipped = np.zeros((3, 400), bool)
     for epoch in range(3):
         rows = stream.rows(epoch, 0, 400)

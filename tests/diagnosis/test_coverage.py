@@ -140,7 +140,7 @@ def rule_with(*needs: Any) -> Rule:
     ],
 )
 def test_coverage_of_one_rule(needs: tuple[Any, ...], series: Series, missing: tuple[str, ...]) -> None:
-    _, looked, lacking = coverage(RunHistory(InMemoryReadings(series)), (rule_with(*needs),))
+    _, looked, lacking, _ = coverage(RunHistory(InMemoryReadings(series)), (rule_with(*needs),))
     assert (looked, lacking) == ((0, {"XXX001": missing}) if missing else (1, {}))
 
 
@@ -164,3 +164,23 @@ def test_the_control_of_needs_can_fail() -> None:
     assert silenced(blank, (DATA_BLANK,))
     assert not silenced(blank, (LOSS_ERROR,))
     assert unnamed(replace(blank, needs=())) == {"check/data"}
+
+
+@pytest.mark.parametrize(
+    ("recorded", "advice"),
+    [
+        (checks(), "Pass x0, noise, t and target to `watch.step` and schedule and prediction to `safelight.watch`"),
+        (checks(target__sample=1.0), "Pass prediction to `safelight.watch`"),  # the target was passed
+    ],
+)
+def test_only_what_was_not_passed_is_advised(recorded: Series, advice: str) -> None:
+    rules = tuple(rule for rule in RULES if rule.code in ("TAR001", "DST001"))
+    found = coverage(RunHistory(InMemoryReadings(recorded)), rules).advice()
+    assert found is not None
+    assert found.words().partition(", and ")[0] == advice
+
+
+def test_labels_are_not_asked_of_a_loop_that_may_have_none() -> None:
+    rules = tuple(rule for rule in RULES if rule.cause.startswith("conditioning."))
+    found = coverage(RunHistory(InMemoryReadings({})), rules).advice()
+    assert found is None or "labels" not in found.arguments

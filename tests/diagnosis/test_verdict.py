@@ -8,10 +8,10 @@ from safelight.diagnosis.coverage import Coverage
 from safelight.diagnosis.finding import Finding, Fix, Severity
 from safelight.diagnosis.verdict import Worth, verdict
 
-FULL = Coverage(105, 80, {})
+FULL = Coverage(105, 80, {}, {})
 NOTHING = "Nothing was found by the 80 of 105 rules that had what they need."
 BLIND = Coverage(
-    105, 41, {"TAR001": ("check/target/epsilon",), "SCA001": ("check/batch/lowest",), "DST001": ("distributed/drift",)}
+    105, 41, {}, {"TAR001": ("x0", "noise", "target", "t", "schedule="), "SCA001": ("x0",), "CON001": ("labels",)}
 )
 GOOD, WEAK, LOST, RUINED = Worth(1.4, 1.45), Worth(0.6, 0.6), Worth(-0.5, 0.2), Worth(0.9, 1.3)
 ADVICE = "Pass x0, noise, t and target to `watch.step` and schedule to `safelight.watch`, and 2 more can look."
@@ -53,8 +53,3 @@ def test_healthy_is_never_said_without_a_skill_to_show_for_it() -> None:
     for worth in (None, WEAK, LOST, RUINED):
         assert "ealthy" not in verdict([], FULL, worth, watched=False)
     assert "ealthy" not in verdict([finding(over=3)], FULL, GOOD, watched=False)
-
-
-def test_labels_are_not_asked_of_a_loop_that_may_have_none() -> None:
-    blind = Coverage(105, 100, {"CON001": ("check/stream/labels_drawn",), "DST001": ("distributed/drift",)})
-    assert blind.advice() is None

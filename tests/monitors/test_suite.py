@@ -19,7 +19,7 @@ def take_step(
     step: int,
     *,
     t: torch.Tensor | None = None,
-    small: PartialGradient | None = None,
+    partial_gradient: PartialGradient | None = None,
     average: list[torch.Tensor] | None = None,
 ) -> dict[str, float]:
     gradients = random_gradients(monitored_network(), seed=step)
@@ -28,7 +28,7 @@ def take_step(
     zero, one = torch.zeros(()), torch.ones(1)
     pieces = monitors.after_update(
         step, loss=torch.arange(4.0) + step, t=t, norms=norms, norm=norms.norm(), limit=one, scale=one, refused=zero,
-        small=small, average=average,
+        partial_gradient=partial_gradient, average=average,
     )  # fmt: skip
     return finished(*pieces)
 
@@ -60,10 +60,12 @@ def test_the_noise_scale_needs_the_gradient_of_a_part_of_the_batch() -> None:
     monitors = Monitors(monitored_network(), None)
     assert "gradient/noise_scale" not in take_step(monitors, 1)
     norm = torch.stack([gradient.norm() for gradient in random_gradients(monitored_network(), seed=2)]).norm()
-    small = PartialGradient(norm * 1.5, 4, 16)
+    partial_gradient = PartialGradient(norm * 1.5, 4, 16)
     squares = [float(norm * 1.5) ** 2, float(norm) ** 2]
     signal, noise = (16 * squares[1] - 4 * squares[0]) / 12, (squares[0] - squares[1]) / (1 / 4 - 1 / 16)
-    assert take_step(monitors, 2, small=small)["gradient/noise_scale"] == pytest.approx(noise / signal, rel=1e-5)
+    assert take_step(monitors, 2, partial_gradient=partial_gradient)["gradient/noise_scale"] == pytest.approx(
+        noise / signal, rel=1e-5
+    )
 
 
 def test_what_is_remembered_can_be_put_back() -> None:

@@ -48,8 +48,8 @@ def update(refused: float = 0.0) -> Update:
     return Update(torch.tensor([0.5, 1.5]), None, norms, torch.tensor(5.0), one, one, torch.tensor(refused))
 
 
-def observer(record: Record, inspection: Any = None, diagnosis: Any = None) -> Observer:
-    return Observer(record, Monitors(nn.Linear(2, 1), np.zeros(10)), inspection, diagnosis, by_clock=False)
+def observer(record: Record, probe_runner: Any = None, diagnosis: Any = None) -> Observer:
+    return Observer(record, Monitors(nn.Linear(2, 1), np.zeros(10)), probe_runner, diagnosis, flush_by_time=False)
 
 
 @pytest.mark.parametrize("refused", [0.0, 1.0])
@@ -76,7 +76,7 @@ def test_gradients_are_measured_only_where_every_weight_is_read() -> None:
 
 
 def test_a_repeated_step_counts_once() -> None:
-    watching = observer(record := Record(), inspection := Calls())
+    watching = observer(record := Record(), probe_runner := Calls())
     watching.begin_step()
     watching.add_forward_pass(torch.tensor(9.0))
     watching.repeat_step()
@@ -84,9 +84,9 @@ def test_a_repeated_step_counts_once() -> None:
         watching.add_forward_pass(torch.tensor(1.0))
     watching.add(1, watching.after_update(1, update()), {})
     watching.read()
-    assert [float(each.loss) for each in inspection.passes] == [1.0, 1.0]
+    assert [float(each.loss) for each in probe_runner.passes] == [1.0, 1.0]
     assert record.rows[1]["check/passes"] == 2
-    assert "begin_again" in inspection.names
+    assert "begin_again" in probe_runner.names
 
 
 def test_without_an_inspection_no_pass_is_kept() -> None:
@@ -96,11 +96,11 @@ def test_without_an_inspection_no_pass_is_kept() -> None:
 
 
 def test_after_a_return_nothing_of_the_given_up_steps_is_recorded() -> None:
-    watching = observer(record := Record(), inspection := Calls(), diagnosis := Calls())
+    watching = observer(record := Record(), probe_runner := Calls(), diagnosis := Calls())
     watching.add(5, watching.after_update(5, update()), {})
     watching.restart()
     assert (watching.read(), record.rows) == ([], {})
-    assert ("forget" in inspection.names, diagnosis.names) == (True, ["restart"])
+    assert ("forget" in probe_runner.names, diagnosis.names) == (True, ["restart"])
 
 
 def test_the_last_diagnosis_is_a_whole_one() -> None:

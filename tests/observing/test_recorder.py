@@ -49,7 +49,7 @@ def test_pictures_are_told_for_the_step_they_are_of(tmp_path: Path) -> None:
 
 
 def test_a_picture_that_cannot_be_read_back_costs_only_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("safelight.training.pictures.draw_stage", lambda *_, **__: None)
+    monkeypatch.setattr("safelight.training.pictures.draw_preview", lambda *_, **__: None)
     terminal = train(tmp_path / "run", sample__every=4)
     assert any("could not be made" in text for text in terminal.said)
     assert (tmp_path / "run" / "checkpoints" / "step_00000012").is_dir()

@@ -40,8 +40,8 @@ from safelight.processes.reduction import Reduction
 from safelight.record.reading import read_signal
 from safelight.training import pictures as trainer_module
 from safelight.training.batch_loader import BatchLoader
-from safelight.training.build import Setup, check_shares
-from safelight.training.stages import draw_together
+from safelight.training.build import Setup, check_divisible
+from safelight.training.previews import draw_together
 from safelight.training.step import Stepper
 from safelight.vocabulary import DRIFT, OVERLAP, SAME_NOISE
 
@@ -170,7 +170,7 @@ def test_restarted_ddp_adds_otherwise_and_we_do_not(tmp_path: Path) -> None:
 )
 def test_uneven_shares_are_refused_in_words(shards: int | None, processes: int, words: str) -> None:
     with pytest.raises(UsageError, match=words):
-        check_shares(tiny(**SIZE | {"train__shards": shards}), processes)
+        check_divisible(tiny(**SIZE | {"train__shards": shards}), processes)
 
 
 # --- non-finite values --------------------------------------------------------------------------------------------
@@ -343,7 +343,7 @@ def test_lost_process_is_named_while_the_first_is_busy(tmp_path: Path) -> None:
     run = tmp_path / "run"
 
     def part_ways(rank: int) -> None:
-        draw = trainer_module.draw_stage
+        draw = trainer_module.draw_preview
 
         def drawing(*given: Any, **named: Any) -> Any:
             drawn = draw(*given, **named)
@@ -353,7 +353,7 @@ def test_lost_process_is_named_while_the_first_is_busy(tmp_path: Path) -> None:
                 die()
             return drawn
 
-        trainer_module.draw_stage = drawing  # only in the fork
+        trainer_module.draw_preview = drawing  # only in the fork
 
     started = start(3, run, part_ways, sample__every=6, sample__count=2, train__timeout=0.5)
     assert started.codes() == [75, 75, -9]
@@ -366,7 +366,7 @@ def test_picture_that_a_lost_process_prevented_is_drawn_after_the_restart(tmp_pa
 
     def die_drawing(rank: int) -> None:
         if rank == 1:
-            trainer_module.draw_stage = lambda *_, **__: die()  # type: ignore[assignment]  # only in the fork
+            trainer_module.draw_preview = lambda *_, **__: die()  # type: ignore[assignment]  # only in the fork
 
     assert start(2, run, die_drawing, sample__every=6).codes() == [75, -9]
     assert max(steps(run / "checkpoints")) == 6

@@ -26,7 +26,7 @@ def test_restarts_end_where_they_are_hopeless(
     folder = RunFolder(tmp_path)
     for step in failed:
         note_failure(folder, step, "broke")
-    folder.report(status=status, step=6)
+    folder.update_status(status=status, step=6)
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "3")
     if words is None:
         refuse_hopeless(folder)

@@ -32,7 +32,7 @@ from safelight.processes.slices import rows_each
 from safelight.record.history import open_history
 from safelight.training import fixed_set as probe
 from safelight.training.build import Setup
-from safelight.training.stages import draw_together, preview_request
+from safelight.training.previews import draw_together, preview_request
 from safelight.vocabulary import GRADIENT_NOISE
 
 DIVIDED = SIZE | {"train__weights": "divided", "model__widths": "16,24", "data__image_size": 8}
@@ -123,7 +123,7 @@ def look(group: ProcessGroup, settings: dict[str, Any]) -> dict[str, Any]:
     before = digests(gathered(parts))
     told["probe"] = [float(each.mean()) for each in parts.fixed_set.losses(parts.state)]
     request = preview_request(parts.config, 5)
-    with parts.state.weights.lend(parts.state.ema.tensors()) as weights:
+    with parts.state.weights.swapped_in(parts.state.ema.tensors()) as weights:
 
         def draw(start: int, stop: int) -> Tensor:
             return generate(parts.state.model, parts.config, request, weights=weights, rows=(start, stop))

@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image
 
 from safelight.config.tree import Data
-from safelight.data.batches import Batches, Views
+from safelight.data.batches import Augmentation, Batches
 from safelight.data.images import Images
 from safelight.data.prepare import open_images
 
@@ -49,6 +49,6 @@ def data_of(source: Path | str, cache_folder: Path, **settings: object) -> Data:
 
 
 def batch_bytes(images: Images, steps: int = 12) -> bytes:
-    views = Views(flip=True, side=14, jitter=0.2)
+    views = Augmentation(flip=True, side=14, jitter=0.2)
     batches = Batches(images, seed=3, batch_size=16, views=views, balance=True)
     return b"".join(batches.rows(step, 0, 16).images.numpy().tobytes() for step in range(steps))

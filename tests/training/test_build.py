@@ -6,7 +6,7 @@ import pytest
 from tiny import parts_of, tiny
 
 from safelight.errors import UsageError
-from safelight.training.build import check_micro_batches, check_shares, out_of_memory
+from safelight.training.build import check_divisible, check_micro_batches, out_of_memory
 
 
 @pytest.mark.parametrize(
@@ -30,10 +30,10 @@ def test_a_batch_is_shared_evenly(batch: int, micro_batches: int, processes: int
 def test_shards_are_shared_evenly(shards: int | None, processes: int, fits: bool) -> None:
     config = tiny(train__shards=shards)
     if fits:
-        check_shares(config, processes)
+        check_divisible(config, processes)
     else:
         with pytest.raises(UsageError, match="3 processes"):
-            check_shares(config, processes)
+            check_divisible(config, processes)
 
 
 def test_a_setup_has_numbers_where_the_config_says_auto() -> None:

@@ -19,7 +19,7 @@ def test_a_picture_that_fails_costs_itself(tmp_path: Path, monkeypatch: pytest.M
     train(config, run=tmp_path / "healthy", terminal=Quiet())
     kinds = {f"{kind}_{step:08d}.png" for kind in ("step", "denoising", "raw_and_averaged") for step in (2, 4)}
     assert kinds | {"contact_sheet.png", "timelapse.gif"} == files(tmp_path / "healthy")
-    monkeypatch.setattr("safelight.training.pictures.draw_stage", lambda *_, **__: 1 // 0)
+    monkeypatch.setattr("safelight.training.pictures.draw_preview", lambda *_, **__: 1 // 0)
     train(config, run=tmp_path / "sick", terminal=(screen := Quiet()))
     assert sum("The picture could not be made (ZeroDivisionError" in line for line in screen.said) == 2
     assert files(tmp_path / "sick") == {"contact_sheet.png"}

@@ -119,7 +119,7 @@ def open_reader(trial: Trial) -> Reader:
     shutil.rmtree(path, ignore_errors=True)
     (path / "samples").mkdir(parents=True)
     run = RunFolder(path)
-    run.report(status="finished", step=200, steps=200)
+    run.update_status(status="finished", step=200, steps=200)
     sound = make_record(run.record)
     read((sound, []), run)
     return Reader(functools.partial(make, sound=sound), functools.partial(read, run=run))

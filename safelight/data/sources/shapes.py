@@ -11,7 +11,7 @@ from safelight.config.tree import Data
 from safelight.data.decode import side_of
 from safelight.data.sources import Arrays
 from safelight.errors import DataError
-from safelight.keys import key
+from safelight.keys import derive_seed
 
 VERSION = 1  # of the pixels
 COUNT = 6000
@@ -61,7 +61,7 @@ def _chunks(count: int, side: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
 
 def _words(purpose: int, start: int, stop: int, width: int) -> np.ndarray:
     # Four words per step of the counter. NumPy guarantees these raw words, but not Generator's methods.
-    counter = np.random.Philox(counter=start * width // 4, key=key(0, "shapes", purpose))
+    counter = np.random.Philox(counter=start * width // 4, key=derive_seed(0, "shapes", purpose))
     return counter.random_raw((stop - start) * width).reshape(-1, width)
 
 

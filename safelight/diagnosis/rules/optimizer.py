@@ -8,7 +8,7 @@ from safelight import checks
 from safelight.diagnosis.finding import Evidence, Fix
 from safelight.diagnosis.rule import Detection, error, first_of, on_count, on_episode, on_latest, warning
 from safelight.diagnosis.rules.loss import is_plain
-from safelight.diagnosis.run_history import Episode, Reading, RunHistory, episode_of
+from safelight.diagnosis.run_history import Episode, ReadingName, RunHistory, episode_of
 from safelight.vocabulary import GRADIENT_NORM, LEARNING_RATE, LOSS, REFUSED, UPDATE_RATIO
 
 STILL = 3  # updates
@@ -43,7 +43,7 @@ def nothing_moved(run: RunHistory) -> Episode | None:
     return episode_of(steps, (moved == 0) & (run.at(checks.UPDATE_EXPECTED, steps) > 0), 2)
 
 
-def _is_due(run: RunHistory, steps: np.ndarray, gradients: Reading) -> np.ndarray:
+def _is_due(run: RunHistory, steps: np.ndarray, gradients: ReadingName) -> np.ndarray:
     """Whether there was a gradient and a learning rate, and the update was not refused."""
     accepted = run.at(REFUSED, steps, 0.0) == 0
     return (run.at(gradients, steps, 0.0) > 0) & accepted & (run.at(LEARNING_RATE, steps, 1.0) > 0)

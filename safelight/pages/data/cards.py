@@ -16,10 +16,10 @@ from safelight.pages.data.run_state import RunStatus
 from safelight.record.history import History
 from safelight.run import RunFolder
 
-Answers = list[dict[str, Any]] | None
+RuleFindings = list[dict[str, Any]] | None
 TITLES = {rule.code: rule.title for rule in RULES}
 MOST, LARGEST_DIAGNOSED = 200, 64 << 20  # bytes of a record that is diagnosed again, about a second
-ANSWERS = {  # the acts of heal, and the families of findings that each answers
+HEALED_BY = {  # the acts of heal, and the families of findings that each answers
     "lower-rate": {"loss", "lr", "optimizer"},
     "quarantine": {"data", "loss"},
     "change-precision": {"precision", "loss"},
@@ -30,7 +30,7 @@ ANSWERS = {  # the acts of heal, and the families of findings that each answers
 
 
 def findings(
-    run: RunFolder, history: History, run_status: RunStatus, *, diagnosed: Answers = None, name: str | None = None
+    run: RunFolder, history: History, run_status: RunStatus, *, diagnosed: RuleFindings = None, name: str | None = None
 ) -> list[dict[str, Any]]:
     """The worst first, and what is over last: as recorded during training, unless the rules ran
     again since (`diagnosed`). `name`: what the run is called in commands."""
@@ -54,7 +54,7 @@ def is_diagnosed(run_status: RunStatus) -> bool:
     return run_status.is_over and run_status.state != "refused"
 
 
-def run_rules(run: RunFolder) -> Answers:
+def run_rules(run: RunFolder) -> RuleFindings:
     """What all rules find, as `safelight doctor` does; None where the record is too long to be read in a moment."""
     record = inside(run.path, run.record.name)
     try:
@@ -82,7 +82,7 @@ def card(found: dict[str, Any], run: RunFolder, journal: Sequence[dict[str, Any]
         "evidence": [_evidence(each) for each in items(found.get("evidence"), 20) if isinstance(each, dict)],
         "fix": {"text": text(fix.get("text")) or "", "set": settings, "safety": safety},
         "ruled_out": [text(each) or "" for each in items(found.get("ruled_out"), 20)],
-        "healed": [act for act in journal if subsystem in ANSWERS.get(str(act.get("kind")), ())],
+        "healed": [act for act in journal if subsystem in HEALED_BY.get(str(act.get("kind")), ())],
         "command": command(run, name, settings, safety),
     }
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from safelight.config.resolve import flatten, resolve, to_dict
 from safelight.errors import RecordError, SafelightError
-from safelight.pages.data.cards import Answers, acts, findings, is_diagnosed, run_rules
+from safelight.pages.data.cards import RuleFindings, acts, findings, is_diagnosed, run_rules
 from safelight.pages.data.gallery import pictures
 from safelight.pages.data.headline import verdict
 from safelight.pages.data.numbers import count, mapping, number, trimmed
@@ -36,7 +36,7 @@ def open_run_history(run: RunFolder, seconds: float = SECONDS) -> History:
 
 
 def overview(
-    run: RunFolder, found: FoundRun | None = None, *, diagnose_again: bool = True, diagnosed: Answers = None
+    run: RunFolder, found: FoundRun | None = None, *, diagnose_again: bool = True, diagnosed: RuleFindings = None
 ) -> dict[str, Any]:
     """The whole page of a run but its curves; a run without a record has less of it. `diagnose_again`: run the rules,
     where the run ended; or `diagnosed`: what they found."""
@@ -75,7 +75,7 @@ def summary(found: FoundRun, run_status: RunStatus) -> dict[str, Any]:
 
 
 def _recorded(
-    run: RunFolder, found: FoundRun, run_status: RunStatus, history: History, diagnosed: Answers
+    run: RunFolder, found: FoundRun, run_status: RunStatus, history: History, diagnosed: RuleFindings
 ) -> dict[str, Any]:
     cards = findings(run, history, run_status, diagnosed=diagnosed, name=_relative_path(run.path))
     signals = describe_signals(history)
@@ -141,7 +141,7 @@ def events(history: History) -> list[dict[str, Any]]:
     ]
 
 
-def version(run_status: RunStatus, history: History | None, diagnosed: Answers = None) -> str:
+def version(run_status: RunStatus, history: History | None, diagnosed: RuleFindings = None) -> str:
     """Changes when anything but readings changed. What stands before the point changes only where steps were cut."""
     known = {key: run_status.facts.get(key) for key in ("status", "evaluation", "journal", "last_finding", "data")}
     notes = history.newest_notes() if history is not None else None

@@ -7,7 +7,7 @@ from typing import Any
 
 from safelight.comparison import describe_signals, differing_settings
 from safelight.errors import RecordError, SafelightError
-from safelight.pages.data.cards import Answers, findings
+from safelight.pages.data.cards import RuleFindings, findings
 from safelight.pages.data.gallery import MOST, locate, pictures
 from safelight.pages.data.numbers import trimmed
 from safelight.pages.data.overview import open_run_history, read_settings, status, summary
@@ -19,7 +19,7 @@ SECONDS = 5.0  # for one run of many
 QUIET = ("data.cache", "data.workers", "data.scan_workers")  # where and how fast, not what
 
 
-def entry(found: FoundRun, diagnosed: Answers = None) -> dict[str, Any]:
+def entry(found: FoundRun, diagnosed: RuleFindings = None) -> dict[str, Any]:
     """One run of the list. `diagnosed`: what the rules found, if they ran since it ended."""
     run_status = read_status(found.folder)
     shown = summary(found, run_status) | {"finding": None, "thumbnail": None, "distance": None}

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-from safelight.pages.data.cards import Answers, is_diagnosed, run_rules
+from safelight.pages.data.cards import RuleFindings, is_diagnosed, run_rules
 from safelight.pages.data.gallery import FoundPicture, current_path, find_pictures
 from safelight.pages.data.overview import open_run_history
 from safelight.pages.data.run_state import read_status
@@ -87,10 +87,10 @@ class DiagnosisCache:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._diagnoses: dict[str, tuple[Signature, Future[Answers]]] = {}
+        self._diagnoses: dict[str, tuple[Signature, Future[RuleFindings]]] = {}
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="safelight-diagnosis")
 
-    def diagnose(self, run: FoundRun) -> tuple[Answers, bool]:
+    def diagnose(self, run: FoundRun) -> tuple[RuleFindings, bool]:
         """(what the rules say, as far as it is known; whether the run ended). The first time they are only begun."""
         ended, current = is_diagnosed(read_status(run.folder)), signature(run)
         with self._lock:
@@ -100,7 +100,7 @@ class DiagnosisCache:
                 self._diagnoses[run.id] = current, self._executor.submit(run_rules, run.folder)
         return self.known(run), ended
 
-    def known(self, run: FoundRun) -> Answers:
+    def known(self, run: FoundRun) -> RuleFindings:
         """None where the rules did not run yet, or the run changed since."""
         before, diagnosis = self._diagnoses.get(run.id, (None, None))
         return diagnosis.result() if diagnosis and diagnosis.done() and before == signature(run) else None

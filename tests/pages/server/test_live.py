@@ -153,7 +153,7 @@ def test_a_resume_that_cuts_the_record_is_told(training: Path, port: int) -> Non
     run_id = describe(training).id
     stream = Stream(port, f"run={run_id}&after=99&signals=loss/mean")
     stream.next("delta")
-    RunFolder(training).report(status="training", step=50)  # by another process
+    RunFolder(training).update_status(status="training", step=50)  # by another process
     add(training, range(50, 53))
     assert "version" in stream.next("reset")
     add(training, range(53, 55))
@@ -166,7 +166,7 @@ def test_a_cut_that_comes_before_any_word_of_it_is_told(training: Path, port: in
     """The status file may say the old step for a while, or the new process before the record is cut."""
     stream = Stream(port, f"run={describe(training).id}&after=99&signals=loss/mean")
     stream.next("delta")
-    RunFolder(training).report(asked_channels=1)
+    RunFolder(training).update_status(asked_channels=1)
     stream.next("reset")
     add(training, range(50, 53))
     stream.next("reset")

@@ -15,9 +15,9 @@ from micro_batches import ALPHAS, SHAPE, Denoiser, batch, network, noised
 from torch import Tensor, nn
 
 from safelight.monitors.reading_buffer import PendingReading
-from safelight.probes import inspection as module
+from safelight.probes import probe_runner as module
 from safelight.probes.forward_pass import Declared, ForwardPass
-from safelight.probes.inspection import InspectedLoop, Inspection
+from safelight.probes.probe_runner import InspectedLoop, ProbeRunner
 
 DATA = torch.rand(32, *SHAPE, generator=torch.Generator().manual_seed(0)) * 2 - 1
 PROBES = (
@@ -45,17 +45,17 @@ class Loop:
         self.micro_batches, self.number = micro_batches, 0
         self.readings: list[dict[str, float]] = []
         self.said: list[str] = []
-        self.inspection: Inspection | None = None
+        self.probe_runner: ProbeRunner | None = None
         if seen:
             subject = InspectedLoop(self.model, self.optimizer, lambda: list(self.average.parameters()), draw, DATA)
-            self.inspection = Inspection(subject, Declared(ALPHAS, "epsilon"), self.said.append, **how)
-            self.start = self.inspection.at_start()
-            self.inspection.attach()
+            self.probe_runner = ProbeRunner(subject, Declared(ALPHAS, "epsilon"), self.said.append, **how)
+            self.start = self.probe_runner.at_start()
+            self.probe_runner.attach()
             self.optimizer.register_step_pre_hook(lambda *_: self._before())
 
     def _before(self) -> None:
-        if self.inspection is not None:
-            self.inspection.before_update()
+        if self.probe_runner is not None:
+            self.probe_runner.before_update()
 
     def step(self) -> None:
         micro_batches_seen = []
@@ -65,8 +65,8 @@ class Loop:
             answer = self.model(x_t, t, labels)
             loss = (answer - noise).square().mean()
             (loss / self.micro_batches).backward()
-            if self.inspection is not None:
-                call = self.inspection.take_call()
+            if self.probe_runner is not None:
+                call = self.probe_runner.take_call()
                 micro_batches_seen.append(
                     ForwardPass(loss.detach(), t, x0, noise, x_t, noise, answer.detach(), labels, call)
                 )
@@ -75,8 +75,8 @@ class Loop:
         with torch.no_grad():
             for shadow, live in zip(self.average.parameters(), self.model.parameters(), strict=True):
                 shadow.lerp_(live, 0.1)
-        if self.inspection is not None:
-            self.readings.append(finished(self.inspection.after_update(micro_batches_seen)))
+        if self.probe_runner is not None:
+            self.readings.append(finished(self.probe_runner.after_update(micro_batches_seen)))
         self.number += 1
 
     def run(self, steps: int) -> Loop:
@@ -126,7 +126,7 @@ class Normed(Denoiser):
 
 def test_batch_norm_does_not_notice() -> None:
     seen = Loop(kind=Normed).run(6)
-    assert not seen.inspection.broken  # type: ignore[union-attr]
+    assert not seen.probe_runner.broken  # type: ignore[union-attr]
     assert seen.bytes() == Loop(kind=Normed, seen=False).run(6).bytes()
 
 
@@ -135,7 +135,7 @@ def test_the_loop_does_not_notice(micro_batches: int) -> None:
     with counted() as calls:
         seen = Loop(micro_batches=micro_batches).run(20)
         with_probes = seen.bytes()
-    assert not seen.inspection.broken  # type: ignore[union-attr]
+    assert not seen.probe_runner.broken  # type: ignore[union-attr]
     assert not [name for name, count in calls.items() if not count], "the control: every probe was asked"
     assert with_probes == Loop(seen=False, micro_batches=micro_batches).run(20).bytes()
 
@@ -200,9 +200,9 @@ def test_a_probe_that_breaks_is_switched_off_alone(probe: str, monkeypatch: pyte
 
     monkeypatch.setattr(module, probe, broken)
     loop = Loop().run(20)
-    assert loop.inspection is not None
+    assert loop.probe_runner is not None
     name = NAMES.get(probe, probe.removeprefix("measure_"))
-    assert loop.inspection.broken == {name: "RuntimeError: oh"}
+    assert loop.probe_runner.broken == {name: "RuntimeError: oh"}
     assert len(asked) == 1, "it is not asked again"
     monkeypatch.undo()
     healthy = Loop().run(20)
@@ -224,8 +224,8 @@ OF_PROBE = {
 def test_a_fault_of_the_inspection_itself_ends_the_inspection_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "measure_magnitudes", lambda _: 1 / 0)
     loop = Loop().run(4)
-    assert loop.inspection is not None
-    assert loop.inspection.broken == {"inspection": "ZeroDivisionError: division by zero"}
+    assert loop.probe_runner is not None
+    assert loop.probe_runner.broken == {"probes": "ZeroDivisionError: division by zero"}
     assert len(loop.said) == 1
     assert "everything else continues" in loop.said[0]
     assert loop.readings == [{}, {}, {}, {}]
@@ -238,9 +238,9 @@ def test_data_that_cannot_be_read_is_told_and_no_more() -> None:
             raise OSError("no such file")
 
     model = network()
-    inspection = Inspection(InspectedLoop(model, data=Sick(DATA)), Declared(ALPHAS), print)
-    assert "check/schedule/last" in inspection.at_start()
-    assert inspection.broken == {"data": "OSError: no such file"}
+    probe_runner = ProbeRunner(InspectedLoop(model, data=Sick(DATA)), Declared(ALPHAS), print)
+    assert "check/schedule/last" in probe_runner.at_start()
+    assert probe_runner.broken == {"data": "OSError: no such file"}
 
 
 # When the probes are asked
@@ -272,11 +272,11 @@ def test_what_a_preflight_has_looked_at_is_not_looked_at_again() -> None:
 def test_an_alarm_asks_for_a_replay() -> None:
     loop = Loop().run(30)
     before = when(loop, "replay/cosine")
-    assert loop.inspection is not None
-    loop.inspection._schedule.check_for_alarm({"loss/error": 1e6})
+    assert loop.probe_runner is not None
+    loop.probe_runner._schedule.check_for_alarm({"loss/error": 1e6})
     loop.run(3)
     assert len(when(loop, "replay/cosine")) == len(before) + 2
-    loop.inspection._schedule.check_for_alarm({"loss/error": 1e6})
+    loop.probe_runner._schedule.check_for_alarm({"loss/error": 1e6})
     loop.run(3)
     assert len(when(loop, "replay/cosine")) == len(before) + 2, "alarms for nothing ask ever more rarely"
 
@@ -313,10 +313,10 @@ def test_an_optimizer_that_forgets() -> None:
 
 def test_samples_that_are_drawn_meanwhile_are_not_heard() -> None:
     loop = Loop().run(1)
-    assert loop.inspection is not None
+    assert loop.probe_runner is not None
     with torch.no_grad():
         loop.model(*((batch()[0], batch()[2])))
-    assert loop.inspection.take_call() is None
+    assert loop.probe_runner.take_call() is None
 
 
 # Leaving
@@ -330,20 +330,20 @@ def hooks(model: nn.Module) -> int:
 
 def test_hooks_come_off_at_close() -> None:
     loop = Loop().run(2)
-    assert loop.inspection is not None
+    assert loop.probe_runner is not None
     assert hooks(loop.model) > 0
-    loop.inspection.close()
+    loop.probe_runner.close()
     assert hooks(loop.model) == 0
-    loop.inspection.close()
+    loop.probe_runner.close()
     answer: Tensor = loop.model(*batch()[::2])
     answer.sum().backward()
-    assert loop.inspection.take_call() is None
+    assert loop.probe_runner.take_call() is None
 
 
 def test_an_inspection_is_not_kept_alive_by_its_hooks() -> None:
     loop = Loop().run(2)
-    model, gone = loop.model, weakref.ref(loop.inspection)  # type: ignore[arg-type]
-    loop.inspection.close()  # type: ignore[union-attr]
+    model, gone = loop.model, weakref.ref(loop.probe_runner)  # type: ignore[arg-type]
+    loop.probe_runner.close()  # type: ignore[union-attr]
     del loop
     gc.collect()
     assert gone() is None
@@ -353,9 +353,9 @@ def test_an_inspection_is_not_kept_alive_by_its_hooks() -> None:
 def test_forget_lets_the_same_steps_come_again() -> None:
     def again(forget: bool) -> bool:
         loop = Loop().run(4)
-        assert loop.inspection is not None
+        assert loop.probe_runner is not None
         if forget:
-            loop.inspection.forget()
+            loop.probe_runner.forget()
         loop.number = 0
         loop.run(4)
         return any("check/stream/noise_again" in readings for readings in loop.readings[4:])
@@ -366,8 +366,8 @@ def test_forget_lets_the_same_steps_come_again() -> None:
 
 def test_forget_takes_nothing_over_from_before() -> None:
     loop = Loop().run(2)
-    assert loop.inspection is not None
-    loop.inspection.forget()
+    assert loop.probe_runner is not None
+    loop.probe_runner.forget()
     loop.step()
     assert "check/replay/carried" not in loop.readings[-1]
     assert "check/average/decay" not in loop.readings[-1]

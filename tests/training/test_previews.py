@@ -56,12 +56,12 @@ def test_pictures_of_averaged_weights_are_not_those_of_raw_ones(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     if not averaged:  # a sampler that forgets to take the average
-        from safelight.training import stages
+        from safelight.training import previews
 
         def forgetful(*given: Any, weights: Any = None, **named: Any) -> Any:
             return generate(*given, **named)
 
-        monkeypatch.setattr(stages, "generate", forgetful)
+        monkeypatch.setattr(previews, "generate", forgetful)
     run = train_tiny(f"averaged-{averaged}", **{"sample.every": 3, "optimizer.lr": 0.02, "optimizer.warmup": 0})
     with open_history(run / "record.sqlite") as history:
         steps, apart = history.raw("check/pictures/apart")

@@ -14,12 +14,12 @@ from safelight.config import Config
 from safelight.data.images import Images, hold_out
 from safelight.monitors.reading_buffer import PendingReading
 from safelight.observing.observer import StepView
-from safelight.probes.inspection import checked
+from safelight.probes.probe_runner import with_check_prefix
 
 CLOSE, EVERY = 16, 8  # the first steps are all compared, then one of so many: a batch of whole numbers, without waiting
 
 
-class RowCheck:
+class BatchCheck:
     """A label may be its image's or the one for no label; an image may not be one that is held out."""
 
     def __init__(self, config: Config, images: Images, send: Callable[[Tensor], Tensor]) -> None:
@@ -37,7 +37,7 @@ class RowCheck:
         pieces: list[PendingReading] = []
         if self._held is not None:
             share = float(np.mean([self._held[micro.ids].mean() for micro in view.inputs]))
-            pieces.append(PendingReading((), partial(checked, {checks.ROWS_HELD_OUT: share})))
+            pieces.append(PendingReading((), partial(with_check_prefix, {checks.ROWS_HELD_OUT: share})))
         if self._labels is not None:
             pieces.append(PendingReading((self._moved(view, self._labels),), _read_moved))
         return pieces
@@ -53,4 +53,4 @@ class RowCheck:
 
 
 def _read_moved(share: np.ndarray) -> dict[str, float]:
-    return checked({checks.ROWS_LABELS_MOVED: float(share[0])})
+    return with_check_prefix({checks.ROWS_LABELS_MOVED: float(share[0])})

@@ -11,7 +11,7 @@ from tiny import parts_of
 
 from safelight.data.batches import Batches
 from safelight.monitors.reading_buffer import ReadingBuffer
-from safelight.observing.row_check import CLOSE, EVERY, RowCheck
+from safelight.observing.batch_check import CLOSE, EVERY, BatchCheck
 from safelight.training.build import Setup
 
 LABELLED: dict[str, Any] = {"model.conditional": True, "model.label_drop": 0.5, "data.held_out": 0.2}
@@ -23,7 +23,7 @@ class Readings(dict[int, dict[str, float]]):
 
 
 def told(parts: Setup, spoil: Any = lambda micro: micro, steps: int = 3) -> Readings:
-    readings, ledger = Readings(), RowCheck(parts.config, parts.images, parts.runtime.to_device)
+    readings, ledger = Readings(), BatchCheck(parts.config, parts.images, parts.runtime.to_device)
     pool = ReadingBuffer(readings)
     for step in range(steps):
         view = parts.stepper.step([spoil(micro) for micro in parts.loader.load(step)], step)

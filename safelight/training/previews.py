@@ -16,7 +16,7 @@ from safelight.config import Config
 from safelight.generate import Request, columns_for, generate
 from safelight.pictures.grid import grid, save_png, side_by_side, strip, to_uint8
 from safelight.pictures.timelapse import timelapse
-from safelight.probes.inspection import checked
+from safelight.probes.probe_runner import with_check_prefix
 from safelight.processes.group import ProcessGroup
 from safelight.run import RunFolder
 from safelight.training.clipping import global_norm
@@ -34,7 +34,7 @@ def planned_steps(steps: int, every: int | None, count: int) -> set[int]:
     return {max(1, round(steps * ((i + 1) / count) ** 2)) for i in range(count)}
 
 
-def stage_steps(config: Config) -> set[int]:
+def preview_steps(config: Config) -> set[int]:
     """The steps after which a picture is drawn."""
     return planned_steps(config.train.steps, config.sample.every, STAGES)
 
@@ -55,7 +55,7 @@ class Drawn:
     columns: Columns
 
 
-def draw_stage(state: State, config: Config, group: ProcessGroup, *, samples: int = 0) -> Drawn:
+def draw_preview(state: State, config: Config, group: ProcessGroup, *, samples: int = 0) -> Drawn:
     """Images of this step from the EMA and some from the raw weights. Where more `samples` are wanted than
     the grid shows, it shows the first of them. Every process draws its share of them."""
     columns, count = Columns(config), config.sample.count
@@ -63,7 +63,7 @@ def draw_stage(state: State, config: Config, group: ProcessGroup, *, samples: in
     compared = preview_request(config, min(COMPARED, count))
     begun, together = time.perf_counter(), state.weights.shard is not None
 
-    with state.weights.lend(state.ema.tensors()) as ema:
+    with state.weights.swapped_in(state.ema.tensors()) as ema:
 
         def draw(start: int, stop: int) -> Tensor:
             on_step = columns.add if group.is_main else None
@@ -94,10 +94,10 @@ def compare_weights(drawn: Drawn) -> dict[str, float]:
         return {}
     apart = drawn.samples[: len(drawn.raw)] - drawn.raw
     distance = float(apart.square().mean().sqrt())
-    return checked({checks.PICTURES_APART: distance, checks.PICTURES_DISTANCE: drawn.distance})
+    return with_check_prefix({checks.PICTURES_APART: distance, checks.PICTURES_DISTANCE: drawn.distance})
 
 
-def paint_stage(drawn: Drawn, config: Config, folder: RunFolder, step: int) -> None:
+def save_preview(drawn: Drawn, config: Config, folder: RunFolder, step: int) -> None:
     """The grid of this step, the denoising strip, and raw weights against EMA."""
     images, raw = drawn.samples[: config.sample.count], drawn.raw
     assert raw is not None, "only the first process has all that pictures are made of"

@@ -50,7 +50,7 @@ class InspectedLoop:
     """Whether a gradient scaler is in use."""
 
 
-class Inspection:
+class ProbeRunner:
     """Measures and never acts. Replays wait for the device, and there are few of them."""
 
     def __init__(
@@ -107,7 +107,7 @@ class Inspection:
         readings |= self._measure("data", self._measure_data)
         if prediction is not None:
             readings[checks.TARGET_DECLARED] = float(checks.PREDICTIONS.index(prediction))
-        return checked(readings | {checks.PRECISION_SCALED: float(self.subject.scaled)})
+        return with_check_prefix(readings | {checks.PRECISION_SCALED: float(self.subject.scaled)})
 
     def _measure_data(self) -> dict[str, float]:
         """The images, and the sampler where they show what it has to return."""
@@ -187,13 +187,13 @@ class Inspection:
         return self._guarded(self._after_update, passes)
 
     def _guarded(self, act: Callable[..., list[PendingReading] | None], *given: Any) -> list[PendingReading]:
-        """An error of the inspection switches it off, and nothing else."""
-        if "inspection" not in self.broken:
+        """An error of a probe switches them off, and nothing else."""
+        if "probes" not in self.broken:
             try:
                 return act(*given) or []
             except Exception as error:
-                self.broken["inspection"] = f"{type(error).__name__}: {error}"
-                self._say(f"Safelight's probes stopped ({self.broken['inspection']}); everything else continues.")
+                self.broken["probes"] = f"{type(error).__name__}: {error}"
+                self._say(f"Safelight's probes stopped ({self.broken['probes']}); everything else continues.")
         return []
 
     def _measure(self, name: str, probe: Callable[..., Mapping[str, float]], *given: Any) -> dict[str, float]:
@@ -282,7 +282,7 @@ class Inspection:
         finally:
             self._hooks.paused = False
         if readings:
-            pieces.append(PendingReading((), lambda: checked(readings)))
+            pieces.append(PendingReading((), lambda: with_check_prefix(readings)))
         self._schedule.advance()
         for on_host in self._on_host:
             self._schedule.check_for_alarm(on_host)
@@ -323,7 +323,7 @@ class Inspection:
         def finish(numbers: np.ndarray) -> dict[str, float]:
             readings = read(dict(zip(scalars, numbers.tolist(), strict=True)))
             alarming(readings)
-            return checked(readings)
+            return with_check_prefix(readings)
 
         if device.type == "cpu":
             alarming = self._on_host.append
@@ -335,7 +335,9 @@ class Inspection:
     def _add_draws(self, names: tuple[str, ...], *vectors: np.ndarray) -> dict[str, float]:
         """Without the zeros of what did not repeat."""
         readings = self._draws.add_step(**dict(zip(names, vectors, strict=True)))
-        return checked({name: n for name, n in readings.items() if n or not name.endswith(("again", "alike"))})
+        return with_check_prefix(
+            {name: n for name, n in readings.items() if n or not name.endswith(("again", "alike"))}
+        )
 
     def _measure_on_copies(
         self, passes: Sequence[ForwardPass], before: StateBefore, previous: Mapping[str, Tensor | None] | None
@@ -369,6 +371,6 @@ class Inspection:
         return readings
 
 
-def checked(readings: Mapping[str, float]) -> dict[str, float]:
+def with_check_prefix(readings: Mapping[str, float]) -> dict[str, float]:
     """By their names in the record."""
     return {f"{CHECK.name}/{name}": value for name, value in readings.items()}
