@@ -52,7 +52,11 @@ class Control:
 CONTROLS = (
     Control("update", "safelight/training/optimizer.py", "return low + ", "return 1e-9 + low + ", "plain"),
     Control(
-        "data order", "safelight/data/batches.py", 'key(self._seed, "order"', 'key(1 + self._seed, "order"', "plain"
+        "data order",
+        "safelight/data/batches.py",
+        'derive_seed(self._seed, "order"',
+        'derive_seed(1 + self._seed, "order"',
+        "plain",
     ),
     Control("monitor", "safelight/monitors/loss.py", "MEMORY = 0.98", "MEMORY = 0.97", "plain"),
 )
