@@ -57,7 +57,7 @@ CONTROLS = (
         'derive_seed(self._seed, "order"',
         'derive_seed(1 + self._seed, "order"',
         "plain",
-    ),  # fmt: skip
+    ),
     Control("monitor", "safelight/monitors/loss.py", "MEMORY = 0.98", "MEMORY = 0.97", "plain"),
 )
 

@@ -34,7 +34,7 @@ def finding(severity: Severity = "error", over: int | None = None) -> Finding:
         ([], FULL, WEAK, False, "Nothing was found by the 80 of 105 rules that had what they need. "
          "The model is not as good as a linear filter yet (skill 0.60 of 1): train longer."),
         ([], FULL, LOST, False, "Nothing was found by the 80 of 105 rules that had what they need. "
-         "The model is worse than one that always predicts the mean image (skill -0.50)."),
+         "The model is worse than a filter that knows only the mean image and one variance (skill -0.50)."),
         ([finding(over=48)], FULL, RUINED, False, "1 error, steps 16 to 48, never recovered: The rate is too high. "
          "The model has lost what it could do (skill 0.90, it had 1.30)."),
         ([finding(over=48)], FULL, GOOD, False, "1 error, steps 16 to 48, recovered: The rate is too high. "
