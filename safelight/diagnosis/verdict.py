@@ -42,7 +42,8 @@ class Worth:
 
     def words(self) -> str:
         if self.skill < 0:
-            return f"The model is worse than a filter that knows only the mean image and one variance (skill {self.skill:.2f})."
+            filtered = "a filter that knows only the mean image and one variance"
+            return f"The model is worse than {filtered} (skill {self.skill:.2f})."
         if self.is_ruined:
             return f"The model has lost what it could do (skill {self.skill:.2f}, it had {self.best:.2f})."
         if self.skill < LINEAR:
