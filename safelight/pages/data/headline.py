@@ -63,8 +63,9 @@ def _earned(run_status: RunStatus, history: History, findings: Sequence[dict[str
     """Where nothing is open: green takes a model that is better than a linear filter, and no error behind it."""
     watched = run_status.facts.get("kind") == "watched"
     cards = [Card(each["severity"], each["step"], each["summary"] or each["cause"], each["over"]) for each in findings]
-    worth, config = worth_of(history), None if watched else Config()
-    words = judge(cards, coverage(RunHistory(history, config)), worth, watched=watched)
+    worth = worth_of(history)
+    known = RunHistory(history, None if watched else Config())  # coverage counts that there is one, not what it says
+    words = judge(cards, coverage(known), worth, watched=watched)
     if worth is None:
         return "waiting", words
     past = any(each.severity == "error" for each in cards)
