@@ -317,7 +317,7 @@ def kind_of(number: int, agenda: ProbeSchedule, looked: bool) -> str:
     due = agenda.due
     if due.replay or due.search:
         return ASKED
-    look = ("thorough" if due.ema else "close") if due.close else f"magnitudes {due.magnitudes}"
+    look = ("thorough" if due.ema else "close") if due.thorough else f"magnitudes {due.magnitudes}"
     return f"every weight {number % DEEP_EVERY == 0}, {look}, brought to the host {looked}"
 
 

@@ -101,7 +101,7 @@ def _belongs(name: str, row: tuple[str, str, str]) -> bool:
 
 
 def coverage(run: RunHistory, rules: tuple[Rule, ...] = RULES) -> Coverage:
-    recorded = set(run.readings.signals())
+    recorded = set(run.record.signals())
     found = {rule.code: _missing(rule, run, recorded) for rule in rules}
     missing = {code: names for code, names in found.items() if names}
     helped = {code: _arguments(names, recorded) for code, names in missing.items()}

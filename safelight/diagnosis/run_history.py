@@ -77,7 +77,7 @@ class Episode:
 class RunHistory:
     """A run as far as it is known; a loop that is not ours has no config."""
 
-    readings: ReadingSource
+    record: ReadingSource
     config: Config | None = None
     status: Mapping[str, Any] = field(default_factory=dict)
     _known: dict[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict, repr=False)
@@ -86,7 +86,7 @@ class RunHistory:
         """(steps, numbers) of the whole run; empty where it was not recorded."""
         name = name_of(reading)
         if name not in self._known:
-            self._known[name] = self.readings.raw(name)
+            self._known[name] = self.record.raw(name)
         return self._known[name]
 
     def steps(self, reading: ReadingName) -> np.ndarray:
@@ -113,10 +113,10 @@ class RunHistory:
     def parts(self, family: Signal) -> list[str]:
         """The parts of a network that a family of signals has."""
         start = f"{family.name}/"
-        return [name.removeprefix(start) for name in self.readings.signals() if name.startswith(start)]
+        return [name.removeprefix(start) for name in self.record.signals() if name.startswith(start)]
 
     def events(self, kind: str) -> Sequence[RecordedEvent]:
-        return self.readings.events(kind)
+        return self.record.events(kind)
 
     def named_parameters(self, kind: str) -> str:
         """The first of the parameters that were recorded as `missing` in the optimizer, or as `frozen`."""

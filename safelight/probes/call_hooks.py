@@ -22,14 +22,15 @@ class CallHooks:
         model: nn.Module,
         named: Sequence[tuple[str, nn.Parameter]],
         needs_call: Callable[[], bool],
-        is_close: Callable[[], bool],
+        is_thorough: Callable[[], bool],
         is_replayed: Callable[[], bool],
     ) -> None:
-        """Whether the call of this step is needed, and whether the step will be checked closely and replayed: then more
-        of it is kept."""
-        self._model, self._needs_call, self._is_close, self._is_replayed = model, needs_call, is_close, is_replayed
-        self.sentinel_place = _largest_small_matrix([parameter for _, parameter in named])
-        self.sentinel = None if self.sentinel_place is None else named[self.sentinel_place][1]
+        """Whether the call of this step is needed, and whether the step will be checked thoroughly and replayed: then
+        more of it is kept."""
+        self._model, self._needs_call = model, needs_call
+        self._is_thorough, self._is_replayed = is_thorough, is_replayed
+        self.sample_place = _largest_small_matrix([parameter for _, parameter in named])
+        self.sample_parameter = None if self.sample_place is None else named[self.sample_place][1]
         self._last_parameter = named[-1][1] if named else None
         self.paused = False  # while the network is called by a probe
         self._backwards, self._is_first = 0, True
@@ -40,9 +41,9 @@ class CallHooks:
         self._carried: dict[str, Tensor] = {}
         self._without_gradient: list[Tensor] = []
         self.undo: list[Callable[[], None]] = []  # called at the end: each removes a hook
-        if self.sentinel is not None:
-            self.undo.append(self.sentinel.register_hook(_weakly(self._before_gradient)).remove)
-        for parameter in {id(p): p for p in (self.sentinel, self._last_parameter) if p is not None}.values():
+        if self.sample_parameter is not None:
+            self.undo.append(self.sample_parameter.register_hook(_weakly(self._before_gradient)).remove)
+        for parameter in {id(p): p for p in (self.sample_parameter, self._last_parameter) if p is not None}.values():
             self.undo.append(parameter.register_post_accumulate_grad_hook(_weakly(self._after_gradient)).remove)
 
     def attach(self, before_call: Callable[[], None], on_call: Callable[[bool, torch.dtype | None], object]) -> None:
@@ -60,7 +61,7 @@ class CallHooks:
                 # Of the output's device: inputs may all be named, or on another device.
                 kind = "cpu" if answer is None else answer.device.type
                 half = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
-                if answer is not None and answer.requires_grad and answer.dim() > 1 and self._is_close():
+                if answer is not None and answer.requires_grad and answer.dim() > 1 and self._is_thorough():
                     answer.register_hook(_weakly(self._after_answer_gradient))
                 call = Call(inputs, named, answer, network.training, half, self._random)
                 self._call = call.detached() if self._needs_call() else None
@@ -84,8 +85,8 @@ class CallHooks:
         return torch.tensor(-1.0) if norm is None else norm
 
     def take_readings(self) -> dict[str, Tensor]:
-        """Whether the sentinel had a gradient already when that of the first backward pass came; the share of samples
-        whose prediction has a gradient of exactly 0."""
+        """Whether the sample parameter had a gradient already when that of the first backward pass came; the share of
+        samples whose prediction has a gradient of exactly 0."""
         shares, readings = self._without_gradient, self._carried
         self._without_gradient, self._carried = [], {}
         return readings | ({checks.ANSWER_UNHEARD: torch.stack(shares).mean()} if shares else {})
@@ -100,12 +101,12 @@ class CallHooks:
 
     def _before_gradient(self, _: Tensor) -> None:
         """Just before a gradient is added to what is there."""
-        if self.paused or self.sentinel is None:
+        if self.paused or self.sample_parameter is None:
             return
-        there = self.sentinel.grad
+        there = self.sample_parameter.grad
         if self._is_first:
             self._is_first = False
-            if self._is_close():
+            if self._is_thorough():
                 carried = torch.zeros(()) if there is None else dense(there).any().float()
                 self._carried = {checks.SENTINEL_CARRIED: carried}
         elif there is None or (there.device.type == "cpu" and not bool(dense(there).any())):
@@ -119,7 +120,7 @@ class CallHooks:
         if self.paused:
             return
         self._backwards += parameter is self._last_parameter
-        if self._is_close() and parameter.grad is not None:
+        if self._is_thorough() and parameter.grad is not None:
             norm = dense(parameter.grad).float().norm()
             self._norm = norm if self._norm is None else torch.maximum(self._norm, norm.to(self._norm.device))
 

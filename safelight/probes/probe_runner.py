@@ -71,9 +71,9 @@ class ProbeRunner:
         self._schedule = ProbeSchedule()
         self._is_complete = False  # the loop passes what a call would show
         self._hooks = CallHooks(
-            subject.model, self._named, self._needs_call, lambda: self._schedule.due.close, self._is_replayed
+            subject.model, self._named, self._needs_call, lambda: self._schedule.due.thorough, self._is_replayed
         )
-        self._sample = SampleParameter(self._hooks.sentinel)
+        self._sample_parameter = SampleParameter(self._hooks.sample_parameter)
         self._sample_ema: dict[str, Tensor] = {}
         self._gradient_norm = torch.tensor(-1.0)
         self._on_host: list[dict[str, float]] = []  # readings of the step that may raise an alarm
@@ -91,7 +91,7 @@ class ProbeRunner:
         self._old_ema: list[Tensor] | None = None
         self._ema_at_call: list[Tensor] | None = None
         self._had_state = False
-        self._sample.forget()
+        self._sample_parameter.forget()
         self._readings.clear()
 
     # --- before the first step ------------------------------------------------------------------------------------
@@ -232,7 +232,7 @@ class ProbeRunner:
             is_forgotten = not any(self.subject.optimizer.state.values())
             if is_forgotten or self._schedule.updates < STATE_CHECKED:
                 self._readings[checks.OPTIMIZER_FORGOTTEN] = float(is_forgotten)
-        if self._sample.was_changed():
+        if self._sample_parameter.was_changed():
             self._readings[checks.SENTINEL_CHANGED] = 1.0
         self._sample_ema = {}
         if self._schedule.is_quiet and self._old_ema is None:
@@ -240,17 +240,17 @@ class ProbeRunner:
         self._compare_ema()
         if self._is_replayed() or self._is_searched():
             self._before = copy_state(self._named, self.subject.optimizer)
-        if self._schedule.due.close:
-            self._sample.before_update()
-            ema, place = self._read_ema(), self._hooks.sentinel_place
+        if self._schedule.due.thorough:
+            self._sample_parameter.before_update()
+            ema, place = self._read_ema(), self._hooks.sample_place
             if ema is not None and place is not None and len(ema) == len(self._named):
-                self._sample_ema = self._sample.measure_ema(ema[place])
+                self._sample_ema = self._sample_parameter.measure_ema(ema[place])
 
     def _just_updated(self) -> None:
         """Before the loop can change anything."""
         optimizer = self.subject.optimizer
         self._had_state = optimizer is not None and any(optimizer.state.values())
-        self._sample.just_updated(self._schedule.due.close)
+        self._sample_parameter.just_updated(self._schedule.due.thorough)
 
     def _compare_ema(self) -> None:
         """Between two updates: the EMA before the last one, the EMA now, and the weights."""
@@ -298,10 +298,10 @@ class ProbeRunner:
         if not (due.magnitudes or last.loss.device.type != "cpu" or self._schedule.is_odd(float(last.loss.mean()))):
             return []
         pieces = self._pending(measure_magnitudes(last), read_magnitudes)
-        if not due.close:
+        if not due.thorough:
             return pieces
         self._gradient_norm = self._hooks.take_norm()
-        scalars = self._sample.after_update() | self._sample_ema | self._hooks.take_readings()
+        scalars = self._sample_parameter.after_update() | self._sample_ema | self._hooks.take_readings()
         scalars |= {checks.SENTINEL_CAME: self._gradient_norm} if scalars else {}
         scalars |= measure_noising(last, self.declared) if due.noising else measure_batch(last)
         pieces += self._pending(scalars, dict)

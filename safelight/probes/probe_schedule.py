@@ -25,7 +25,7 @@ RIPE = 16  # readings until the usual is known
 class Due(NamedTuple):
     """The probes of one step."""
 
-    close: bool  # all that need no copy of the weights; two steps in a row, so that what repeats at once is seen
+    thorough: bool  # all that need no copy of the weights; two steps in a row, so that what repeats at once is seen
     magnitudes: bool
     noising: bool
     ema: bool  # at this update and the next one
@@ -39,7 +39,7 @@ def due_at(n: int, alarmed: bool = False) -> Due:
     close = n < CLOSE or n % EVERY < 2 or alarmed
     now_and_then = n % (OFTEN if n < CLOSE else RARELY if n < SETTLED else SELDOM) == 0
     return Due(
-        close=close,
+        thorough=close,
         magnitudes=close or n % MAGNITUDES_EVERY == 0,
         noising=n < IDENTITIES or now_and_then,
         ema=n < REPLAYED_FIRST or now_and_then,
@@ -66,7 +66,7 @@ class ProbeSchedule:
     @property
     def is_quiet(self) -> bool:
         """Nothing is checked before the update."""
-        return not (self.due.close or self.due.replay or self.due.search or self.due.ema)
+        return not (self.due.thorough or self.due.replay or self.due.search or self.due.ema)
 
     def advance(self) -> None:
         """An update is over."""

@@ -20,7 +20,7 @@ def steps_of(name: str, until: int, schedule: ProbeSchedule | None = None) -> li
 
 
 def test_the_first_steps_are_all_checked_and_then_pairs() -> None:
-    close = steps_of("close", 256)
+    close = steps_of("thorough", 256)
     assert close[:CLOSE] == list(range(CLOSE))
     assert close[CLOSE:] == [step for start in range(CLOSE, 256, EVERY) for step in (start, start + 1)]
     later = [step for step in steps_of("magnitudes", 256) if step >= CLOSE]
@@ -34,7 +34,7 @@ def test_the_first_steps_are_all_checked_and_then_pairs() -> None:
 
 def test_quiet_steps_are_those_that_nothing_is_kept_for() -> None:
     quiet = set(steps_of("quiet", 2048))
-    for name in ("close", "replay", "search", "ema"):
+    for name in ("thorough", "replay", "search", "ema"):
         assert not quiet & set(steps_of(name, 2048))
     assert len(quiet) > 0.85 * 2048
 
@@ -43,7 +43,7 @@ def test_quiet_steps_are_those_that_nothing_is_kept_for() -> None:
 def test_whatever_comes_back_is_met_again(period: int) -> None:
     """A batch that comes back after any number of steps is checked twice, before long."""
     known: set[int] = set()
-    for step in steps_of("close", 2 * period + CLOSE + EVERY):
+    for step in steps_of("thorough", 2 * period + CLOSE + EVERY):
         if step % period in known:
             return
         known.add(step % period)
