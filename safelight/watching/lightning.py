@@ -21,7 +21,7 @@ except ImportError:
         raise UsageError("Lightning is not installed: pip install lightning") from error
 
 STEP_ARGUMENTS = ("t", "pred", "target", "x0", "noise", "x_t", "labels")
-WATCH_ARGUMENTS = ("ema", "schedule", "prediction", "sampler", "data")
+WATCH_ARGUMENTS = ("ema", "schedule", "prediction", "sampler", "data", "steps", "loggers", "say", "on_finding")
 
 
 class WatchCallback(Callback):  # pyright: ignore[reportGeneralTypeIssues]
@@ -32,7 +32,7 @@ class WatchCallback(Callback):  # pyright: ignore[reportGeneralTypeIssues]
     def __init__(self, run: str | Path | None = None, *, network: str | None = None, **arguments: Any) -> None:
         """`network`: the attribute that the module keeps its network in, such as "unet" or "model.unet": only then is
         it seen how the network is called. `arguments`: what `safelight.watch` takes beside (ema, schedule, prediction,
-        sampler, data)."""
+        sampler, data, steps, loggers, say, on_finding)."""
         super().__init__()
         if unknown := arguments.keys() - WATCH_ARGUMENTS:
             raise UsageError(
@@ -45,7 +45,7 @@ class WatchCallback(Callback):  # pyright: ignore[reportGeneralTypeIssues]
         self.watch = watch(
             pl_module if self._network is None else _network_of(pl_module, self._network),
             trainer.optimizers[0] if trainer.optimizers else None,
-            **self._arguments,
+            **{"steps": _planned(trainer)} | self._arguments,
             run=self._run,
             scaler=getattr(trainer.precision_plugin, "scaler", None),
             step=trainer.global_step,
@@ -75,3 +75,9 @@ def _network_of(module: nn.Module, name: str) -> nn.Module:
     except AttributeError:
         there = ", ".join(child for child, _ in module.named_children()) or "none"
         raise UsageError(f"The module has no network {name!r}. It has: {there}.") from None
+
+
+def _planned(trainer: Any) -> int | None:
+    """Updates in all, as far as the trainer knows."""
+    steps = trainer.estimated_stepping_batches
+    return int(steps) if steps != float("inf") and steps > 0 else None

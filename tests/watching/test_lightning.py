@@ -58,6 +58,7 @@ def test_lightning_under_watch_trains_the_same_bytes(tmp_path: Path, accumulate:
     assert [step for step, _ in read_signal(path, "gradient/norm")] == list(range(6 // accumulate))
     losses = [value for _, value in read_signal(path, "loss/mean")]
     assert all(0.7 < loss < 1.5 for loss in losses), "not divided by the number of micro-batches"
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["steps"] == 6 // accumulate
     assert {name for (name,) in open_reader(path).execute("SELECT DISTINCT signal FROM reading")} >= {
         "gradient/part/body",
         "update/ratio/out",
