@@ -42,10 +42,11 @@ class WatchCallback(Callback):  # pyright: ignore[reportGeneralTypeIssues]
         self.watch: Watch | SilentWatch | None = None
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        arguments: dict[str, Any] = {"steps": _planned(trainer)} | self._arguments
         self.watch = watch(
             pl_module if self._network is None else _network_of(pl_module, self._network),
             trainer.optimizers[0] if trainer.optimizers else None,
-            **{"steps": _planned(trainer)} | self._arguments,
+            **arguments,
             run=self._run,
             scaler=getattr(trainer.precision_plugin, "scaler", None),
             step=trainer.global_step,
