@@ -61,7 +61,7 @@ def verdict(findings: Sequence[Found], coverage: Coverage, worth: Worth | None =
     """One to three sentences. `watched`: a loop that could pass more. “Healthy” takes a skill to show for it."""
     open_ones = [each for each in findings if each.over is None and each.severity != "info"]
     if open_ones:
-        return f"{_count(open_ones)}: {_short(open_ones[0].summary)}"
+        return f"{_count(open_ones)}: {shorten(open_ones[0].summary)}"
     parts = []
     past = [each for each in findings if each.over is not None and each.severity == "error"]
     if past:
@@ -88,10 +88,11 @@ def _past(findings: Sequence[Found], worth: Worth | None) -> str:
     recovered = ""
     if worth is not None:
         recovered = ", never recovered" if worth.is_ruined or worth.skill < LINEAR else ", recovered"
-    return f"{_count(findings)}, steps {first:,} to {last:,}{recovered}: {_short(findings[0].summary)}"
+    return f"{_count(findings)}, steps {first:,} to {last:,}{recovered}: {shorten(findings[0].summary)}"
 
 
-def _short(text: str) -> str:
+def shorten(text: str) -> str:
+    """For a sentence that names a finding."""
     return text if len(text) <= LONGEST else text[: LONGEST - 1].rstrip() + "…"
 
 

@@ -1,4 +1,4 @@
-"""Samplers that do not return what an exact denoiser tells them to."""
+"""Samplers that do not return what an exact denoiser predicts."""
 
 from __future__ import annotations
 

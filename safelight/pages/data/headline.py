@@ -8,14 +8,12 @@ from typing import Any, NamedTuple
 from safelight.config import Config
 from safelight.diagnosis.coverage import coverage
 from safelight.diagnosis.run_history import RunHistory
+from safelight.diagnosis.verdict import LONGEST, shorten, worth_of
 from safelight.diagnosis.verdict import verdict as judge
-from safelight.diagnosis.verdict import worth_of
 from safelight.pages.data.numbers import count, mapping, text
 from safelight.pages.data.run_state import RunStatus
 from safelight.pages.data.trend import BANDS, falling, newest_distance
 from safelight.record.history import History
-
-SENTENCE = 220  # characters of a finding's summary
 
 
 class Card(NamedTuple):
@@ -75,7 +73,7 @@ def _earned(run_status: RunStatus, history: History, findings: Sequence[dict[str
 def _worst(present: list[dict[str, Any]]) -> str | None:
     """The worst that is true now; remarks are no reason for worry."""
     words = next((each["summary"] or each["cause"] for each in present if each["severity"] != "info"), None)
-    return words if words is None or len(words) <= SENTENCE else words[: SENTENCE - 1].rstrip() + "…"
+    return None if words is None else shorten(words)
 
 
 def _direction(history: History) -> str:
@@ -101,7 +99,7 @@ def _crashed(run_status: RunStatus, step: str) -> str:
         return f"Out of memory at step {step}. `safelight estimate` reports what fits."
     if run_status.status == "unsaved":
         return f"Not saved at step {step}: make room on the disk, then `safelight resume`."
-    error = text(run_status.facts.get("error"), SENTENCE)
+    error = text(run_status.facts.get("error"), LONGEST)
     return f"Crashed at step {step}" + (f": {error}" if error else ".")
 
 
