@@ -115,12 +115,12 @@ LOSS_ZERO = Check("loss/zero", "The same error for a prediction of 0.")
 LOSS_SLOPE = Check("loss/slope", "Factor of the prediction that would give the least error.")
 LOSS_TOLD = Check("loss/told", "The loss that the loop passes.")
 LOSS_SAME_SHAPE = Check("loss/same_shape", "1 if prediction and target have the same shape.")
-FINITE: dict[str, Check] = {
+NONFINITE: dict[str, Check] = {
     name: Check(f"finite/{name}", f"0 at a step at which {name} is not finite.", beside)
     for name, beside in (("x0", BATCH_REACH), ("noise", NOISE_COUNT), ("x_t", FORWARD_WRONG), ("target", LOSS_ERROR),
                          ("pred", LOSS_ERROR), ("loss", LOSS_ERROR))
 }  # fmt: skip
-FINITE_LOSS_NUMBER = Check("finite/loss_number", "0 at a step at which the loss is infinite, not NaN.", LOSS_ERROR)
+NONFINITE_LOSS_NUMBER = Check("finite/loss_number", "0 at a step at which the loss is infinite, not NaN.", LOSS_ERROR)
 
 # A stream of steps: what comes again, and what comes at all.
 STREAM_DIFFERENT = Check("stream/different", "Number of different images so far.")
@@ -177,12 +177,12 @@ NETWORK_LOUDEST = Check("network/loudest", "Largest output with a last layer 10,
 NETWORK_ONE_SIDED = Check("network/one_sided", "1 if that output never changes its sign.")
 
 # One small tensor at every step, the hooks, and the mode.
-SENTINEL_MOVED = Check("sentinel/moved", "1 if the tensor moved in the update.")
-SENTINEL_GRADIENT = Check("sentinel/gradient", "Norm of its gradient.")
-SENTINEL_ECHO = Check("sentinel/echo", "Cosine of its gradient with that of the step before.")
-SENTINEL_CAME = Check("sentinel/came", "Norm of its gradient after the backward pass; -1 without one.")
-SENTINEL_CARRIED = Check("sentinel/carried", "1 if a gradient was there before the first backward pass.")
-SENTINEL_CHANGED = Check("sentinel/changed", "1 if it changed between two updates.", SENTINEL_MOVED)
+SAMPLE_PARAMETER_MOVED = Check("sentinel/moved", "1 if the tensor moved in the update.")
+SAMPLE_PARAMETER_GRADIENT = Check("sentinel/gradient", "Norm of its gradient.")
+SAMPLE_PARAMETER_ECHO = Check("sentinel/echo", "Cosine of its gradient with that of the step before.")
+SAMPLE_PARAMETER_BACKWARD = Check("sentinel/came", "Norm of its gradient after the backward pass; -1 without one.")
+SAMPLE_PARAMETER_CARRIED = Check("sentinel/carried", "1 if a gradient was there before the first backward pass.")
+SAMPLE_PARAMETER_CHANGED = Check("sentinel/changed", "1 if it changed between two updates.", SAMPLE_PARAMETER_MOVED)
 ANSWER_UNHEARD = Check("answer/unheard", "Share of the samples whose prediction has no gradient.")
 MODE_TRAINING = Check("mode/training", "1 if the network was called in training mode; recorded when it changes.")
 PRECISION_HALF = Check("precision/half", "Autocast: 1 for fp16, 2 for bf16, else 0; recorded when it changes.")
@@ -203,12 +203,12 @@ UPDATE_ERROR = Check("update/error", "Distance of the update from the optimizer'
 UPDATE_EXPECTED = Check("update/expected", "Length of the optimizer's own update.")
 REPLAY_OUTPUT_ERROR = Check("replay/output_error", "Relative change of the output when the call is repeated.")
 REPLAY_ERROR = Check("replay/error", "Mean squared error of the repeated call.")
-REPLAY_TOLD = Check("replay/told", "The loss that the loop passes.")
+REPLAY_LOSS = Check("replay/told", "The loss that the loop passes.")
 REPLAY_ZERO = Check("replay/zero", "The error of a prediction of 0.")
 REPLAY_MICRO_BATCHES = Check("replay/micro_batches", "Number of micro-batches.")
 REPLAY_MISSING = Check("replay/missing", "1 if no parameter has a gradient.")
 REPLAY_NORM = Check("replay/norm", "Norm of the optimizer's gradient.")
-REPLAY_OWN_NORM = Check("replay/own_norm", "Norm of the gradient of the squared error.")
+REPLAY_MSE_NORM = Check("replay/own_norm", "Norm of the gradient of the squared error.")
 REPLAY_COSINE = Check("replay/cosine", "Cosine between the two gradients.")
 REPLAY_RATIO = Check("replay/ratio", "Norm of the first over that of the second.")
 REPLAY_VANISHED = Check("replay/vanished", "Share of its values that are 0 and should not be.")
@@ -217,7 +217,7 @@ REPLAY_SIGNS = Check("replay/signs", "Share of the values with the same sign in 
 REPLAY_LAST_COSINE = Check("replay/last_cosine", "Cosine with the gradient of the last micro-batch alone.")
 REPLAY_CARRIED = Check("replay/carried", "Part of the gradient of the step before, over its own.")
 REPLAY_EXPLAINED = Check("replay/explained", "Share of the gradient that these two explain.")
-REPLAY_CAME = Check("replay/came", "Norm of a small tensor's gradient after the backward pass; -1 without one.")
+REPLAY_SAMPLE_GRADIENT = Check("replay/came", "Norm of one tensor's gradient after the backward pass; -1 without one.")
 SEARCH: dict[str, Check] = {
     length: Check(f"search/{length}", f"Error after an update {length} times as long, over the error before.")
     for length in ("0.1", "0.3", "1", "3", "10", "100", "10000", "1000000")

@@ -67,9 +67,9 @@ def run_training(setup: Setup, folder: RunFolder, terminal: Terminal, on_start: 
         probe_runner.attach()
     trainer = Trainer(setup, folder, terminal, probe_runner)
     if found is not None:
-        trainer.record.add(setup.state.counters.step, found.static)
-        if found.parameters:
-            trainer.record.event(setup.state.counters.step, "parameters", **found.parameters)
+        trainer.record.add(setup.state.counters.step, found.constants)
+        if found.untrained_parameters:
+            trainer.record.event(setup.state.counters.step, "parameters", **found.untrained_parameters)
     try:
         with terminal.live():
             trainer.run()
@@ -132,8 +132,8 @@ def _preflight(setup: Setup, folder: RunFolder, terminal: Terminal) -> Preflight
     record = RecordWriter(folder.record, from_step=step, say=terminal.say)
     for number, readings in sorted(found.readings.items()):
         record.add(number, readings)
-    if found.parameters:
-        record.event(step, "parameters", **found.parameters)
+    if found.untrained_parameters:
+        record.event(step, "parameters", **found.untrained_parameters)
     for finding in found.errors:
         record.finding(step, finding.code, **finding.to_json())
     record.close()

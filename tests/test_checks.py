@@ -111,7 +111,7 @@ def test_probes_import_nothing_of_the_diagnosis() -> None:
     ("source", "names"),
     [
         ("case.latest(checks.LOSS_ERROR)", ["loss/error"]),
-        ("checks.FINITE['x0']", ["finite/x0"]),
+        ("checks.NONFINITE['x0']", ["finite/x0"]),
         ("for check in checks.RESPONSE.values(): pass", ["response/labels", "response/time"]),
         ("_moments(checks.NOISE_MOMENTS, x)", ["noise/highest", "noise/lowest", "noise/mean", "noise/std"]),
         ("other.LOSS_ERROR", []),

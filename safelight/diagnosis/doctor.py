@@ -12,7 +12,7 @@ from safelight.diagnosis.finding import ORDER, Evidence, Finding, Fix, subsystem
 from safelight.diagnosis.rule import Rule
 from safelight.diagnosis.rules import RULES
 from safelight.diagnosis.run_history import RunHistory
-from safelight.diagnosis.verdict import Worth, verdict, worth_of
+from safelight.diagnosis.verdict import SkillSummary, skill_summary, verdict
 from safelight.errors import UsageError
 from safelight.record.history import open_history
 from safelight.run import open_recorded
@@ -27,13 +27,13 @@ class Diagnosis:
     findings: list[Finding]
     """The worst first, and what is over last."""
     coverage: Coverage
-    worth: Worth | None = None
+    skill: SkillSummary | None = None
     watched: bool = False
     """A loop that is not ours, which could pass more."""
 
     @property
     def verdict(self) -> str:
-        return verdict(self.findings, self.coverage, self.worth, watched=self.watched)
+        return verdict(self.findings, self.coverage, self.skill, watched=self.watched)
 
     def to_json(self) -> dict[str, Any]:
         advice = self.coverage.advice() if self.watched else None
@@ -55,7 +55,7 @@ def diagnose_run(run: str | Path) -> Diagnosis:
     config = resolve(file=folder.config) if folder.config.is_file() else None
     with open_history(folder.record) as history:
         known = RunHistory(history, config, folder.status())
-        return Diagnosis(examine(known), coverage(known), worth_of(history), watched=config is None)
+        return Diagnosis(examine(known), coverage(known), skill_summary(history), watched=config is None)
 
 
 def examine(run: RunHistory, rules: tuple[Rule, ...] = RULES) -> list[Finding]:

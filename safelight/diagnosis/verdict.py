@@ -29,35 +29,35 @@ class Found(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Worth:
+class SkillSummary:
     """What the model can do on images of the training set: see `yardstick.skill`."""
 
-    skill: float
+    latest: float
     best: float
     """The highest of the run."""
 
     @property
     def is_ruined(self) -> bool:
-        return self.skill < KEPT * self.best or self.skill < 0
+        return self.latest < KEPT * self.best or self.latest < 0
 
     def words(self) -> str:
-        if self.skill < 0:
+        if self.latest < 0:
             filtered = "a filter that knows only the mean image and one variance"
-            return f"The model is worse than {filtered} (skill {self.skill:.2f})."
+            return f"The model is worse than {filtered} (skill {self.latest:.2f})."
         if self.is_ruined:
-            return f"The model has lost what it could do (skill {self.skill:.2f}, it had {self.best:.2f})."
-        if self.skill < LINEAR:
-            return f"The model is not as good as a linear filter yet (skill {self.skill:.2f} of 1): train longer."
-        return f"The model is better than the best linear filter (skill {self.skill:.2f})."
+            return f"The model has lost what it could do (skill {self.latest:.2f}, it had {self.best:.2f})."
+        if self.latest < LINEAR:
+            return f"The model is not as good as a linear filter yet (skill {self.latest:.2f} of 1): train longer."
+        return f"The model is better than the best linear filter (skill {self.latest:.2f})."
 
 
-def worth_of(readings: ReadingSource) -> Worth | None:
+def skill_summary(readings: ReadingSource) -> SkillSummary | None:
     """Of the newest checkpoint; None where the skill was not measured."""
     _, skills = readings.raw(SKILL_EMA.name)
-    return Worth(float(skills[-1]), float(skills.max())) if len(skills) else None
+    return SkillSummary(float(skills[-1]), float(skills.max())) if len(skills) else None
 
 
-def verdict(findings: Sequence[Found], coverage: Coverage, worth: Worth | None = None, *, watched: bool) -> str:
+def verdict(findings: Sequence[Found], coverage: Coverage, skill: SkillSummary | None = None, *, watched: bool) -> str:
     """One to three sentences. `watched`: a loop that could pass more. “Healthy” takes a skill to show for it."""
     open_ones = [each for each in findings if each.over is None and each.severity != "info"]
     if open_ones:
@@ -65,12 +65,12 @@ def verdict(findings: Sequence[Found], coverage: Coverage, worth: Worth | None =
     parts = []
     past = [each for each in findings if each.over is not None and each.severity == "error"]
     if past:
-        parts.append(_past(past, worth))
+        parts.append(_past(past, skill))
     else:
         parts.append(f"Nothing was found by {coverage.words()}.")
-    if worth is not None:
-        healthy = not past and worth.skill >= LINEAR and not worth.is_ruined
-        parts.insert(0 if healthy else len(parts), f"Healthy: {_lower(worth.words())}" if healthy else worth.words())
+    if skill is not None:
+        healthy = not past and skill.latest >= LINEAR and not skill.is_ruined
+        parts.insert(0 if healthy else len(parts), f"Healthy: {_lower(skill.words())}" if healthy else skill.words())
     if watched and (advice := coverage.advice()) is not None:
         parts.append(advice.words())
     return " ".join(parts)
@@ -82,12 +82,12 @@ def _count(findings: Sequence[Found]) -> str:
     return ", ".join(f"{number} {word}{'s' * (number != 1)}" for number, word in counts if number)
 
 
-def _past(findings: Sequence[Found], worth: Worth | None) -> str:
+def _past(findings: Sequence[Found], skill: SkillSummary | None) -> str:
     """Errors that ended keep their line."""
     first, last = min(each.step for each in findings), max(each.over or 0 for each in findings)
     recovered = ""
-    if worth is not None:
-        recovered = ", never recovered" if worth.is_ruined or worth.skill < LINEAR else ", recovered"
+    if skill is not None:
+        recovered = ", never recovered" if skill.is_ruined or skill.latest < LINEAR else ", recovered"
     return f"{_count(findings)}, steps {first:,} to {last:,}{recovered}: {shorten(findings[0].summary)}"
 
 

@@ -204,7 +204,7 @@ class Healer:
         else:
             self._check_divergence(step, loss)
 
-    def give_up_weights(self, step: int, where: str) -> None:
+    def roll_back_diverged(self, step: int, where: str) -> None:
         """Too many refused updates in a row, and no sample is the cause: the weights have diverged."""
         if self.enabled:
             row = self._state.counters.refused_in_row

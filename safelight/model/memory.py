@@ -50,7 +50,7 @@ def traced(device: torch.device | None = None) -> Iterator[LiveBytes]:
     gc.collect()
 
 
-real_tensors = unset_fake_temporarily
+outside_fake_mode = unset_fake_temporarily
 """Inside of `traced`, for small tensors whose numbers matter: they are real. Elsewhere nothing changes."""
 
 

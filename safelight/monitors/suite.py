@@ -17,7 +17,7 @@ from safelight.monitors.reading_buffer import PendingReading
 from safelight.monitors.updates import UpdateMonitor
 from safelight.vocabulary import LOSS, LOSS_SCALE, REFUSED
 
-DEEP_EVERY = 64  # steps between two that read every weight: one in each cell of the record
+PARTS_EVERY = 64  # steps between two that read every weight: one in each cell of the record
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +49,12 @@ class Monitors:
         self._updates = UpdateMonitor(self.parts, [parameter for _, parameter in named], total)
         self._zeros: list[PendingReading] = []
 
-    def is_deep(self, step: int) -> bool:
-        return step % DEEP_EVERY == 0
+    def measures_parts(self, step: int) -> bool:
+        return step % PARTS_EVERY == 0
 
     def before_update(self, step: int, gradients: Sequence[Tensor]) -> None:
         """`gradients` after unscaling, one for each trained parameter."""
-        if self.is_deep(step):
+        if self.measures_parts(step):
             self._updates.before()
             self._zeros = [self._gradients.measure_zeros(gradients)]
 
@@ -84,7 +84,7 @@ class Monitors:
             pieces.append(PendingReading((loss, t), functools.partial(self._loss.measure, step)))
         else:
             pieces.append(PendingReading((loss,), lambda losses: {LOSS.name: float(losses.mean())}))
-        if self.is_deep(step):
+        if self.measures_parts(step):
             pieces += [*self._zeros, self._updates.after(average)]
             self._zeros = []
         return pieces

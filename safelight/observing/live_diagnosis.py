@@ -54,7 +54,7 @@ class LiveDiagnosis:
     def _diagnose(self) -> None:
         begun = time.thread_time()
         try:
-            self._record.settle()
+            self._record.wait_until_written()
             self._result = diagnose(self._folder.path)
         except Exception as error:
             self._result = error

@@ -72,7 +72,7 @@ class Observer:
     def add_forward_pass(self, loss: Tensor, *tensors: Tensor | None) -> None:
         """One micro-batch: the loss, and as `ForwardPass` lists them t, x0, noise, x_t, target, pred and labels."""
         if self.probe_runner is not None:
-            self.forward_passes.append(ForwardPass(loss, *tensors, call=self.probe_runner.take_call()))
+            self.forward_passes.append(ForwardPass(loss, *tensors, call=self.probe_runner.pop_call()))
 
     def repeat_step(self) -> None:
         """The step is made once more: what was seen of it does not count."""
@@ -82,7 +82,7 @@ class Observer:
 
     def before_update(self, step: int, gradients: Callable[[], Sequence[Tensor]]) -> None:
         """Gradients are complete, weights are the old ones."""
-        if self.monitors.is_deep(step):
+        if self.monitors.measures_parts(step):
             self.monitors.before_update(step, gradients())
         if self.probe_runner is not None:
             self.probe_runner.before_update()

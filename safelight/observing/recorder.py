@@ -11,7 +11,7 @@ import numpy as np
 from PIL import Image
 
 from safelight.diagnosis.finding import Finding
-from safelight.record.backlog import gather
+from safelight.record.backlog import group_by_signals
 from safelight.record.sinks import open_sinks
 from safelight.record.sinks.batch import Batch, Event, Histogram, LoggedPicture
 from safelight.record.sinks.logger_threads import LoggerThreads
@@ -90,7 +90,7 @@ class Recorder:
         self._record.flush(wait=wait)
         self._send()
 
-    def settle(self) -> None:
+    def wait_until_written(self) -> None:
         """From any thread: returns when all that was recorded so far is on disk."""
         self._record.flush(wait=True)
 
@@ -103,4 +103,4 @@ class Recorder:
     def _send(self) -> None:
         rows, self._readings, self._sent = self._readings, [], time.monotonic()
         if self._loggers is not None and rows:
-            self._loggers.put(Batch(readings=tuple(gather(rows))))
+            self._loggers.put(Batch(readings=tuple(group_by_signals(rows))))

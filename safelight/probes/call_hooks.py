@@ -74,7 +74,7 @@ class CallHooks:
         while self.undo:
             self.undo.pop(0)()
 
-    def take_call(self) -> Call | None:
+    def pop_call(self) -> Call | None:
         """The last call of the network, once."""
         call, self._call = self._call, None
         return call
@@ -108,7 +108,7 @@ class CallHooks:
             self._is_first = False
             if self._is_thorough():
                 carried = torch.zeros(()) if there is None else dense(there).any().float()
-                self._carried = {checks.SENTINEL_CARRIED: carried}
+                self._carried = {checks.SAMPLE_PARAMETER_CARRIED: carried}
         elif there is None or (there.device.type == "cpu" and not bool(dense(there).any())):
             self.cleared += 1
 

@@ -154,7 +154,7 @@ def measure_magnitudes(micro_batch: ForwardPass) -> dict[str, Tensor]:
     chain = micro_batch.x0, micro_batch.noise, micro_batch.input, target, answer, loss
     there = {
         name: value.detach()
-        for name, value in zip(checks.FINITE, chain, strict=True)
+        for name, value in zip(checks.NONFINITE, chain, strict=True)
         if value is not None and value.is_floating_point() and value.numel() and value.device == loss.device
     }
     magnitudes = dict(zip(there, torch._foreach_norm(list(there.values()), math.inf), strict=True)) if there else {}
@@ -178,9 +178,9 @@ def read_magnitudes(magnitudes: Mapping[str, float]) -> dict[str, float]:
         readings[checks.LOSS_TOLD] = magnitudes["passed"]
     if "x0" in magnitudes:
         readings[checks.BATCH_REACH] = magnitudes["x0"]
-    readings |= {check: 0.0 for name, check in checks.FINITE.items() if not math.isfinite(magnitudes.get(name, 0.0))}
+    readings |= {check: 0.0 for name, check in checks.NONFINITE.items() if not math.isfinite(magnitudes.get(name, 0.0))}
     if math.isinf(magnitudes.get("loss", 0.0)):  # not NaN, which anything may have made
-        readings[checks.FINITE_LOSS_NUMBER] = 0.0
+        readings[checks.NONFINITE_LOSS_NUMBER] = 0.0
     return readings
 
 

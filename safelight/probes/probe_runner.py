@@ -162,9 +162,9 @@ class ProbeRunner:
         if (optimizer := self.subject.optimizer) is not None:
             self._hooks.undo.append(optimizer.register_step_post_hook(after_step).remove)
 
-    def take_call(self) -> Call | None:
+    def pop_call(self) -> Call | None:
         """The last call of the network, once; None where the step is not checked and the loop passes everything."""
-        return self._hooks.take_call()
+        return self._hooks.pop_call()
 
     @property
     def cleared(self) -> int:
@@ -233,7 +233,7 @@ class ProbeRunner:
             if is_forgotten or self._schedule.updates < STATE_CHECKED:
                 self._readings[checks.OPTIMIZER_FORGOTTEN] = float(is_forgotten)
         if self._sample_parameter.was_changed():
-            self._readings[checks.SENTINEL_CHANGED] = 1.0
+            self._readings[checks.SAMPLE_PARAMETER_CHANGED] = 1.0
         self._sample_ema = {}
         if self._schedule.is_quiet and self._old_ema is None:
             return
@@ -302,7 +302,7 @@ class ProbeRunner:
             return pieces
         self._gradient_norm = self._hooks.take_norm()
         scalars = self._sample_parameter.after_update() | self._sample_ema | self._hooks.take_readings()
-        scalars |= {checks.SENTINEL_CAME: self._gradient_norm} if scalars else {}
+        scalars |= {checks.SAMPLE_PARAMETER_BACKWARD: self._gradient_norm} if scalars else {}
         scalars |= measure_noising(last, self.declared) if due.noising else measure_batch(last)
         pieces += self._pending(scalars, dict)
         prints = [fingerprints(micro_batch) for micro_batch in passes]
@@ -346,7 +346,7 @@ class ProbeRunner:
         readings = self._measure("update", measure_update, before, self._named)
         if self._is_replayed():
             replayed = self._measure("replay", replay_gradient, model, before, passes, previous)
-            readings |= replayed | ({checks.REPLAY_CAME: float(self._gradient_norm)} if replayed else {})
+            readings |= replayed | ({checks.REPLAY_SAMPLE_GRADIENT: float(self._gradient_norm)} if replayed else {})
         if self._is_searched():
             readings |= self._measure("search", search_line, model, before, passes[-1])
             readings |= self._measure("labels", measure_labels, model, before, passes[-1])

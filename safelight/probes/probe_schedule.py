@@ -79,8 +79,11 @@ class ProbeSchedule:
 
     def check_for_alarm(self, readings: Mapping[str, float]) -> None:
         """Schedules a replay where a step differs from those before; less and less often after false alarms."""
-        leaps = readings.get(checks.SENTINEL_ECHO, 0.0) > 0.95 or readings.get(checks.SENTINEL_MOVED, 1.0) == 0
-        for name in (checks.LOSS_ERROR, checks.SENTINEL_GRADIENT):
+        leaps = (
+            readings.get(checks.SAMPLE_PARAMETER_ECHO, 0.0) > 0.95
+            or readings.get(checks.SAMPLE_PARAMETER_MOVED, 1.0) == 0
+        )
+        for name in (checks.LOSS_ERROR, checks.SAMPLE_PARAMETER_GRADIENT):
             number = readings.get(name, 0.0)
             if number > 0 and math.isfinite(number):
                 leaps |= self._is_leap(name, math.log(number))

@@ -64,11 +64,13 @@ class SampleParameter:
         if self._parameter is None or self._before is None:
             return {}
         (old, grad), self._before = self._before, None
-        readings: dict[str, Tensor] = {checks.SENTINEL_MOVED: 1 - (self._parameter.detach() == old).all().float()}
+        readings: dict[str, Tensor] = {
+            checks.SAMPLE_PARAMETER_MOVED: 1 - (self._parameter.detach() == old).all().float()
+        }
         last, self._last = self._last, None
         if grad is not None:
-            norm = readings[checks.SENTINEL_GRADIENT] = torch.linalg.vector_norm(grad)
+            norm = readings[checks.SAMPLE_PARAMETER_GRADIENT] = torch.linalg.vector_norm(grad)
             self._last = grad, norm
             if last is not None:
-                readings[checks.SENTINEL_ECHO] = torch.dot(grad, last[0]) / (norm * last[1]).clamp(min=TINY)
+                readings[checks.SAMPLE_PARAMETER_ECHO] = torch.dot(grad, last[0]) / (norm * last[1]).clamp(min=TINY)
         return readings

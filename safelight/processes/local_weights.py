@@ -19,7 +19,7 @@ class LocalWeights:
 
     shard: Shard | None = None
     """Which rows of the parameters are held; None: all."""
-    total: Callable[[Tensor], Tensor] | None = None
+    sum_over_processes: Callable[[Tensor], Tensor] | None = None
     """Adds numbers over the processes, where each has but a part of what they are of. All of them have to call."""
     reduction: Reduction | None = None
     """How the gradients of a step become one, where these weights decide that."""

@@ -66,7 +66,7 @@ class ShardedWeights(LocalWeights, Reduction):
         self._model = model
         shapes = {name: tuple(value.shape) for name, value in model.state_dict().items() if isinstance(value, DTensor)}
         self.shard = Shard(group.rank, group.size, shapes)
-        self.total = lambda numbers: group.all_gather(numbers).sum(0)
+        self.sum_over_processes = lambda numbers: group.all_gather(numbers).sum(0)
         self.reduction = self
         self._sharded = [parameter for _, parameter in trained(model)]
         self.named = [(name, nn.Parameter(_local(parameter))) for name, parameter in trained(model)]

@@ -20,7 +20,7 @@ def take(backlog: deque[Any]) -> list[Any]:
     return [backlog.popleft() for _ in range(len(backlog))]
 
 
-def gather(readings: list[tuple[int, dict[str, float]]]) -> list[ReadingTable]:
+def group_by_signals(readings: list[tuple[int, dict[str, float]]]) -> list[ReadingTable]:
     """Steps with the same signals as one table each."""
     alike: dict[tuple[str, ...], list[tuple[int, dict[str, float]]]] = {}
     for reading in readings:

@@ -90,7 +90,7 @@ class ChunkWriter:
             for signal, index in below:
                 roll_up(self.database, signal, level, index)
 
-    def settle(self) -> None:
+    def mark_stored(self) -> None:
         """After the commit: only the newest chunks are kept."""
         for signal, chunks in self._chunks.items():
             newest = chunks[self._newest[signal]]

@@ -68,7 +68,7 @@ def upgrade(database: sqlite3.Connection) -> None:
         chunks.put(steps, (signal,), numbers[:, None])
         if chunks.size >= UPGRADED_AT_ONCE:
             chunks.store()
-            chunks.settle()
+            chunks.mark_stored()
     chunks.store()
     database.execute("DROP TABLE old")
 

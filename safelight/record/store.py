@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from safelight.record.backlog import ReadingTable, gather, take
+from safelight.record.backlog import ReadingTable, group_by_signals, take
 from safelight.record.chunk_writer import ChunkWriter
 from safelight.record.database import forget_from, open_database, transaction
 from safelight.record.fact_encoding import encode
@@ -119,7 +119,7 @@ class RecordWriter:
         if chunks is None:
             self._statements.clear()
         else:
-            for table in [*windows, *gather(readings)]:
+            for table in [*windows, *group_by_signals(readings)]:
                 self._put(chunks, table)
             self._store(chunks)
         for stored in waiting:
@@ -145,7 +145,7 @@ class RecordWriter:
         except Exception as error:
             self._fail(chunks, error)
             return
-        chunks.settle()
+        chunks.mark_stored()
         for _ in statements:
             self._statements.popleft()
         self._failing = False

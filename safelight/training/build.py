@@ -18,7 +18,7 @@ from safelight.diffusion.objective import Objective
 from safelight.diffusion.schedule import NoiseSchedule, make_schedule
 from safelight.errors import DataError, OutOfMemory, UsageError
 from safelight.healing.step_settings import StepSettings
-from safelight.model.memory import find_accumulation, real_tensors
+from safelight.model.memory import find_accumulation, outside_fake_mode
 from safelight.processes.group import ProcessGroup
 from safelight.processes.reduction import make_reduction
 from safelight.training.batch_loader import BatchLoader
@@ -91,7 +91,7 @@ def build(
     model, weights = place_model(build_model(config) if model is None else model, config, runtime, say)
     network = cast(nn.Module, torch.compile(model)) if config.model.compile else model
     model.train()
-    with real_tensors():
+    with outside_fake_mode():
         schedule = make_schedule(config.diffusion)
         levels = log_snr(schedule)
     state = make_state(config, model, weights, levels, runtime.device)

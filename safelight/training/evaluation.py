@@ -257,18 +257,18 @@ class Evaluator:
                 return draw(0, request.count)
             return draw_together(self._group, request.count, draw, in_step=True)
 
-    def prepare_rescore(self) -> Callable[[], None]:
+    def prepare_final_score(self) -> Callable[[], None]:
         """By all processes: what the first one then has to do for the score of the best checkpoint. Where weights are
         divided, all of them draw the samples here."""
-        if not self._sharded or (step := self._group.broadcast(self._rescored_step)) is None:
-            return lambda: self._rescore(None)
+        if not self._sharded or (step := self._group.broadcast(self._step_to_score)) is None:
+            return lambda: self._score_best(None)
         try:
             drawn = self._draw_fresh(step)
         except CheckpointError as error:  # which all processes know
             drawn = error
-        return lambda: self._rescore(drawn)
+        return lambda: self._score_best(drawn)
 
-    def _rescored_step(self) -> int | None:
+    def _step_to_score(self) -> int | None:
         """The best checkpoint, if it is to be measured once more and there is time for it."""
         counters, total = self._state.counters, self._session.seconds()[1]
         if not counters.best_evaluated or counters.best_step is None or not self._config.checkpoint.keep_best:
@@ -281,11 +281,11 @@ class Evaluator:
         """From noise that the best checkpoint was not chosen by: the choice flatters the number it was made with."""
         return self._draw(step, derive_seed(self._config.train.seed, "rescore"))
 
-    def _rescore(self, drawn: Tensor | CheckpointError | None) -> None:
+    def _score_best(self, drawn: Tensor | CheckpointError | None) -> None:
         """The best checkpoint on fresh noise, into the record and run.json."""
         if isinstance(drawn, CheckpointError):
             raise drawn
-        if (step := self._rescored_step()) is None:
+        if (step := self._step_to_score()) is None:
             return
         begun = time.perf_counter()
         self._open()

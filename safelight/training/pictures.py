@@ -109,6 +109,6 @@ class Pictures:
 
     def rescore(self) -> None:
         """The best checkpoint once more, on fresh noise."""
-        rescore = self._evaluator.prepare_rescore()
+        rescore = self._evaluator.prepare_final_score()
         if self._group.is_main:
             self._session.attempt("The final evaluation", rescore)

@@ -42,11 +42,11 @@ class Preflight:
     """What was found, and the readings that it was found by."""
 
     diagnosis: Diagnosis
-    static: Mapping[str, float]
+    constants: Mapping[str, float]
     """What does not change with the steps: for the record of the run."""
     readings: Mapping[int, Mapping[str, float]]
     """Of the trial steps."""
-    parameters: Mapping[str, list[str]]
+    untrained_parameters: Mapping[str, list[str]]
     """Names of those that are frozen or missing in the optimizer."""
 
     @property

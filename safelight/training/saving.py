@@ -44,10 +44,10 @@ class Saving:
 
     def _open_writer(self, folder: Path, *, last: int, every: int) -> Writer:
         # A resume cuts the record at its checkpoint, so all that comes before has to be on disk first.
-        settle, say = self._record.settle, self._session.screen.say
+        written, say = self._record.wait_until_written, self._session.screen.say
         coordinator = SaveCoordinator(self._group, folder.name) if self._setup.is_sharded else None
         if self._group.is_main or coordinator is None:
-            return Writer(folder, last=last, every=every, say=say, before_commit=settle, coordinator=coordinator)
+            return Writer(folder, last=last, every=every, say=say, before_commit=written, coordinator=coordinator)
         return PartWriter(folder, coordinator)
 
     @property

@@ -146,5 +146,5 @@ def make_state(
         ema=EmaWeights(config.ema, model, weights.named),
         clipper=Clipper(config.clipping, device),
         loss_scale=LossScale(config.train.precision, device),
-        monitors=Monitors(model, levels, weights.named, weights.total),
+        monitors=Monitors(model, levels, weights.named, weights.sum_over_processes),
     )

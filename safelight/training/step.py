@@ -92,7 +92,7 @@ class Stepper:
         loss, t, stop_signal = self._all_reduce(losses, inputs, signal)
         gradients = [p.grad if p.grad is not None else torch.zeros_like(p) for p in self._parameters]
         state.loss_scale.unscale(gradients)
-        norms = join_norms(torch.stack(torch._foreach_norm(gradients)), state.weights.total)
+        norms = join_norms(torch.stack(torch._foreach_norm(gradients)), state.weights.sum_over_processes)
         norm = torch.linalg.vector_norm(norms)
 
         # Refused on all processes together, before anything is touched: weights, moments and counters stay clean. All

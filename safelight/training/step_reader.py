@@ -141,7 +141,7 @@ class StepReader:
         if counters.refused_in_row == 1:
             self._session.screen.say(f"Step {view.step}: the loss or gradient is not finite; the update was refused.")
         if where is not None:
-            self._healer.give_up_weights(view.step, where)
+            self._healer.roll_back_diverged(view.step, where)
             raise stopped(stepper, view.step, where)
         self._healer.read(view.step, view.inputs, reading[vocabulary.LOSS.name], refused=refused, overflow=overflow)
 

@@ -326,8 +326,8 @@ class Watch:
 
     def _before_update(self, gradients: Callable[[], list[Tensor]]) -> None:
         self._observer.before_update(self._updates, gradients)
-        is_deep = self._observer.monitors.is_deep(self._updates)
-        if is_deep and sum(p.requires_grad for _, p in self._everything) > len(self._named):
+        measures_parts = self._observer.monitors.measures_parts(self._updates)
+        if measures_parts and sum(p.requires_grad for _, p in self._everything) > len(self._named):
             self._report_once("Parameters were unfrozen since the watch began: it does not see those.")
 
     def _finish_step(self, hooks: OptimizerHooks) -> None:
@@ -369,7 +369,7 @@ class Watch:
         norm, device = torch.linalg.vector_norm(norms), norms.device
         zero, one, limit = _constants(device)
         ema = None
-        if self._ema is not None and self._observer.monitors.is_deep(self._updates):
+        if self._ema is not None and self._observer.monitors.measures_parts(self._updates):
             ema = ema_of_trained(self._ema, self._everything, self._named)
             if ema is None:
                 self._report_once("The EMA could not be matched with the model: its distance is not recorded.")

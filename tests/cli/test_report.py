@@ -13,8 +13,8 @@ from showcase import build_run
 from safelight.cli import main
 
 
-def island_of(page: str) -> dict[str, Any]:
-    found = re.search(r'<script type="application/json" id="island">(.*?)</script>', page, re.S)
+def data_of(page: str) -> dict[str, Any]:
+    found = re.search(r'<script type="application/json" id="report-data">(.*?)</script>', page, re.S)
     assert found
     return json.loads(found[1])
 
@@ -27,11 +27,11 @@ def test_the_report_is_one_file_with_everything_in_it(tmp_path: Path, capsys: py
     assert capsys.readouterr().out.strip() == str(out)
     assert [path.name for path in out.parent.iterdir()] == ["report.html"]
     page = out.read_text(encoding="utf-8")
-    island = island_of(page)
-    assert {"loss/mean", "gradient/part/conv_in", "quality/distance"} <= set(island["series"])
-    assert len(island["pictures"]) == len(island["run"]["pictures"]) == 12
-    assert [finding["code"] for finding in island["run"]["findings"]] == ["SYS001", "LRA001"]
-    assert sum(island["series"]["loss/mean"]["nonfinite"]) == 1
+    report = data_of(page)
+    assert {"loss/mean", "gradient/part/conv_in", "quality/distance"} <= set(report["series"])
+    assert len(report["pictures"]) == len(report["run"]["pictures"]) == 12
+    assert [finding["code"] for finding in report["run"]["findings"]] == ["SYS001", "LRA001"]
+    assert sum(report["series"]["loss/mean"]["nonfinite"]) == 1
     assert str(tmp_path) not in page
     assert re.findall(r"""(?:src|href)=["'](?!data:|#)""", page) == []
 

@@ -10,7 +10,7 @@ import pytest
 from histories import HEALTHY, LABELS, Series, checks, measured
 from rule_rows import Row, every_row, history_of
 
-from safelight.checks import DATA_BLANK, LOSS_ERROR, SENTINEL_CHANGED, SENTINEL_MOVED
+from safelight.checks import DATA_BLANK, LOSS_ERROR, SAMPLE_PARAMETER_CHANGED, SAMPLE_PARAMETER_MOVED
 from safelight.config import Config
 from safelight.config.resolve import resolve
 from safelight.diagnosis.coverage import coverage
@@ -134,8 +134,12 @@ def rule_with(*needs: Any) -> Rule:
         (((LOSS_ERROR, LOSS),), checks(loss__zero=1), ("check/loss/error", "loss/mean")),
         ((UPDATE_RATIO,), measured(update__ratio__conv_in=([0], [1])), ()),
         ((UPDATE_RATIO,), measured(update__refused=([0], [1])), ("update/ratio",)),
-        ((SENTINEL_CHANGED,), checks(sentinel__moved=1), ()),  # recorded only where it happened: the probe did look
-        ((SENTINEL_MOVED,), checks(sentinel__changed=1), ("check/sentinel/moved",)),
+        (
+            (SAMPLE_PARAMETER_CHANGED,),
+            checks(sentinel__moved=1),
+            (),
+        ),  # recorded only where it happened
+        ((SAMPLE_PARAMETER_MOVED,), checks(sentinel__changed=1), ("check/sentinel/moved",)),
         ((CONFIG,), checks(loss__error=1), ("config",)),
     ],
 )

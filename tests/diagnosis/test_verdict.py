@@ -1,4 +1,4 @@
-"""The verdict as a table: findings, coverage and worth to words."""
+"""The verdict as a table: findings, coverage and skill to words."""
 
 from __future__ import annotations
 
@@ -6,14 +6,19 @@ import pytest
 
 from safelight.diagnosis.coverage import Coverage
 from safelight.diagnosis.finding import Finding, Fix, Severity
-from safelight.diagnosis.verdict import Worth, verdict
+from safelight.diagnosis.verdict import SkillSummary, verdict
 
 FULL = Coverage(105, 80, {}, {})
 NOTHING = "Nothing was found by the 80 of 105 rules that had what they need."
 BLIND = Coverage(
     105, 41, {}, {"TAR001": ("x0", "noise", "target", "t", "schedule="), "SCA001": ("x0",), "CON001": ("labels",)}
 )
-GOOD, WEAK, LOST, RUINED = Worth(1.4, 1.45), Worth(0.6, 0.6), Worth(-0.5, 0.2), Worth(0.9, 1.3)
+GOOD, WEAK, LOST, RUINED = (
+    SkillSummary(1.4, 1.45),
+    SkillSummary(0.6, 0.6),
+    SkillSummary(-0.5, 0.2),
+    SkillSummary(0.9, 1.3),
+)
 ADVICE = "Pass x0, noise, t and target to `watch.step` and schedule to `safelight.watch`, and 2 more can look."
 
 
@@ -22,7 +27,7 @@ def finding(severity: Severity = "error", over: int | None = None) -> Finding:
 
 
 @pytest.mark.parametrize(
-    ("findings", "coverage", "worth", "watched", "expected"),
+    ("findings", "coverage", "skill", "watched", "expected"),
     [
         ([finding()], FULL, GOOD, False, "1 error: The rate is too high."),
         ([finding(), finding("warning")], FULL, None, True, "1 error, 1 warning: The rate is too high."),
@@ -44,12 +49,12 @@ def finding(severity: Severity = "error", over: int | None = None) -> Finding:
     ],
 )  # fmt: skip
 def test_the_verdict(
-    findings: list[Finding], coverage: Coverage, worth: Worth | None, watched: bool, expected: str
+    findings: list[Finding], coverage: Coverage, skill: SkillSummary | None, watched: bool, expected: str
 ) -> None:
-    assert verdict(findings, coverage, worth, watched=watched) == expected
+    assert verdict(findings, coverage, skill, watched=watched) == expected
 
 
 def test_healthy_is_never_said_without_a_skill_to_show_for_it() -> None:
-    for worth in (None, WEAK, LOST, RUINED):
-        assert "ealthy" not in verdict([], FULL, worth, watched=False)
+    for skill in (None, WEAK, LOST, RUINED):
+        assert "ealthy" not in verdict([], FULL, skill, watched=False)
     assert "ealthy" not in verdict([finding(over=3)], FULL, GOOD, watched=False)

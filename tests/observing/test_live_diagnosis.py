@@ -24,7 +24,7 @@ class Recorded:
     def __init__(self) -> None:
         self.findings: list[tuple[int, str, int | None]] = []
 
-    def settle(self) -> None: ...
+    def wait_until_written(self) -> None: ...
 
     def finding(self, step: int, found: Finding) -> None:
         self.findings.append((step, found.code, found.over))

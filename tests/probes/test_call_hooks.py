@@ -76,7 +76,7 @@ def test_hooks_come_off() -> None:
     hooks.close()
     backward(model)
     assert hooks.take_backwards() == 0
-    assert hooks.take_call() is None
+    assert hooks.pop_call() is None
 
 
 def test_a_call_that_nobody_asks_for_is_not_kept() -> None:
@@ -85,11 +85,11 @@ def test_a_call_that_nobody_asks_for_is_not_kept() -> None:
     hooks = CallHooks(model, trained(model), lambda: wanted.pop(0), lambda: True, lambda: False)
     hooks.attach(lambda: None, lambda training, half: heard.append((training, half)))
     backward(model)
-    assert hooks.take_call() is not None
+    assert hooks.pop_call() is not None
     model.eval()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         backward(model)
-    assert hooks.take_call() is None
+    assert hooks.pop_call() is None
     assert heard == [(True, None), (False, torch.bfloat16)], "its mode is heard all the same"
 
 

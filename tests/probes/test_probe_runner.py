@@ -66,7 +66,7 @@ class Loop:
             loss = (answer - noise).square().mean()
             (loss / self.micro_batches).backward()
             if self.probe_runner is not None:
-                call = self.probe_runner.take_call()
+                call = self.probe_runner.pop_call()
                 micro_batches_seen.append(
                     ForwardPass(loss.detach(), t, x0, noise, x_t, noise, answer.detach(), labels, call)
                 )
@@ -316,7 +316,7 @@ def test_samples_that_are_drawn_meanwhile_are_not_heard() -> None:
     assert loop.probe_runner is not None
     with torch.no_grad():
         loop.model(*((batch()[0], batch()[2])))
-    assert loop.probe_runner.take_call() is None
+    assert loop.probe_runner.pop_call() is None
 
 
 # Leaving
@@ -337,7 +337,7 @@ def test_hooks_come_off_at_close() -> None:
     loop.probe_runner.close()
     answer: Tensor = loop.model(*batch()[::2])
     answer.sum().backward()
-    assert loop.probe_runner.take_call() is None
+    assert loop.probe_runner.pop_call() is None
 
 
 def test_an_inspection_is_not_kept_alive_by_its_hooks() -> None:

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from safelight.record.backlog import gather
+from safelight.record.backlog import group_by_signals
 
 
 def test_steps_with_the_same_signals_make_one_table() -> None:
     rows = [(0, {"a": 1.0, "b": math.nan}), (1, {"a": 2.0, "b": 3.0}), (2, {"a": 4.0}), (3, {"a": 1e300, "b": 0.0})]
-    tables = gather(rows)
+    tables = group_by_signals(rows)
     assert [(steps.tolist(), names) for steps, names, _ in tables] == [([0, 1, 3], ("a", "b")), ([2], ("a",))]
     assert np.isnan(tables[0][2][0, 1])
     assert np.isinf(tables[0][2][2, 0])
@@ -21,7 +21,7 @@ def test_steps_with_the_same_signals_make_one_table() -> None:
 
 def test_what_is_no_number_stands_alone() -> None:
     rows: list[tuple[int, Any]] = [(5, {"a": 1.0, "b": "high"}), (6, {"a": 2.0, "b": 3.0})]
-    good = {(int(steps[0]), names[0]): values[0, 0] for steps, names, values in gather(rows)}
+    good = {(int(steps[0]), names[0]): values[0, 0] for steps, names, values in group_by_signals(rows)}
     assert good[6, "b"] == 3.0
     assert good[5, "a"] == 1.0
-    assert gather([(1, {})]) == []
+    assert group_by_signals([(1, {})]) == []

@@ -106,8 +106,8 @@ def test_sound_runs_pass_and_nothing_is_left_behind(settings: dict[str, Any]) ->
     found = preflight(parts, lambda _: None)
     assert [finding.cause for finding in found.findings] == []
     assert differences(before, everything(parts)) == []
-    assert any(name.startswith("check/network/") for name in found.static)
-    assert any(name.startswith("check/sampler/") for name in found.static)
+    assert any(name.startswith("check/network/") for name in found.constants)
+    assert any(name.startswith("check/sampler/") for name in found.constants)
     assert any("check/replay/cosine" in readings for readings in found.readings.values())
 
 

@@ -12,7 +12,7 @@ import pytest
 from tiny import parts_of, tiny
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from safelight.monitors.suite import DEEP_EVERY
+from safelight.monitors.suite import PARTS_EVERY
 from safelight.observing.observer import Observer
 from safelight.record.reading import read_signal
 from safelight.start import train
@@ -30,7 +30,7 @@ def weights(parts: Setup) -> list[bytes]:
 @pytest.mark.parametrize("settings", [{}, {"train.accumulate": 2}, {"train.precision": "bf16"}])
 def test_a_watched_run_has_the_bytes_of_an_unwatched_one(settings: dict[str, Any]) -> None:
     watched, alone = parts_of(**settings), parts_of(**settings)
-    for step in range(DEEP_EVERY + 2):
+    for step in range(PARTS_EVERY + 2):
         seen = watched.stepper.step(
             watched.loader.load(step), step, observer=Observer(Readings(), watched.state.monitors)
         )
@@ -94,7 +94,7 @@ def waits() -> Iterator[list[str]]:
         yield mode.seen
 
 
-@pytest.mark.parametrize("step", [0, 1, DEEP_EVERY - 1])
+@pytest.mark.parametrize("step", [0, 1, PARTS_EVERY - 1])
 def test_no_monitor_waits_for_the_device(step: int) -> None:
     parts = parts_of(**{"train.accumulate": 2})
     observer = Observer(Readings(), parts.state.monitors)
@@ -110,14 +110,14 @@ def test_no_monitor_waits_for_the_device(step: int) -> None:
 
 
 def test_a_run_records_what_was_promised(tmp_path: Path) -> None:
-    config = tiny(**{"train.steps": DEEP_EVERY + 2, "data.held_out": 0.2, "train.accumulate": 2})
+    config = tiny(**{"train.steps": PARTS_EVERY + 2, "data.held_out": 0.2, "train.accumulate": 2})
     train(replace(config), run=tmp_path / "run", terminal=Terminal(quiet=True))
     path = tmp_path / "run" / "record.sqlite"
     for name in ("loss/mean", "loss/whitened", "gradient/norm", "gradient/kept", "optimizer/lr", "ema/decay"):
-        assert [step for step, _ in read_signal(path, name)] == list(range(DEEP_EVERY + 2)), name
+        assert [step for step, _ in read_signal(path, name)] == list(range(PARTS_EVERY + 2)), name
     for name in ("gradient/zero/conv_in", "update/ratio/conv_out", "weight/norm/mid_block", "ema/distance"):
-        assert [step for step, _ in read_signal(path, name)] == [0, DEEP_EVERY], name
-    assert [step for step, _ in read_signal(path, "loss/level/07")] == [DEEP_EVERY - 1]
+        assert [step for step, _ in read_signal(path, name)] == [0, PARTS_EVERY], name
+    assert [step for step, _ in read_signal(path, "loss/level/07")] == [PARTS_EVERY - 1]
     held, probe = read_signal(path, "probe/held_ema"), read_signal(path, "probe/ema")
     assert [step for step, _ in held] == [step for step, _ in probe]
     assert read_signal(path, "system/memory")[0][1] > 1e7

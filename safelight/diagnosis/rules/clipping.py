@@ -84,7 +84,7 @@ def _beyond(numbers: np.ndarray, factor: float) -> np.ndarray:
 def before_unscale(run: RunHistory) -> Detection | None:
     """The optimizer's gradient is about the clip limit over the loss scale, and in the right direction."""
     steps, norms = run.series(checks.REPLAY_NORM)
-    own, cosines = run.at(checks.REPLAY_OWN_NORM, steps), run.at(checks.REPLAY_COSINE, steps)
+    own, cosines = run.at(checks.REPLAY_MSE_NORM, steps), run.at(checks.REPLAY_COSINE, steps)
     scales = run.at(LOSS_SCALE, steps, 1.0)
     tiny = (norms > 0) & (norms < 0.02 * own) & (norms * scales < 50)
     episode = episode_of(steps, tiny & (cosines > 0.5), 2)
@@ -103,7 +103,12 @@ def summed(run: RunHistory) -> Detection | None:
     steps, ratios = run.series(checks.REPLAY_RATIO)
     counts, cosines, losses, errors = (
         run.at(check, steps)
-        for check in (checks.REPLAY_MICRO_BATCHES, checks.REPLAY_COSINE, checks.REPLAY_TOLD, checks.REPLAY_ERROR)
+        for check in (
+            checks.REPLAY_MICRO_BATCHES,
+            checks.REPLAY_COSINE,
+            checks.REPLAY_LOSS,
+            checks.REPLAY_ERROR,
+        )
     )
     factor = ratios / np.maximum(losses / np.maximum(errors, 1e-12), 1e-12)
     backwards = max(run.latest(checks.ACCUMULATION_BACKWARDS, 1.0), 1.0)  # more of them than micro-batches: made twice
@@ -149,7 +154,7 @@ RULES = (
         "as it is.",
         limits="Loops whose scaler is not passed.",
         fix="scaler.unscale_(optimizer) before clip_grad_norm_.",
-        needs=(checks.PRECISION_SCALED, checks.REPLAY_NORM, checks.REPLAY_OWN_NORM, checks.REPLAY_COSINE),
+        needs=(checks.PRECISION_SCALED, checks.REPLAY_NORM, checks.REPLAY_MSE_NORM, checks.REPLAY_COSINE),
         detect=before_unscale,
     ),
     warning("CLI002", "clipping.outlier-batches", "Outlier batches")(

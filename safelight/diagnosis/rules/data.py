@@ -20,7 +20,7 @@ MOMENTS = (checks.BATCH_MEAN, checks.BATCH_STD)
 
 
 def nonfinite(run: RunHistory) -> Detection | None:
-    share, steps = run.latest(checks.DATA_NONFINITE, 0.0), run.steps(checks.FINITE["x0"])
+    share, steps = run.latest(checks.DATA_NONFINITE, 0.0), run.steps(checks.NONFINITE["x0"])
     if share > 0:
         evidence = (run.evidence(checks.DATA_NONFINITE, "0"),)
         return Detection(0, f"{share:.1%} of the images that were checked hold NaN or infinity.", evidence)
@@ -30,7 +30,7 @@ def nonfinite(run: RunHistory) -> Detection | None:
     return Detection(
         where[0],
         f"In {len(steps)} batch{'es' * (len(steps) != 1)} an image held NaN or infinity, first at step {where[0]:,}.",
-        (Evidence(name_of(checks.FINITE["x0"]), 0.0, where, "1"),),
+        (Evidence(name_of(checks.NONFINITE["x0"]), 0.0, where, "1"),),
         ("an overflow inside the network: the images themselves are not finite",),
     )
 
@@ -141,7 +141,7 @@ RULES = (
         similar="An overflow in the network begins behind finite images.",
         limits="Images that were not among those checked, until they are drawn.",
         fix="Remove the image, or fix what computes it. Safelight's own reader rejects such images.",
-        needs=((checks.DATA_NONFINITE, checks.FINITE["x0"]),),
+        needs=((checks.DATA_NONFINITE, checks.NONFINITE["x0"]),),
         detect=nonfinite,
     ),
     warning("DAT002", "data.duplicates", "The same image many times")(

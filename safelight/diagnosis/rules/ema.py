@@ -70,7 +70,7 @@ def frozen(run: RunHistory) -> Episode | None:
     episode = run.episode(checks.AVERAGE_SAME, lambda numbers: numbers == 1, LOOKS)
     if episode is None or episode.last - episode.first < SPARSE:
         return None  # updated rarely
-    weights_move = (run.during(checks.SENTINEL_MOVED, episode) > 0).any()  # the small tensor that is watched
+    weights_move = (run.during(checks.SAMPLE_PARAMETER_MOVED, episode) > 0).any()  # the small tensor that is watched
     return episode if weights_move else None
 
 

@@ -60,7 +60,7 @@ def nonfinite(run: RunHistory) -> Detection | None:
 def _replayed(run: RunHistory) -> tuple[np.ndarray, np.ndarray]:
     """(steps, cosines) of the replays that had a gradient to compare."""
     steps, cosines = run.series(checks.REPLAY_COSINE)
-    norms, own = run.at(checks.REPLAY_NORM, steps), run.at(checks.REPLAY_OWN_NORM, steps)
+    norms, own = run.at(checks.REPLAY_NORM, steps), run.at(checks.REPLAY_MSE_NORM, steps)
     there = (norms > 0) & (own > 0) & np.isfinite(cosines)
     return steps[there], cosines[there]
 
@@ -72,7 +72,7 @@ def _first(steps: np.ndarray) -> np.ndarray:
 
 def is_plain(run: RunHistory) -> bool:
     """Whether the loss that the loop passes is the squared error: then its gradient must be the replayed one."""
-    steps, losses = run.series(checks.REPLAY_TOLD)
+    steps, losses = run.series(checks.REPLAY_LOSS)
     return len(steps) > 0 and bool(_is_error(run, steps, losses).all())
 
 
@@ -101,7 +101,7 @@ def below_zero(run: RunHistory) -> Detection | None:
 
 def opposite(run: RunHistory) -> Episode | None:
     steps, cosines = _replayed(run)
-    plain = _is_error(run, steps, np.abs(run.at(checks.REPLAY_TOLD, steps)))  # its sign aside; then one look is enough
+    plain = _is_error(run, steps, np.abs(run.at(checks.REPLAY_LOSS, steps)))  # its sign aside; then one look is enough
     early = _first(steps) | plain
     against = cosines < AGAINST
     return episode_of(steps[plain], against[plain]) or episode_of(steps[early], against[early], 2)
@@ -124,19 +124,19 @@ def _without_gradient(run: RunHistory, *, came: bool) -> Episode | None:
     """The gradient is 0 where that of the error is not: it came out of the backward pass as exactly 0, at two looks, or
     it never came."""
     steps, norms = run.series(checks.REPLAY_NORM)
-    largest = run.at(checks.REPLAY_CAME, steps)  # below 0: none came
+    largest = run.at(checks.REPLAY_SAMPLE_GRADIENT, steps)  # below 0: none came
     zero = (norms == 0) & (largest == 0) if came else ~(norms > 0) & (largest < 0)
-    return episode_of(steps, zero & (run.at(checks.REPLAY_OWN_NORM, steps) > 0), 2 if came else 1)
+    return episode_of(steps, zero & (run.at(checks.REPLAY_MSE_NORM, steps) > 0), 2 if came else 1)
 
 
 def detached(run: RunHistory) -> Detection | None:
     """The loss does not reach the network, or backward() is never called."""
     episode = _without_gradient(run, came=False)
     if episode is not None:
-        own = run.latest(checks.REPLAY_OWN_NORM)
+        own = run.latest(checks.REPLAY_MSE_NORM)
         return _detached(episode.first, f"though the error of the prediction has one of {own:.3g}")
     steps, norms = run.series(GRADIENT_NORM)
-    if len(steps) <= ENOUGH or (norms != 0).any() or (run.numbers(checks.SENTINEL_CAME) > 0).any():
+    if len(steps) <= ENOUGH or (norms != 0).any() or (run.numbers(checks.SAMPLE_PARAMETER_BACKWARD) > 0).any():
         return None
     return _detached(int(steps[0]), f"in any of {len(steps):,} steps")
 
@@ -151,12 +151,12 @@ def _detached(step: int, where: str) -> Detection:
 
 
 def weight_nonfinite(run: RunHistory) -> Detection | None:
-    bad = run.steps(checks.FINITE["loss"])
+    bad = run.steps(checks.NONFINITE["loss"])
     if not len(bad):
         return None
-    before = {int(s) for name, check in checks.FINITE.items() if name != "loss" for s in run.steps(check)}
+    before = {int(s) for name, check in checks.NONFINITE.items() if name != "loss" for s in run.steps(check)}
     compared = {int(s) for s, error in zip(*run.series(checks.LOSS_ERROR), strict=True) if error < OVERFLOWS}
-    infinite = {int(s) for s in run.steps(checks.FINITE_LOSS_NUMBER)}  # NaN may come from what was not shown
+    infinite = {int(s) for s in run.steps(checks.NONFINITE_LOSS_NUMBER)}  # NaN may come from what was not shown
     alone = [int(step) for step in bad if int(step) not in before and int(step) in compared | infinite]
     steps, losses = run.series(LOSS)
     passed = len(alone) == 1 and int(np.isfinite(losses[steps > alone[0]]).sum()) >= PASSED
@@ -166,7 +166,7 @@ def weight_nonfinite(run: RunHistory) -> Detection | None:
         alone[0],
         f"In {len(alone)} step{'s' * (len(alone) != 1)} the loss was not finite though prediction and target were: the "
         "loss itself, or its weights, divide by zero or overflow.",
-        (Evidence(name_of(checks.FINITE["loss"]), 0.0, (alone[0], alone[-1]), "1"),),
+        (Evidence(name_of(checks.NONFINITE["loss"]), 0.0, (alone[0], alone[-1]), "1"),),
         ("the network and the data: they were finite in the same step",),
     )
 
@@ -271,7 +271,7 @@ RULES = (
         "that are cleared before the update did come out of the backward pass.",
         limits="A loss that reaches the network through a meaningless path.",
         fix="Look for detach(), no_grad() or .data between the network and the loss, and for a missing backward().",
-        needs=((GRADIENT_NORM, checks.REPLAY_OWN_NORM),),
+        needs=((GRADIENT_NORM, checks.REPLAY_MSE_NORM),),
         detect=detached,
         explained_by="model.zero-init model.frozen model.bounded optimizer.other loss.not-of optimizer.zeroed",
     ),
@@ -297,7 +297,7 @@ RULES = (
         similar="Networks that overflow give predictions that are not finite.",
         limits="Loops that do not pass prediction and target. A weight so rare that it comes once in a run.",
         fix="Cap the weights: 1 / SNR is infinite where no signal is left.",
-        needs=(checks.FINITE["loss"],),
+        needs=(checks.NONFINITE["loss"],),
         detect=weight_nonfinite,
         explained_by="precision.transient lr. clipping. optimizer. data.nonfinite loss.sign",
     ),
@@ -318,7 +318,7 @@ RULES = (
         similar="L1, Huber and weighted losses point in nearly the same direction.",
         limits="Losses that are added to the right one.",
         fix="Compare what goes into the loss with what goes into the model: batches, targets, masks.",
-        needs=(checks.REPLAY_COSINE, checks.REPLAY_NORM, checks.REPLAY_OWN_NORM, checks.REPLAY_ERROR),
+        needs=(checks.REPLAY_COSINE, checks.REPLAY_NORM, checks.REPLAY_MSE_NORM, checks.REPLAY_ERROR),
         detect=on_episode(
             unrelated,
             "The gradient that the optimizer gets is unrelated to this prediction and this target.",

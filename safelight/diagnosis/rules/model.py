@@ -60,8 +60,8 @@ def init_gain(run: RunHistory) -> Detection | None:
 
 
 def nonfinite(run: RunHistory) -> Detection | None:
-    steps = run.steps(checks.FINITE["pred"])
-    before = {int(s) for name in ("x0", "noise", "x_t") for s in run.steps(checks.FINITE[name])}
+    steps = run.steps(checks.NONFINITE["pred"])
+    before = {int(s) for name in ("x0", "noise", "x_t") for s in run.steps(checks.NONFINITE[name])}
     alone = [int(step) for step in steps if int(step) not in before]
     if not alone:
         return None
@@ -70,7 +70,7 @@ def nonfinite(run: RunHistory) -> Detection | None:
         alone[0],
         f"The output is not finite for finite inputs, first at step {alone[0]:,}"
         + (", in fp16, which ends at 65,504." if half else "."),
-        (Evidence(name_of(checks.FINITE["pred"]), 0.0, (alone[0], alone[-1]), "1"),),
+        (Evidence(name_of(checks.NONFINITE["pred"]), 0.0, (alone[0], alone[-1]), "1"),),
         ("the data: images and noise were finite",),
     )
 
@@ -220,7 +220,7 @@ RULES = (
         why="The step is lost, or every weight.",
         similar="NaN in the images comes before the network.",
         fix="In fp16 use bf16; otherwise a lower learning rate, or normalised queries and keys in attention.",
-        needs=(checks.FINITE["pred"],),
+        needs=(checks.NONFINITE["pred"],),
         detect=nonfinite,
         explained_by="accumulation. lr. scale. loss.weight optimizer. loss.sign data.nonfinite precision. "
         "model.init-gain",

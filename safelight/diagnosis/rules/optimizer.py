@@ -49,10 +49,10 @@ def _is_due(run: RunHistory, steps: np.ndarray, gradients: ReadingName) -> np.nd
     return (run.at(gradients, steps, 0.0) > 0) & accepted & (run.at(LEARNING_RATE, steps, 1.0) > 0)
 
 
-def sentinel_still(run: RunHistory) -> Episode | None:
+def sample_parameter_still(run: RunHistory) -> Episode | None:
     """Exact, by the small tensor that is watched at every step, since the last update that was repeated on copies."""
-    steps, moved = run.series(checks.SENTINEL_MOVED)
-    due = _is_due(run, steps, checks.SENTINEL_GRADIENT)
+    steps, moved = run.series(checks.SAMPLE_PARAMETER_MOVED)
+    due = _is_due(run, steps, checks.SAMPLE_PARAMETER_GRADIENT)
     episode = episode_of(steps[due], moved[due] == 0, STILL)
     looked = run.steps(checks.UPDATE_MOVED)
     return episode if episode is not None and (not len(looked) or looked[-1] < episode.first) else None
@@ -94,10 +94,10 @@ no_update = first_of(
         evidence={checks.UPDATE_MOVED: "above 0", checks.UPDATE_EXPECTED: None},
     ),
     on_episode(
-        sentinel_still,
+        sample_parameter_still,
         "Weights did not move in {episode.looks} updates, though there were gradients and a learning rate.",
         *COUNTED,
-        evidence={checks.SENTINEL_MOVED: "1", checks.SENTINEL_GRADIENT: None},
+        evidence={checks.SAMPLE_PARAMETER_MOVED: "1", checks.SAMPLE_PARAMETER_GRADIENT: None},
     ),
     ratios_of_zero,
 )
@@ -113,12 +113,12 @@ def carried_over(run: RunHistory) -> Episode | None:
 
 no_zero_grad = first_of(
     on_episode(  # exact, where it can be seen: a gradient was there before that of the first backward pass came
-        lambda run: run.episode(checks.SENTINEL_CARRIED, lambda numbers: numbers == 1, STILL),
+        lambda run: run.episode(checks.SAMPLE_PARAMETER_CARRIED, lambda numbers: numbers == 1, STILL),
         "At {episode.looks} steps the gradient of the step before was still there when the new one came: gradients are "
         "never cleared, and every update repeats all earlier ones.",
         "accumulation: only the first backward pass after an update counts",
         "momentum: it is kept elsewhere",
-        evidence={checks.SENTINEL_CARRIED: "0", checks.SENTINEL_ECHO: None},
+        evidence={checks.SAMPLE_PARAMETER_CARRIED: "0", checks.SAMPLE_PARAMETER_ECHO: None},
     ),
     on_episode(
         carried_over,
@@ -204,7 +204,7 @@ def weight_decay(run: RunHistory) -> Detection | None:
 
 def cleared_before_step(run: RunHistory) -> Detection | None:
     """Exact: a gradient came out of the backward pass, and there is none at the update."""
-    steps, came = run.series(checks.SENTINEL_CAME)
+    steps, came = run.series(checks.SAMPLE_PARAMETER_BACKWARD)
     episode = episode_of(steps, (came > 0) & (run.at(GRADIENT_NORM, steps, 1.0) == 0), 2)
     if episode is None:
         return None
@@ -212,7 +212,7 @@ def cleared_before_step(run: RunHistory) -> Detection | None:
         episode.first,
         "Gradients came out of the backward pass, and were gone at the optimizer's step: they are cleared in between.",
         (
-            run.evidence(checks.SENTINEL_CAME, "above 0", episode.last),
+            run.evidence(checks.SAMPLE_PARAMETER_BACKWARD, "above 0", episode.last),
             Evidence(GRADIENT_NORM.name, 0.0, usual="above 0"),
         ),
         ("a loss that does not reach the network: gradients did come",),
@@ -235,12 +235,12 @@ def moves_otherwise(run: RunHistory) -> Episode | None:
 def changed_between(run: RunHistory) -> Detection | None:
     """Exact: weights were not what the update before had left. Only at a few steps: a method that does so on purpose
     does it at every one."""
-    count, looked = len(run.steps(checks.SENTINEL_CHANGED)), len(run.steps(GRADIENT_NORM))
+    count, looked = len(run.steps(checks.SAMPLE_PARAMETER_CHANGED)), len(run.steps(GRADIENT_NORM))
     return changes(run) if count <= max(1, OFTEN * looked) else None
 
 
 changes = on_count(
-    checks.SENTINEL_CHANGED,
+    checks.SAMPLE_PARAMETER_CHANGED,
     1,
     "Weights were changed by something else than the optimizer, before {} of the steps.",
     "weights that are swapped for samples and put back: they would be the same again",
@@ -254,7 +254,7 @@ RULES = (
         limits="Weights that move a little less than they should.",
         fix="Is optimizer.step() called, and does the optimizer hold the parameters of this model? A model that was "
         "copied, moved or wrapped after the optimizer was made has other ones.",
-        needs=((checks.SENTINEL_MOVED, checks.UPDATE_MOVED, UPDATE_RATIO),),
+        needs=((checks.SAMPLE_PARAMETER_MOVED, checks.UPDATE_MOVED, UPDATE_RATIO),),
         detect=no_update,
         explained_by="precision.lost optimizer.other-parameters lr.zero optimizer.zeroed loss.detached",
     ),
@@ -264,7 +264,7 @@ RULES = (
         similar="Accumulation clears after its update. Momentum is kept in the optimizer.",
         limits="Gradients that are cleared only in part.",
         fix="optimizer.zero_grad() before every backward pass, or after every update.",
-        needs=((checks.SENTINEL_CARRIED, checks.REPLAY_CARRIED),),
+        needs=((checks.SAMPLE_PARAMETER_CARRIED, checks.REPLAY_CARRIED),),
         detect=no_zero_grad,
         explained_by="optimizer.missing optimizer.other",
     ),
@@ -316,7 +316,7 @@ RULES = (
         why="Nothing is learnt.",
         similar="A detached loss gives no gradient in the first place.",
         fix="zero_grad() before the backward pass, not between it and step().",
-        needs=((checks.SENTINEL_CAME, checks.UPDATE_ERROR),),
+        needs=((checks.SAMPLE_PARAMETER_BACKWARD, checks.UPDATE_ERROR),),
         detect=first_of(
             cleared_before_step,
             on_episode(
@@ -336,7 +336,7 @@ RULES = (
         similar="Rounding in half precision is reported as precision.lost-updates.",
         limits="Optimizers that cannot be copied.",
         fix="Check what happens to the weights between backward and the next forward pass.",
-        needs=((checks.OPTIMIZER_FORGOTTEN, checks.UPDATE_ERROR, checks.SENTINEL_CHANGED),),
+        needs=((checks.OPTIMIZER_FORGOTTEN, checks.UPDATE_ERROR, checks.SAMPLE_PARAMETER_CHANGED),),
         detect=first_of(
             on_episode(
                 lambda run: run.episode(checks.OPTIMIZER_FORGOTTEN, lambda numbers: numbers == 1, 2),

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from safelight.config import Config
 from safelight.diagnosis.coverage import coverage
 from safelight.diagnosis.run_history import RunHistory
-from safelight.diagnosis.verdict import LONGEST, shorten, worth_of
+from safelight.diagnosis.verdict import LONGEST, shorten, skill_summary
 from safelight.diagnosis.verdict import verdict as judge
 from safelight.pages.data.numbers import count, mapping, text
 from safelight.pages.data.run_state import RunStatus
@@ -61,13 +61,13 @@ def _earned(run_status: RunStatus, history: History, findings: Sequence[dict[str
     """Where nothing is open: green takes a model that is better than a linear filter, and no error behind it."""
     watched = run_status.facts.get("kind") == "watched"
     cards = [Card(each["severity"], each["step"], each["summary"] or each["cause"], each["over"]) for each in findings]
-    worth = worth_of(history)
+    skill = skill_summary(history)
     known = RunHistory(history, None if watched else Config())  # coverage counts that there is one, not what it says
-    words = judge(cards, coverage(known), worth, watched=watched)
-    if worth is None:
+    words = judge(cards, coverage(known), skill, watched=watched)
+    if skill is None:
         return "waiting", words
     past = any(each.severity == "error" for each in cards)
-    return ("good" if words.startswith("Healthy") else "attention" if past or worth.is_ruined else "waiting"), words
+    return ("good" if words.startswith("Healthy") else "attention" if past or skill.is_ruined else "waiting"), words
 
 
 def _worst(present: list[dict[str, Any]]) -> str | None:

@@ -44,12 +44,12 @@ def write_report(run: RunFolder, out: Path) -> int:
     """Writes the report of a run whole or not at all; returns its size in bytes."""
     if not run.status():
         open_run_history(run).close()  # neither status nor record: raises with a message
-    page = render(gather(run, LARGEST - REST)).encode()
+    page = render(collect(run, LARGEST - REST)).encode()
     write_atomically(out, page)
     return len(page)
 
 
-def gather(run: RunFolder, budget: int) -> dict[str, Any]:
+def collect(run: RunFolder, budget: int) -> dict[str, Any]:
     """Everything the pages show; its pictures take at most `budget` characters."""
     page = overview(run)
     found = {"run": page, "made": time.time(), "series": {}, "clock": None, "heatmap": None, "pictures": {}}
@@ -77,15 +77,15 @@ def _curves(history: History, page: dict[str, Any]) -> dict[str, Any]:
     return curves
 
 
-def render(island: dict[str, Any]) -> str:
+def render(report: dict[str, Any]) -> str:
     script, style = bundle_script(), bundle_style()
-    run = island["run"]
+    run = report["run"]
     policy = (
         f"default-src 'none'; script-src '{_digest(script)}'; style-src '{_digest(style)}'; img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
     # "<" is never written inside the data: so no name of a run can end the element early.
-    data = json.dumps(island, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+    data = json.dumps(report, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
     name, verdict = html.escape(str(run["name"])), html.escape(str(run["verdict"]["sentence"]))
     return f"""<!doctype html>
 <html lang="en">
@@ -102,7 +102,7 @@ def render(island: dict[str, Any]) -> str:
 <a class="skip" href="#main">Skip to the content</a>
 <header class="masthead" id="masthead"></header>
 <main id="main" tabindex="-1"><h1>{name}</h1><p>{verdict}</p></main>
-<script type="application/json" id="island">{data}</script>
+<script type="application/json" id="report-data">{data}</script>
 <script>{script}</script>
 </body>
 </html>

@@ -17,8 +17,8 @@ from safelight.pages.report.html import LARGEST, write_report
 from safelight.run import RunFolder
 
 
-def island_of(page: str) -> dict[str, Any]:
-    found = re.search(r'<script type="application/json" id="island">(.*?)</script>', page, re.S)
+def data_of(page: str) -> dict[str, Any]:
+    found = re.search(r'<script type="application/json" id="report-data">(.*?)</script>', page, re.S)
     assert found
     return json.loads(found[1])
 
@@ -30,7 +30,7 @@ def test_nothing_in_a_run_ends_the_data_early(tmp_path: Path) -> None:
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert page.count("<script") == 2
     assert "alert(1)</" not in page
-    assert "</script>" in island_of(page)["run"]["config"]["data.source"]
+    assert "</script>" in data_of(page)["run"]["config"]["data.source"]
 
 
 @pytest.mark.parametrize("missing", ["record.sqlite", "data.json", "config.yaml", "samples"])
@@ -41,9 +41,9 @@ def test_a_run_that_lacks_something_still_has_a_report(tmp_path: Path, missing: 
 
 
 def test_training_leaves_a_report(trained_run: Path) -> None:
-    island = island_of((trained_run / "report.html").read_text(encoding="utf-8"))
-    assert island["run"]["state"] == "finished"
-    assert island["series"]["loss/mean"]["x"] == [0, 1, 2, 3, 4, 5]
+    report = data_of((trained_run / "report.html").read_text(encoding="utf-8"))
+    assert report["run"]["state"] == "finished"
+    assert report["series"]["loss/mean"]["x"] == [0, 1, 2, 3, 4, 5]
 
 
 def test_a_report_that_fails_costs_one_line(

@@ -7,7 +7,7 @@ import { openCompare } from "./page/compare.js";
 import { openRun } from "./page/run.js";
 import { openRuns } from "./page/runs.js";
 import { parseRoute } from "./router.js";
-import { islandSource } from "./source/island.js";
+import { reportSource } from "./source/report_data.js";
 import { serverSource } from "./source/server.js";
 import { startTheme, themeButton } from "./theme.js";
 import { moment } from "./words.js";
@@ -18,9 +18,9 @@ const PAGES = { runs: openRuns, run: openRun, compare: openCompare };
 
 function start() {
   startTheme();
-  const island = document.getElementById("island");
-  const data = island && JSON.parse(island.textContent ?? "");
-  const source = data ? islandSource(data) : serverSource();
+  const report = document.getElementById("report-data");
+  const data = report && JSON.parse(report.textContent ?? "");
+  const source = data ? reportSource(data) : serverSource();
   const main = /** @type {HTMLElement} */ (document.getElementById("main"));
   buildMasthead(source, data);
   document.querySelector(".skip")?.addEventListener("click", (event) => {

@@ -32,7 +32,7 @@ export class Charts {
     this._end = view.subscribe((change) => {
       if (change === "range") this._askLevels(120);
     });
-    if (source.kind === "island") this._preload();
+    if (source.kind === "report") this._preload();
     else {
       this.loss.preload(); // it is what is seen first: no need to wait until it is
       readings.askNow();

@@ -73,7 +73,7 @@ export class Findings {
     view.marks = [{ step: finding.step, over: finding.over, tone: finding.severity, words: finding.cause }];
     const readings = new Readings(this._source, run.id, view, () => chart.change());
     const chart = new LineChart({ name: `evidence.${signal}`, title: signal, lines: [{ signal, label: signal, colour: 6, band: true }], className: "mini" }, view, readings);
-    if (this._source.kind === "island") chart.preload();
+    if (this._source.kind === "report") chart.preload();
     this._open.push(chart, readings);
     return chart.figure;
   }

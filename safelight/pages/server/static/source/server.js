@@ -12,7 +12,7 @@ import { openLive } from "./stream.js";
  *
  * All that pages ever ask for. The report answers the same questions from inside its file.
  * @typedef {object} Source
- * @property {"server" | "island"} kind
+ * @property {"server" | "report"} kind
  * @property {() => Promise<any>} runs
  * @property {(id: string) => Promise<any>} run
  * @property {(id: string, query: SeriesQuery) => Promise<SeriesAnswer>} series

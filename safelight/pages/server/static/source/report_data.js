@@ -7,7 +7,7 @@ import { exponential } from "../live/smooth.js";
 import { merge } from "../live/spans.js";
 
 /**
- * @typedef {object} Island
+ * @typedef {object} ReportData
  * @property {any} run as /api/runs/ID
  * @property {Record<string, import("../live/readings.js").Series>} series whole and fine
  * @property {{step: number[], time: number[]} | null} clock
@@ -18,38 +18,38 @@ import { merge } from "../live/spans.js";
 
 const COARSE = 900; // spans that are drawn at once
 
-/** @param {Island} island @returns {import("./server.js").Source} */
-export function islandSource(island) {
+/** @param {ReportData} report @returns {import("./server.js").Source} */
+export function reportSource(report) {
   /** @type {Map<string, (number | null)[]>} */
   const smoothed = new Map();
 
   /** The smoothed curve of all spans, so that no zoom changes it. @param {string} name @param {number} halfLife */
   const smooth = (name, halfLife) => {
     const key = `${name}/${halfLife}`;
-    if (!smoothed.has(key)) smoothed.set(key, exponential(island.series[name], halfLife));
+    if (!smoothed.has(key)) smoothed.set(key, exponential(report.series[name], halfLife));
     return smoothed.get(key);
   };
 
   return {
-    kind: "island",
-    runs: async () => ({ runs: [], time: island.made }),
-    run: async () => island.run,
+    kind: "report",
+    runs: async () => ({ runs: [], time: report.made }),
+    run: async () => report.run,
     series: async (_, query) => {
       const series = /** @type {Record<string, any>} */ ({});
       for (const name of query.signals) {
-        const whole = island.series[name];
+        const whole = report.series[name];
         if (!whole) continue;
         const full = query.smooth ? { ...whole, smooth: smooth(name, query.smooth) } : whole;
         const part = cut(full, query.first, query.last);
         series[name] = merge(part, Math.ceil(part.x.length / (2 * Math.min(query.pixels ?? COARSE, COARSE))));
       }
-      return { series, first: query.first ?? 0, last: query.last ?? island.run.cursor, clock: island.clock ?? undefined };
+      return { series, first: query.first ?? 0, last: query.last ?? report.run.cursor, clock: report.clock ?? undefined };
     },
-    heatmap: async () => island.heatmap,
+    heatmap: async () => report.heatmap,
     compare: async () => ({ settings: {}, runs: [] }),
-    picture: (_, picture) => island.pictures[picture.id] ?? "",
+    picture: (_, picture) => report.pictures[picture.id] ?? "",
     live: () => () => {},
-    now: () => island.made,
+    now: () => report.made,
   };
 }
 
