@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +68,23 @@ def examine(run: RunHistory, rules: tuple[Rule, ...] = RULES) -> list[Finding]:
             finding = _broken(rule, error)
         if finding is not None:
             found.append((rule, finding))
-    return sorted(_without_consequences(found), key=lambda f: urgency(f.over, f.severity, f.step))
+    return sorted(_without_consequences(_reopen(found)), key=lambda f: urgency(f.over, f.severity, f.step))
+
+
+def _reopen(found: list[tuple[Rule, Finding]]) -> list[tuple[Rule, Finding]]:
+    """An error that ended is not over while the run has not recovered from it."""
+    damages = [(rule, finding) for rule, finding in found if rule.is_damage and finding.over is None]
+
+    def reopened(rule: Rule, finding: Finding) -> Finding:
+        damage = next((damage for other, damage in damages if _explains(rule, finding, other, damage)), None)
+        if finding.over is None or damage is None:
+            return finding
+        words = (
+            f"{finding.summary} That ended at step {finding.over:,}, and the run has not recovered. {damage.summary}"
+        )
+        return replace(finding, summary=words, over=None, evidence=(*finding.evidence, *damage.evidence))
+
+    return [(rule, reopened(rule, finding)) for rule, finding in found]
 
 
 def _without_consequences(found: list[tuple[Rule, Finding]]) -> list[Finding]:
@@ -103,6 +119,10 @@ def _explains(other: Rule, cause: Finding, rule: Rule, finding: Finding) -> bool
     """An earlier cause explains what came with it or after it; a later one does not."""
     if other is rule or cause.severity == "info" or cause.step > finding.step + LATER:
         return False
+    if other.is_damage and not rule.is_damage:
+        return False  # what is left of the model is a consequence itself
+    if rule.is_damage and cause.over is not None and finding.step > cause.over + LATER:
+        return False  # the run had recovered
     if "*" in rule.explained_by and "*" not in other.explained_by:
         return True
     return any(other.cause.startswith(start) for start in rule.explained_by.split() if start != "*")

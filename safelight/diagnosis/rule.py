@@ -59,6 +59,8 @@ class Rule:
     explained_by: str = ""
     """Beginnings of causes, separated by spaces: where one of them is found, this one is only its consequence. A star
     stands for every cause that has no star itself."""
+    is_damage: bool = False
+    """What an error leaves behind: while this is found, the error that explains it stays open, though it ended."""
 
     def find(self, run: RunHistory) -> Finding | None:
         detection = self.detect(run)

@@ -9,6 +9,7 @@ import numpy as np
 from safelight import checks
 from safelight.diagnosis.finding import Evidence, Fix
 from safelight.diagnosis.rule import Detection, error, first_of, warning
+from safelight.diagnosis.rules.learning import broken_weights, short_updates
 from safelight.diagnosis.run_history import RunHistory, episode_of
 from safelight.vocabulary import LEARNING_RATE
 
@@ -103,7 +104,7 @@ def overshot(run: RunHistory, at_first: bool) -> Detection | None:
     )
 
 
-too_high = first_of(raises_error, partial(overshot, at_first=False))
+too_high = first_of(raises_error, partial(overshot, at_first=False), broken_weights)
 
 
 def too_low(run: RunHistory) -> Detection | None:
@@ -238,7 +239,7 @@ RULES = (
         limits="Rates that are ten times too low.",
         fix="Raise optimizer.lr.",
         needs=(checks.SEARCH["1"], checks.SEARCH["10"], checks.SEARCH["100"]),
-        detect=too_low,
+        detect=first_of(too_low, short_updates),
         explained_by=f"{SIDE} clipping. model. ema. lr.zero lr.ended optimizer. loss.",
     ),
     error("LRA003", "lr.zero", "A learning rate of 0")(

@@ -1,0 +1,283 @@
+"""What the model has learnt, against the closed-form denoisers of its data: ruined, nothing, too little, too slowly."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from safelight import checks
+from safelight.diagnosis.finding import Evidence, Fix
+from safelight.diagnosis.rule import Detection, error, warning
+from safelight.diagnosis.run_history import RunHistory
+from safelight.vocabulary import GRADIENT_PART, SKILL_HELD, SKILL_RAW, UPDATE_RATIO, WEIGHT_NORM
+
+LOOKS = 3  # their median: one checkpoint alone may lie in a trough of the loss
+LEARNT, KEPT = 0.5, 0.75  # the skill that can be lost; the share of it that healthy runs keep, at 0.93 and more
+UPDATES = 64  # before which no run is judged: warm-ups are that long
+SLOW = ((10_000, 0.0), (24_000, 0.9), (60_000, 1.0))  # images seen, and the skill that all healthy runs had by then
+GROWN = 1.25  # norm of a part's weights over its first; 1.10 at most in healthy runs that begin from random weights
+SMALL_UPDATE = 1.2e-3  # of the weights: median over the parts, where they are long; healthy runs have 0.003 to 0.009
+VANISHED = 1e-4  # smallest gradient of a part over the largest, each for its weights; 0.01 and more in healthy runs
+DAMAGE = (
+    "data.nonfinite data.blank data.shifted data.same-batch scale. conditioning. schedule. forward. timesteps. target. "
+    "loss. model. optimizer. lr. mode. precision. clipping. accumulation. distributed.drift distributed.same-noise "
+    "checkpoint. generalisation.overfitting"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Learning:
+    """The skill of the raw weights at each checkpoint, smoothed."""
+
+    steps: np.ndarray
+    skills: np.ndarray
+    images: int
+    """Seen at the last one."""
+
+    @property
+    def latest(self) -> float:
+        return float(self.skills[-1])
+
+    @property
+    def step(self) -> int:
+        return int(self.steps[-1])
+
+    @property
+    def is_stalled(self) -> bool:
+        """Whether a run twice as long would still be below a linear filter."""
+        gained = float(self.skills[-1] - self.skills[len(self.skills) // 2])
+        return self.latest + 2 * gained < 1
+
+
+def learning(run: RunHistory) -> Learning | None:
+    """None before there is enough to judge."""
+    steps, skills = run.series(SKILL_RAW)
+    if len(steps) < LOOKS or steps[-1] < UPDATES:
+        return None
+    windows = np.lib.stride_tricks.sliding_window_view(skills, LOOKS)
+    drawn = run.config.train.batch_size * (int(steps[-1]) + 1) if run.config else run.latest(checks.STREAM_DRAWN, 0.0)
+    return Learning(steps[LOOKS - 1 :], np.median(windows, axis=1), int(drawn))
+
+
+def slow(run: RunHistory) -> Learning | None:
+    """Where the model never was as good as every healthy run is after as many images."""
+    found = learning(run)
+    if found is None or (run.config is not None and run.config.model.init is not None):
+        return None  # fine-tuning
+    due = max((skill for images, skill in SLOW if found.images >= images), default=-np.inf)
+    return found if float(found.skills.max()) < due else None
+
+
+def ruined(run: RunHistory) -> Detection | None:
+    found = learning(run)
+    if found is None:
+        return None
+    best = np.maximum.accumulate(found.skills)
+    lost = (best >= LEARNT) & (found.skills < KEPT * best)
+    if not lost[-1]:
+        return None
+    first = int(found.steps[np.flatnonzero(~lost)[-1]]) if not lost.all() else int(found.steps[0])
+    at = int(found.steps[int(np.argmax(found.skills))])
+    return Detection(
+        first,
+        f"The model has lost what it had learnt: its skill is {found.latest:.2f}, and was {float(best[-1]):.2f} at "
+        f"step {at:,}.",
+        (Evidence(SKILL_RAW.name, found.latest, (at, found.step), f"above {KEPT * float(best[-1]):.2f}"),),
+        ("a hard batch: the skill is that of the same images, noise and timesteps at every checkpoint",),
+        confidence=0.99,
+    )
+
+
+def _growth(run: RunHistory) -> tuple[str, float]:
+    """The part of the network whose weights grew the most, and how many times; parts that begin at 0 left out."""
+    grown = {
+        part: float(norms[-1] / norms[0])
+        for part in run.parts(WEIGHT_NORM)
+        if len(norms := run.numbers(f"{WEIGHT_NORM.name}/{part}")) > 1 and norms[0] > 1.0
+    }
+    return max(grown.items(), key=lambda pair: pair[1], default=("", 1.0))
+
+
+def _updates(run: RunHistory) -> float:
+    """The length of updates over that of the weights, as it is where it is the largest; the median over the parts."""
+    ratios = [run.numbers(f"{UPDATE_RATIO.name}/{part}") for part in run.parts(UPDATE_RATIO)]
+    known = [float(np.quantile(each, 0.9)) for each in ratios if len(each) > 1]
+    return float(np.median(known)) if known else np.nan
+
+
+def _vanishing(run: RunHistory) -> tuple[str, float]:
+    """The part with the smallest gradient for its weights, and that over the largest; of the later half of the run.
+    Rows of an embedding get gradients only where they are used: embeddings are left out."""
+    sizes: dict[str, float] = {}
+    for part in run.parts(GRADIENT_PART):
+        norms, weights = (run.numbers(f"{family.name}/{part}") for family in (GRADIENT_PART, WEIGHT_NORM))
+        if "emb" not in part and len(norms) > 1 and len(weights) and weights[-1] > 0:
+            sizes[part] = float(np.median(norms[len(norms) // 2 :]) / weights[-1])
+    if len(sizes) < 2 or not max(sizes.values()) > 0:
+        return "", 1.0
+    part = min(sizes, key=lambda each: sizes[each])
+    return part, sizes[part] / max(sizes.values())
+
+
+def _facts(found: Learning) -> tuple[str, Evidence]:
+    words = (
+        f"After {found.images:,} images the model is worse than a filter that knows only the mean image and one "
+        f"variance (skill {found.latest:.2f})"
+        if found.latest < 0
+        else f"After {found.images:,} images the model is not as good as the best linear filter (skill "
+        f"{found.latest:.2f} of 1)"
+    )
+    return words, Evidence(SKILL_RAW.name, found.latest, (int(found.steps[0]), found.step), "above 1 by then")
+
+
+def broken_weights(run: RunHistory) -> Detection | None:
+    """The rate was too high at first: weights grew, and what is left of the network learns no more."""
+    found, (part, times) = slow(run), _growth(run)
+    if found is None or times < GROWN:
+        return None
+    words, evidence = _facts(found)
+    rate = float(run.numbers("optimizer/lr").max(initial=0.0))
+    return Detection(
+        0,
+        f"{words}, and the weights of {part} have grown {times:.3g} times: updates were too large, and have broken the "
+        "network.",
+        (evidence, run.evidence(f"{WEIGHT_NORM.name}/{part}", "grows by a tenth at most")),
+        ("a network that is too small: its weights would not have grown",),
+        confidence=0.95,
+        fix=Fix(f"Lower the learning rate to about {rate / 10:.1g}, and train from the start.",
+                {"optimizer.lr": float(f"{rate / 10:.1g}")}) if rate > 0 else None,
+    )  # fmt: skip
+
+
+def short_updates(run: RunHistory) -> Detection | None:
+    """Slower than every healthy run, by updates that are too short."""
+    found, size = slow(run), _updates(run)
+    if found is None or not 0 < size < SMALL_UPDATE or _growth(run)[1] >= GROWN:
+        return None
+    words, evidence = _facts(found)
+    rate = float(run.numbers("optimizer/lr").max(initial=0.0))
+    better = float(f"{rate * min(100.0, 4e-3 / size):.1g}")
+    return Detection(
+        0,
+        f"{words}, and an update moves the weights by {size:.1g} of their length; in healthy runs it is about 0.004. "
+        "The training is too slow.",
+        (evidence, Evidence(UPDATE_RATIO.name, size, (int(found.steps[0]), found.step), "0.003 to 0.009")),
+        ("a network that is too small: its updates would be as long as usual",),
+        confidence=0.95,
+        fix=Fix(f"Raise the learning rate to about {better:g}.", {"optimizer.lr": better}, "unsafe") if rate else None,
+    )
+
+
+def vanishing(run: RunHistory) -> Detection | None:
+    found, (part, share) = slow(run), _vanishing(run)
+    if found is None or not share < VANISHED or _growth(run)[1] >= GROWN or _updates(run) < SMALL_UPDATE:
+        return None
+    words, evidence = _facts(found)
+    return Detection(
+        0,
+        f"{words}, and the gradient of {part} is {share:.1g} of that of the part with the largest, each for the length "
+        "of its weights: it vanishes on its way through the network.",
+        (evidence, run.evidence(f"{GRADIENT_PART.name}/{part}", "within a factor of 100 of the others")),
+        ("a learning rate that is too low: all gradients would be of the usual size",),
+        confidence=0.95,
+    )
+
+
+def too_small(run: RunHistory) -> Detection | None:
+    """Nothing is wrong with its updates, and it stays where it is, on trained and on held-out images alike."""
+    found, size = slow(run), _updates(run)
+    if found is None or not found.is_stalled or not size >= SMALL_UPDATE:
+        return None
+    if _growth(run)[1] >= GROWN or _vanishing(run)[1] < VANISHED:
+        return None
+    words, evidence = _facts(found)
+    half = found.steps[len(found.steps) // 2]
+    return Detection(
+        0,
+        f"{words}, and hardly becomes better since step {int(half):,}, though updates and gradients are as they should "
+        "be: the network is too small for these images.",
+        (evidence, run.evidence(SKILL_HELD, "as on trained images")),
+        ("a learning rate that is too low or too high: updates are of the usual length, weights have not grown",),
+        confidence=0.9,
+    )
+
+
+def nothing_learnt(run: RunHistory) -> Detection | None:
+    found = slow(run)
+    if found is None or (found.latest >= 0 and not found.is_stalled):
+        return None
+    words, evidence = _facts(found)
+    return Detection(0, f"{words}. It learns nothing, or far too slowly.", (evidence,), confidence=0.95)
+
+
+def undertrained(run: RunHistory) -> Detection | None:
+    """At the end of a run, where nothing else explains it."""
+    steps, skills = run.series(SKILL_RAW)
+    planned = run.config.train.steps if run.config is not None else run.status.get("steps")
+    if not len(steps) or not isinstance(planned, int) or steps[-1] < planned - 1 or skills[-1] >= 1:
+        return None
+    return Detection(
+        int(steps[-1]),
+        f"The run ended after {int(steps[-1]) + 1:,} steps with a skill of {float(skills[-1]):.2f}: a linear filter "
+        "does better. It is undertrained.",
+        (run.evidence(SKILL_RAW, "above 1"),),
+        confidence=0.99,
+    )
+
+
+RULES = (
+    error("LEA001", "loss.ruined", "A model that has lost what it had learnt")(
+        what="The skill of the weights is far below what it was.",
+        why="What comes now is worse than an earlier checkpoint, and may never come back.",
+        similar="In a divergence the loss is far above that of a model which predicts 0.",
+        limits="Runs that had learnt less than half of a linear filter.",
+        fix="Return to the best checkpoint, and lower optimizer.lr.",
+        needs=(SKILL_RAW,),
+        detect=ruined,
+        explained_by=f"{DAMAGE} loss.diverged",
+        is_damage=True,
+    ),
+    error("LEA002", "loss.not-learning", "A model that learns nothing")(
+        what="After thousands of images the model is worse than a filter that knows hardly anything of them.",
+        why="The loss may look normal: most of it is the same for every model.",
+        similar="Where updates have broken the weights it is lr.too-high; where they are too short, lr.too-low.",
+        limits="Runs that learn a little, far too slowly.",
+        fix="Compare with a run of the same images and the preset's settings; check what differs.",
+        needs=(SKILL_RAW,),
+        detect=nothing_learnt,
+        explained_by=DAMAGE,
+        is_damage=True,
+    ),
+    warning("LEA003", "loss.undertrained", "A run that ended too early")(
+        what="At the end of the run a linear filter still denoises better than the model.",
+        why="Samples are noise or mush.",
+        similar="A model that learns nothing stays there, however long it is trained.",
+        limits="Models that are better than a linear filter and still draw bad samples: see the evaluation.",
+        fix="Train longer: raise train.steps.",
+        needs=(SKILL_RAW,),
+        detect=undertrained,
+        explained_by=f"{DAMAGE} ema.",
+    ),
+    error("LEA004", "model.vanishing-gradient", "Gradients that vanish on their way")(
+        what="The gradient of one part is a ten-thousandth of that of another, and the model does not learn.",
+        why="That part is not trained: deep stacks of saturating layers, or no skip connections.",
+        similar="Dead units have gradients of exactly 0 (MOD005).",
+        limits="Optimizers that scale each gradient, such as Adam, may train such a network all the same.",
+        fix="Residual connections, normalisation, and activations that do not saturate (SiLU, GELU).",
+        needs=(SKILL_RAW, GRADIENT_PART, WEIGHT_NORM),
+        detect=vanishing,
+        explained_by="model.no-gradient model.dead model.zero-init model.frozen model.bounded scale. lr.too-high "
+        "optimizer. loss. precision.",
+    ),
+    warning("LEA005", "model.too-small", "A network that is too small")(
+        what="The model stays below a linear filter, though gradients and updates are as they should be.",
+        why="It has too few weights to learn these images, however long it is trained.",
+        similar="A rate that is too low has short updates; one that is too high makes weights grow.",
+        limits="Networks that are a little too small: they are better than a linear filter.",
+        fix="Raise model.widths.",
+        needs=(SKILL_RAW, UPDATE_RATIO, WEIGHT_NORM),
+        detect=too_small,
+        explained_by=DAMAGE.replace("model. ", "model.v model.d model.f model.b model.i model.z model.no model.s "),
+    ),
+)

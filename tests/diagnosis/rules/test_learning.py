@@ -1,0 +1,116 @@
+"""Histories for the rules of learning.py: sick, healthy and nearly sick."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from histories import HEALTHY, Series, checks, measured
+from rule_rows import Row, case_of, check_row, fires_in, parameters, row
+
+from safelight.config.resolve import resolve
+from safelight.diagnosis.doctor import examine
+from safelight.diagnosis.rules import learning
+from safelight.diagnosis.run_history import InMemoryReadings, RunHistory
+
+LOOKS = [15, 31, 47, 63, 79, 95, 111, 127]
+PARTS = ("down", "middle", "up")
+
+
+def skilled(skills: list[float], images: float = 25_600, **rest: Any) -> Series:
+    """Skill at eight checkpoints, and parts of a network whose updates, weights and gradients are as they should be."""
+    parts = {
+        f"{family}/{part}": (LOOKS, numbers)
+        for part in PARTS
+        for family, numbers in (
+            ("update/ratio", [4e-3] * 8),
+            ("weight/norm", [10.0] * 7 + [10.5]),
+            ("gradient/part", [0.2] * 8),
+        )
+    }
+    drawn = checks(stream__drawn=([0, 127], [8, images]), stream__different=([0, 127], [8, 900]))
+    return measured(skill__raw=(LOOKS, skills)) | parts | drawn | measured(**rest)
+
+
+def parts(family: str, *numbers: float) -> Series:
+    """At the first and the last checkpoint, of each part."""
+    return {
+        f"{family}/{part}": ([LOOKS[0], LOOKS[-1]], [first, numbers[-1]]) for part in PARTS for first in numbers[:1]
+    }
+
+
+LEARNS = [-1.4, -0.3, 0.4, 0.8, 1.1, 1.3, 1.5, 1.6]
+NOTHING = [-1.4, -1.2, -1.0, -0.9, -0.9, -0.8, -0.8, -0.7]
+LITTLE = [-1.4, -0.9, -0.3, 0.1, 0.4, 0.6, 0.7, 0.8]
+LEVEL = [-1.4, -0.9, 0.1, 0.3, 0.3, 0.31, 0.3, 0.31]
+WITH_SETTINGS = {"train.steps": 128, "train.batch_size": 200}
+
+ROWS = [
+    row("learns", "", skilled(LEARNS)),
+    row("loses what it had", "loss.ruined", skilled([0.2, 0.8, 1.3, 1.5, 1.4, 0.9, 0.6, 0.5])),
+    row("a trough of one checkpoint", "", skilled([0.2, 0.8, 1.3, 1.5, 1.5, 1.5, 0.6, 1.5])),
+    row("fluctuates", "", skilled([0.2, 0.8, 1.3, 1.5, 1.4, 1.35, 1.3, 1.35])),
+    row("learns nothing", "loss.not-learning", skilled(NOTHING)),
+    row("has not seen enough images", "", skilled(NOTHING, images=8_000)),
+    row("slow, and still learning", "", skilled(LITTLE)),
+    row("slow, and over", "loss.undertrained", skilled(LITTLE), settings=WITH_SETTINGS),
+    row("slow, and not over", "", skilled(LITTLE), settings=WITH_SETTINGS | {"train.steps": 256}),
+    row("weights that have grown", "lr.too-high", skilled(NOTHING) | parts("weight/norm", 10.0, 24.0)),
+    row("weights that have grown in a run that learns", "", skilled(LEARNS) | parts("weight/norm", 10.0, 24.0)),
+    row("updates that are too short", "lr.too-low", skilled(LITTLE) | parts("update/ratio", 8e-4, 8e-4)),
+    row("short updates in a run that learns", "", skilled(LEARNS) | parts("update/ratio", 8e-4, 8e-4)),
+    row("gradients that vanish", "model.vanishing-gradient",
+        skilled(NOTHING) | {"gradient/part/down": (LOOKS, [2e-6] * 8)}),
+    row("gradients that are smaller, and are learnt from", "",
+        skilled(LEARNS) | {"gradient/part/down": (LOOKS, [2e-6] * 8)}),
+    row("too small", "model.too-small", skilled(LEVEL)),
+    row("level, and better than a linear filter", "", skilled([-1, 0.5, 1.0, 1.2, 1.2, 1.2, 1.2, 1.2])),
+    row("fine-tuning", "", skilled(NOTHING), settings=WITH_SETTINGS | {"train.steps": 256, "model.init": "trained/"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("given", parameters(ROWS))
+def test_the_cause_is_named_and_nothing_else(given: Row) -> None:
+    check_row(given)
+
+
+def test_every_rule_fires_in_some_row() -> None:
+    assert fires_in(ROWS) >= {rule.cause for rule in learning.RULES}
+
+
+def too_high(series: Series) -> Series:
+    """Two updates raise the error, at steps 16 and 32; later ones do not."""
+    return series | checks(search__1=([16, 32, 48, 64, 96], [2.4, 1.3, 0.97, 0.98, 0.98]),
+                           **{"search__0.1": ([16, 32, 48, 64, 96], [0.97] * 5)},
+                           **{"search__0.3": ([16, 32, 48, 64, 96], [0.97] * 5)},
+                           search__rate=([16, 32, 48, 64, 96], [0.05] * 5))  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("skills", "over"),
+    [(LEARNS, 48), (NOTHING, None), ([0.6, 0.4, 0.3, 0.3, 0.2, 0.2, 0.2, 0.1], None)],
+    ids=["recovered", "never learnt again", "never regained"],
+)
+def test_an_error_that_ended_stays_open_while_the_run_has_not_recovered(skills: list[float], over: int | None) -> None:
+    run = RunHistory(InMemoryReadings(HEALTHY | too_high(skilled(skills))))
+    [finding] = examine(run)
+    assert (finding.cause, finding.over) == ("lr.too-high", over)
+    assert ("has not recovered" in finding.summary) == (over is None)
+
+
+def test_damage_that_came_long_after_has_its_own_finding() -> None:
+    late = [1.2, 1.4, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5] + [1.5] * 8 + [0.4] * 4
+    steps = [16 * (place + 1) - 1 for place in range(len(late))]
+    series = HEALTHY | too_high(skilled(LEARNS)) | measured(skill__raw=(steps, late))
+    findings = examine(RunHistory(InMemoryReadings(series)))
+    assert [(finding.cause, finding.over) for finding in findings] == [("loss.ruined", None), ("lr.too-high", 48)]
+
+
+def test_images_are_counted_by_the_settings_of_a_run() -> None:
+    case = case_of(row("few", "", skilled(NOTHING, images=100)))
+    config = resolve(preset="digits", settings={"train.batch_size": 128})
+    assert learning.slow(case) is None
+    found = learning.slow(replace(case, config=config))
+    assert found is not None
+    assert found.images == 128 * 128
