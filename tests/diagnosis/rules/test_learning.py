@@ -51,7 +51,8 @@ ROWS = [
     row("loses what it had", "loss.ruined", skilled([0.2, 0.8, 1.3, 1.5, 1.4, 0.9, 0.6, 0.5])),
     row("a trough of one checkpoint", "", skilled([0.2, 0.8, 1.3, 1.5, 1.5, 1.5, 0.6, 1.5])),
     row("fluctuates", "", skilled([0.2, 0.8, 1.3, 1.5, 1.4, 1.35, 1.3, 1.35])),
-    row("learns nothing", "loss.not-learning", skilled(NOTHING)),
+    row("learns nothing, and no part is known", "loss.not-learning",
+        {name: value for name, value in skilled(NOTHING).items() if not name.startswith(("update", "weight", "gradient"))}),
     row("has not seen enough images", "", skilled(NOTHING, images=8_000)),
     row("slow, and still learning", "", skilled(LITTLE)),
     row("slow, and over", "loss.undertrained", skilled(LITTLE), settings=WITH_SETTINGS),
@@ -65,6 +66,7 @@ ROWS = [
     row("gradients that are smaller, and are learnt from", "",
         skilled(LEARNS) | {"gradient/part/down": (LOOKS, [2e-6] * 8)}),
     row("too small", "model.too-small", skilled(LEVEL)),
+    row("far too small", "model.too-small", skilled(NOTHING)),
     row("level, and better than a linear filter", "", skilled([-1, 0.5, 1.0, 1.2, 1.2, 1.2, 1.2, 1.2])),
     row("fine-tuning", "", skilled(NOTHING), settings=WITH_SETTINGS | {"train.steps": 256, "model.init": "trained/"}),
 ]  # fmt: skip
