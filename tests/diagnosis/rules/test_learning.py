@@ -52,7 +52,7 @@ ROWS = [
     row("a trough of one checkpoint", "", skilled([0.2, 0.8, 1.3, 1.5, 1.5, 1.5, 0.6, 1.5])),
     row("fluctuates", "", skilled([0.2, 0.8, 1.3, 1.5, 1.4, 1.35, 1.3, 1.35])),
     row("learns nothing, and no part is known", "loss.not-learning",
-        {name: value for name, value in skilled(NOTHING).items() if not name.startswith(("update", "weight", "gradient"))}),
+        measured(skill__raw=(LOOKS, NOTHING)) | checks(stream__drawn=([0, 127], [8, 25_600])), whole=True),
     row("has not seen enough images", "", skilled(NOTHING, images=8_000)),
     row("slow, and still learning", "", skilled(LITTLE)),
     row("slow, and over", "loss.undertrained", skilled(LITTLE), settings=WITH_SETTINGS),
