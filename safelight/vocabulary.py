@@ -38,6 +38,9 @@ EMA_DISTANCE = Signal("ema/distance", "Distance of the EMA from the weights, ove
 LOSS_SCALE = Signal("precision/scale", "Factor on the loss in fp16 training; 1 in other precisions.")
 PROBE_RAW = Signal("probe/raw", "Loss of the raw weights on the fixed set.")
 PROBE_EMA = Signal("probe/ema", "Loss of the EMA weights on the fixed set.")
+EMA_GAIN = Signal(
+    "probe/ema_gain", "Loss of the raw weights above the EMA's, paired on the fixed set, in standard errors."
+)
 HELD_RAW = Signal("probe/held_raw", "Loss of the raw weights on held-out images, with the fixed set's noise and t.")
 HELD_EMA = Signal("probe/held_ema", "Loss of the EMA weights on held-out images, with the fixed set's noise and t.")
 HELD_GAP = Signal("probe/held_gap", "Loss of held-out images above that of the fixed set, paired, in standard errors.")

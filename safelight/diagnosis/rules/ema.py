@@ -9,13 +9,14 @@ from safelight.config.check import WARNED_INITIAL_SHARE, initial_share
 from safelight.diagnosis.finding import Evidence, Fix
 from safelight.diagnosis.rule import CONFIG, Detection, error, on_episode, warning
 from safelight.diagnosis.run_history import Episode, RunHistory, episode_of
-from safelight.vocabulary import EMA_DECAY, REFUSED
+from safelight.vocabulary import EMA_DECAY, EMA_GAIN, PROBE_EMA, PROBE_RAW, REFUSED
 
 LOOKS = 3
 ROUGH = 0.3  # share of the way of an EMA
 SPARSE = 24  # updates: EMAs that are updated rarely are updated at every 10th
 SAME, OTHER = 1e-5, 1e-3  # between samples; between weights, over their length
 HOPELESS = 0.5  # more than half of what is sampled are initial weights
+NEAR_END, CERTAIN, LAG = 0.95, 4.0, 0.02  # of the planned steps; standard errors; of the loss
 ENOUGH, INITIAL = 60, 0.9  # steps; the share of initial weights that is too much for any run of that length
 
 
@@ -88,6 +89,27 @@ def not_sampled(run: RunHistory) -> Episode | None:
     """Exact but for rounding: from the same noise different weights draw different samples."""
     steps, apart = run.series(checks.PICTURES_APART)
     return episode_of(steps, (apart < SAME) & (run.at(checks.PICTURES_DISTANCE, steps) > OTHER))
+
+
+def worse_than_raw(run: RunHistory) -> Detection | None:
+    """At the end of a run, when the rate is low and an EMA should have caught up."""
+    steps, gains = run.series(EMA_GAIN)
+    planned = run.config.train.steps if run.config is not None else run.status.get("steps")
+    if len(steps) < 2 or not isinstance(planned, int) or steps[-1] < NEAR_END * planned:
+        return None
+    raw, ema = run.at(PROBE_RAW, steps[-2:]), run.at(PROBE_EMA, steps[-2:])
+    if not (gains[-2:] < -CERTAIN).all() or not (ema > (1 + LAG) * raw).all():
+        return None
+    return Detection(
+        int(steps[-2]),
+        f"At the end of the run the EMA has a loss of {float(ema[-1]):.4f}, the raw weights {float(raw[-1]):.4f} on "
+        f"the same samples: it is {-float(gains[-1]):.0f} standard errors worse, and lags behind.",
+        run.evidence_of(
+            {EMA_GAIN: "above -4 at the end of a run", PROBE_EMA: "as of the raw weights", PROBE_RAW: None}
+        ),
+        ("chance: both see the same images, noise and timesteps",),
+        confidence=0.99,
+    )
 
 
 RULES = (
@@ -174,5 +196,15 @@ RULES = (
             latest={checks.PICTURES_DISTANCE: None},
         ),
         explained_by="ema. optimizer. lr.",
+    ),
+    warning("EMA007", "ema.lags", "An EMA that is worse than the weights")(
+        what="At the end of a run the EMA has a higher loss than the raw weights, on the same samples.",
+        why="Samples and exports come from the EMA: they are worse than the model is.",
+        similar="EMA001 knows it from the settings, before the run. In the first half of a run every EMA lags.",
+        limits="Loops whose planned length is not known.",
+        fix="A shorter EMA: a smaller ema.width or ema.decay; or train longer at the low rate.",
+        needs=(EMA_GAIN, PROBE_RAW, PROBE_EMA),
+        detect=worse_than_raw,
+        explained_by="ema. loss. lr. optimizer. precision.",
     ),
 )

@@ -15,7 +15,7 @@ from safelight.vocabulary import GRADIENT_PART, SKILL_HELD, SKILL_RAW, UPDATE_RA
 LOOKS = 3  # their median: one checkpoint alone may lie in a trough of the loss
 LEARNT, KEPT = 0.5, 0.75  # the skill that can be lost; the share of it that healthy runs keep, at 0.93 and more
 UPDATES = 64  # before which no run is judged: warm-ups are that long
-SLOW = ((10_000, 0.0), (24_000, 0.9), (60_000, 1.0))  # images seen, and the skill that all healthy runs had by then
+SLOW = ((10_000, 64, 0.0), (24_000, 150, 0.9), (60_000, 300, 1.0))  # after images and updates all healthy runs had it
 GROWN = 1.25  # norm of a part's weights over its first; 1.10 at most in healthy runs that begin from random weights
 SMALL_UPDATE = 1.2e-3  # of the weights: median over the parts, where they are long; healthy runs have 0.003 to 0.009
 VANISHED = 1e-4  # smallest gradient of a part over the largest, each for its weights; 0.01 and more in healthy runs
@@ -65,7 +65,7 @@ def slow(run: RunHistory) -> Learning | None:
     found = learning(run)
     if found is None or (run.config is not None and run.config.model.init is not None):
         return None  # fine-tuning
-    due = max((skill for images, skill in SLOW if found.images >= images), default=-np.inf)
+    due = max((s for images, updates, s in SLOW if found.images >= images and found.step >= updates), default=-np.inf)
     return found if float(found.skills.max()) < due else None
 
 

@@ -4,14 +4,29 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from histories import STEPS, checks, flagged, measured, refusals
+from histories import STEPS, Series, checks, flagged, measured, refusals
 from rule_rows import Row, check_row, fires_in, parameters, row
 
 from safelight.diagnosis.rules import ema
 
+
+def compared(raw: list[float], ema: list[float], gain: list[float]) -> Series:
+    """Weights and EMA on the fixed set, at four checkpoints of a run of 128 steps."""
+    steps = [31, 63, 95, 127]
+    return measured(probe__raw=(steps, raw), probe__ema=(steps, ema), probe__ema_gain=(steps, gain))
+
+
 LONG = {"ema.kind": "exponential", "ema.warmup": False, "ema.decay": 0.9999}
 
 ROWS = [
+    row("an average that lags at the end", "ema.lags", compared([.5, .4, .3, .3], [.7, .6, .5, .4], [-9, -9, -9, -9]),
+        settings={"train.steps": 128}),
+    row("an average that lags halfway", "", compared([.5, .4, .3, .3], [.7, .6, .5, .4], [-9, -9, -9, -9]),
+        settings={"train.steps": 256}),
+    row("an average that may lag by chance", "", compared([.5, .4, .3, .3], [.7, .6, .5, .4], [-9, -9, -3, -3]),
+        settings={"train.steps": 128}),
+    row("an average that lags by a hair", "", compared([.5, .4, .3, .3], [.7, .6, .302, .302], [-9, -9, -9, -9]),
+        settings={"train.steps": 128}),
     row("an average longer than the run", "ema.too-long", settings=LONG | {"train.steps": 2000}),
     row("long enough", settings=LONG | {"train.steps": 60_000}),
     row("warmed up", settings=LONG | {"train.steps": 2000, "ema.warmup": True}),

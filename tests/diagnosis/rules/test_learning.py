@@ -14,7 +14,7 @@ from safelight.diagnosis.doctor import examine
 from safelight.diagnosis.rules import learning
 from safelight.diagnosis.run_history import InMemoryReadings, RunHistory
 
-LOOKS = [15, 31, 47, 63, 79, 95, 111, 127]
+LOOKS = [31, 63, 95, 127, 159, 191, 223, 255]
 PARTS = ("down", "middle", "up")
 
 
@@ -44,7 +44,7 @@ LEARNS = [-1.4, -0.3, 0.4, 0.8, 1.1, 1.3, 1.5, 1.6]
 NOTHING = [-1.4, -1.2, -1.0, -0.9, -0.9, -0.8, -0.8, -0.7]
 LITTLE = [-1.4, -0.9, -0.3, 0.1, 0.4, 0.6, 0.7, 0.8]
 LEVEL = [-1.4, -0.9, 0.1, 0.3, 0.3, 0.31, 0.3, 0.31]
-WITH_SETTINGS = {"train.steps": 128, "train.batch_size": 200}
+WITH_SETTINGS = {"train.steps": 256, "train.batch_size": 200}
 
 ROWS = [
     row("learns", "", skilled(LEARNS)),
@@ -56,7 +56,7 @@ ROWS = [
     row("has not seen enough images", "", skilled(NOTHING, images=8_000)),
     row("slow, and still learning", "", skilled(LITTLE)),
     row("slow, and over", "loss.undertrained", skilled(LITTLE), settings=WITH_SETTINGS),
-    row("slow, and not over", "", skilled(LITTLE), settings=WITH_SETTINGS | {"train.steps": 256}),
+    row("slow, and not over", "", skilled(LITTLE), settings=WITH_SETTINGS | {"train.steps": 512}),
     row("weights that have grown", "lr.too-high", skilled(NOTHING) | parts("weight/norm", 10.0, 24.0)),
     row("weights that have grown in a run that learns", "", skilled(LEARNS) | parts("weight/norm", 10.0, 24.0)),
     row("updates that are too short", "lr.too-low", skilled(LITTLE) | parts("update/ratio", 8e-4, 8e-4)),
@@ -68,7 +68,7 @@ ROWS = [
     row("too small", "model.too-small", skilled(LEVEL)),
     row("far too small", "model.too-small", skilled(NOTHING)),
     row("level, and better than a linear filter", "", skilled([-1, 0.5, 1.0, 1.2, 1.2, 1.2, 1.2, 1.2])),
-    row("fine-tuning", "", skilled(NOTHING), settings=WITH_SETTINGS | {"train.steps": 256, "model.init": "trained/"}),
+    row("fine-tuning", "", skilled(NOTHING), settings=WITH_SETTINGS | {"train.steps": 512, "model.init": "trained/"}),
 ]  # fmt: skip
 
 
@@ -115,4 +115,4 @@ def test_images_are_counted_by_the_settings_of_a_run() -> None:
     assert learning.slow(case) is None
     found = learning.slow(replace(case, config=config))
     assert found is not None
-    assert found.images == 128 * 128
+    assert found.images == 256 * 128
