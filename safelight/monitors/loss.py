@@ -17,15 +17,20 @@ WINDOW = 64  # steps over which the loss by level is averaged: one cell of the r
 TINY = 1e-12
 
 
+def noise_levels(log_snr: np.ndarray, levels: int) -> np.ndarray:
+    """Of each timestep, 0 the least noise: slices of equal probability, so that every one is drawn equally often.
+    `log_snr`, or anything that falls and rises with it."""
+    place = np.empty(len(log_snr), np.int64)
+    place[np.argsort(-log_snr, kind="stable")] = np.arange(len(log_snr))
+    return place * levels // len(log_snr)
+
+
 class LossMonitor:
-    """Levels are slices of equal probability, from little noise to much: every one is drawn equally often."""
+    """Remembers the usual loss at each noise level."""
 
     def __init__(self, log_snr: np.ndarray) -> None:
         """`log_snr` [timesteps], of each timestep."""
-        order = np.argsort(-log_snr, kind="stable")
-        place = np.empty(len(order), np.int64)
-        place[order] = np.arange(len(order))  # 0: least noise
-        self._bin = place * BINS // len(order)
+        self._bin = noise_levels(log_snr, BINS)
         self._names = [f"{LOSS_AT_LEVEL.name}/{level:02d}" for level in range(LEVELS)]
         # What is remembered over steps, for each bin; a checkpoint holds it.
         self._memory = {name: np.zeros(BINS) for name in ("usual", "weight", "sums", "visits")}

@@ -1,40 +1,34 @@
-"""The closed-form denoisers of the images that a run trains on, fitted when they are first needed."""
+"""The closed-form denoisers of a set of images, fitted when they are first needed."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor
 
-from safelight.data.batches import Batches
 from safelight.diffusion.objective import per_sample
 from safelight.yardstick.exact import denoise_exactly
 from safelight.yardstick.linear import LinearDenoiser, fit_linear
 from safelight.yardstick.skill import Yardstick
 
-MOST = 20_000  # images that are read: more of them move the filter by less than a percent
-AT_ONCE = 512
+AT_ONCE = 512  # images of a batch that is read
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """Of clean images and noise as a denoiser sees them: one number for each sample."""
 
 
 class DatasetDenoisers:
-    """Reads the first rows of a batch of the training images; nothing of them is kept but the linear filter."""
+    """Reads batches of the training images; nothing of them is kept but the linear filter."""
 
-    def __init__(self, batches: Batches, count: int) -> None:
-        """`count` rows of step 0 are read."""
-        self._batches, self._count = batches, count
-
-    def __iter__(self) -> Iterator[Tensor]:
-        for start in range(0, self._count, AT_ONCE):
-            yield self._batches.rows(0, start, min(self._count, start + AT_ONCE)).images
+    def __init__(self, batches: Iterable[Tensor]) -> None:
+        """`batches` of images as a network is shown them; read three times, so no iterator."""
+        self._batches = batches
 
     @functools.cached_property
     def linear(self) -> LinearDenoiser:
-        return fit_linear(self)
+        return fit_linear(self._batches)
 
     @torch.no_grad()
     def measure(self, x_t: Tensor, a: Tensor, s: Tensor, loss: Loss, *, trained_on: bool) -> Yardstick:
@@ -48,5 +42,5 @@ class DatasetDenoisers:
 
         linear = self.linear
         blind, filtered = (loss_of(each.denoise(x_t, a, s)).numpy() for each in (linear.isotropic(), linear))
-        floor = loss_of(denoise_exactly(x_t, a, s, self)).numpy() if trained_on else None
+        floor = loss_of(denoise_exactly(x_t, a, s, self._batches)).numpy() if trained_on else None
         return Yardstick(blind, filtered, floor)

@@ -22,13 +22,6 @@ class Yardstick:
     """Of the posterior mean over the training set: on training images the floor."""
 
 
-def level_of(log_snr: np.ndarray, t: np.ndarray, levels: int) -> np.ndarray:
-    """Of each timestep in `t`: slices of equal probability, 0 the least noise."""
-    place = np.empty(len(log_snr), np.int64)
-    place[np.argsort(-log_snr, kind="stable")] = np.arange(len(log_snr))
-    return place[t] * levels // len(log_snr)
-
-
 def skill_by_level(loss: np.ndarray, yardstick: Yardstick, level: np.ndarray, levels: int) -> np.ndarray:
     """[levels]: 0 for the isotropic filter, 1 for the linear one, more for what is better than that. Paired: the same
     samples and noise, so that hardly any noise is left. NaN where nothing can be said."""

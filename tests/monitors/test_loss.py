@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from safelight.monitors.loss import BINS, LEVELS, WINDOW, LossMonitor
+from safelight.monitors.loss import BINS, LEVELS, WINDOW, LossMonitor, noise_levels
 
 LOG_SNR = np.linspace(8, -8, 1000)
 
@@ -22,6 +22,20 @@ def draws(steps: int, batch: int, seed: int = 0) -> list[tuple[np.ndarray, np.nd
         loss = np.exp(-4 * t / 1000) * rng.gamma(20, 1 / 20, batch)
         found.append((loss.astype(np.float32), t))
     return found
+
+
+def test_levels_are_slices_of_equal_probability_from_little_noise_to_much() -> None:
+    log_snr = np.linspace(8, -8, 100)
+    assert noise_levels(log_snr, 4)[[0, 24, 25, 99]].tolist() == [0, 0, 1, 3]
+    assert noise_levels(log_snr[::-1], 4)[[0, 99]].tolist() == [3, 0]
+    assert np.bincount(noise_levels(log_snr, 4)).tolist() == [25] * 4
+
+
+@pytest.mark.parametrize("timesteps", [100, 1000, 17])
+def test_bins_are_parts_of_levels(timesteps: int) -> None:
+    """The loss by level sums bins, and skill by level does not: they are the same levels."""
+    log_snr = np.random.default_rng(0).normal(size=timesteps)
+    assert (noise_levels(log_snr, BINS) // (BINS // LEVELS) == noise_levels(log_snr, LEVELS)).all()
 
 
 def test_whitening_takes_the_draw_of_timesteps_out() -> None:

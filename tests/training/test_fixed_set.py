@@ -4,7 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from safelight.training.fixed_set import gap
+from safelight.data.batches import Batches
+from safelight.data.images import Images
+from safelight.training.fixed_set import FirstRows, gap
+from safelight.yardstick.denoisers import AT_ONCE
 
 IMAGES = 64
 
@@ -31,3 +34,13 @@ def test_few_images_have_no_gap() -> None:
     losses = torch.ones(128)
     assert gap(losses, losses, np.arange(128) % 31) is None
     assert gap(losses, losses, np.arange(128) % 32) == 0
+
+
+def test_all_images_are_read_each_once() -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (AT_ONCE + 100, 4, 4, 1), np.uint8)
+    rows = FirstRows(Batches(Images(pixels, None, (), ""), seed=1, batch_size=len(pixels)), len(pixels))
+    for _ in range(2):  # a filter reads them more than once
+        read = torch.cat(list(rows)).flatten(1)
+        assert sorted(read.sum(1).tolist()) == pytest.approx(
+            sorted((torch.from_numpy(pixels).float() / 127.5 - 1).flatten(1).sum(1).tolist()), abs=1e-4
+        )

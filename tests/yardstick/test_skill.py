@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from safelight.yardstick.skill import Yardstick, level_of, skill, skill_by_level, way_to_floor
+from safelight.yardstick.skill import Yardstick, skill, skill_by_level, way_to_floor
 
 CEILING, LINEAR, FLOOR = (
     np.array([1.0, 100.0, 1.0, 1.0]),
@@ -29,12 +29,6 @@ def test_a_level_says_nothing_where_nothing_can_be_gained_or_was_seen() -> None:
     assert found[:3] == pytest.approx([0.55 / 0.5, 0.64 / 0.6, 0.82 / 0.8])
     assert np.isnan(found[3:]).all(), "the filter gains a thousandth there, and no sample is there"
     assert np.isnan(skill(CEILING, Yardstick(CEILING, CEILING), LEVEL, 4))
-
-
-def test_levels_are_slices_of_equal_probability_from_little_noise_to_much() -> None:
-    log_snr = np.linspace(8, -8, 100)
-    assert level_of(log_snr, np.array([0, 24, 25, 99]), 4).tolist() == [0, 0, 1, 3]
-    assert level_of(log_snr[::-1], np.array([0, 99]), 4).tolist() == [3, 0]
 
 
 def test_the_way_to_the_floor() -> None:

@@ -1,0 +1,91 @@
+"""Samples that never change: images, noise and timesteps, the loss of an answer on them, and its skill."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from safelight.diffusion.draws import draw_noise, draw_timesteps
+from safelight.diffusion.objective import Noised, Objective, per_sample, target_of
+from safelight.monitors.loss import LEVELS, noise_levels
+from safelight.vocabulary import SKILL_AT_LEVEL, SKILL_EMA, SKILL_FLOOR, SKILL_HELD, SKILL_RAW
+from safelight.yardstick.denoisers import DatasetDenoisers
+from safelight.yardstick.skill import Yardstick, skill, skill_by_level, way_to_floor
+
+SIZE = 128  # samples at most
+
+
+@dataclass(frozen=True)
+class FixedSamples:
+    """On the device of the objective. Our trainer and `safelight.watch` both measure skill on these."""
+
+    objective: Objective
+    x0: Tensor
+    noise: Tensor
+    t: Tensor
+
+    def __len__(self) -> int:
+        return len(self.x0)
+
+    def noised(self) -> Noised:
+        return self.objective.add_noise(self.x0, self.noise, self.t)
+
+    def losses(self, answer: Tensor, noised: Noised) -> Tensor:
+        """Of each sample."""
+        return self.objective.loss(answer, noised)[0].detach()  # of a loss that asks for gradients by itself
+
+    @functools.cached_property
+    def level(self) -> np.ndarray:
+        """The noise level of each sample."""
+        snr = (self.objective.signal / self.objective.noise.clamp(min=1e-12)).double().cpu().numpy()
+        return noise_levels(snr, LEVELS)[self.t.cpu().numpy()]
+
+    def compare(self, denoisers: DatasetDenoisers, *, trained_on: bool) -> Yardstick:
+        """What closed-form denoisers lose on these samples. `trained_on`: as in `DatasetDenoisers.measure`."""
+        objective, noised = self.objective, self.noised()
+        a, s = objective.signal[self.t], objective.noise[self.t]
+
+        def loss(x0: Tensor, noise: Tensor) -> Tensor:
+            x0, noise = x0.to(a.device, torch.float32), noise.to(a.device, torch.float32)
+            wide = per_sample(a, x0), per_sample(s, x0)
+            return objective.loss(target_of(objective.settings.prediction, x0, noise, *wide), noised)[0]
+
+        return denoisers.measure(noised.x_t, a, s, loss, trained_on=trained_on)
+
+    def skills(self, stick: Yardstick, raw: Tensor, ema: Tensor | None) -> dict[str, float]:
+        """By signal, of the losses of samples that a model trained on; the levels are those of the EMA where there is
+        one."""
+        own, judged = _on_host(raw), _on_host(raw if ema is None else ema)
+        found = {SKILL_RAW.name: skill(own, stick, self.level, LEVELS)}
+        if ema is not None:
+            found[SKILL_EMA.name] = skill(judged, stick, self.level, LEVELS)
+        found[SKILL_FLOOR.name] = way_to_floor(own, stick)
+        by_level = skill_by_level(judged, stick, self.level, LEVELS)
+        return _known(found | {f"{SKILL_AT_LEVEL.name}/{level:02d}": number for level, number in enumerate(by_level)})
+
+    def held_out_skill(self, stick: Yardstick, ema: Tensor) -> dict[str, float]:
+        """The same of samples that a model never trained on."""
+        return _known({SKILL_HELD.name: skill(_on_host(ema), stick, self.level, LEVELS)})
+
+
+def draw_samples(seed: int, objective: Objective, x0: Tensor) -> FixedSamples:
+    """The same noise and timesteps for every set of as many images; timesteps are spread evenly over the schedule."""
+    count, timesteps = len(x0), len(objective.signal)
+    t = draw_timesteps("stratified", seed=seed, step=0, batch_size=count, timesteps=timesteps)
+    noise = draw_noise(seed, 0, 0, count, tuple(x0.shape[1:]))
+    device = objective.signal.device
+    return FixedSamples(objective, *(each.to(device) for each in (x0, noise, t)))
+
+
+def _on_host(losses: Tensor) -> np.ndarray:
+    return losses.double().cpu().numpy()
+
+
+def _known(numbers: Mapping[str, float]) -> dict[str, float]:
+    """Without those that say nothing."""
+    return {name: float(number) for name, number in numbers.items() if np.isfinite(number)}
