@@ -104,14 +104,14 @@ class FirstRows:
             yield self._batches.rows(0, start, min(self._count, start + AT_ONCE)).images
 
 
-def gap(trained: Tensor, held: Tensor, ids: np.ndarray) -> float | None:
-    """By how much held-out samples are worse than trained ones with the same noise, in standard errors. `ids`: of the
-    held-out images; samples of one image hang together, and count as one. None where there are too few images."""
+def gap(lower: Tensor, higher: Tensor, ids: np.ndarray) -> float | None:
+    """By how much losses are above others with the same noise, in standard errors. `ids`: of the images of the higher
+    ones; samples of one image hang together, and count as one. None where there are too few images."""
     _, image = np.unique(ids, return_inverse=True)
     count = int(image.max()) + 1
     if count < FEWEST:
         return None
-    apart = (held - trained).double().cpu().numpy()
+    apart = (higher - lower).double().cpu().numpy()
     mean = apart.mean()
     sums = np.bincount(image, apart - mean, count)
     error = float(np.sqrt(np.square(sums).sum() * count / (count - 1))) / len(apart)

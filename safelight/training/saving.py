@@ -21,7 +21,7 @@ from safelight.training.ema import snapshot_steps
 from safelight.training.fixed_set import gap
 from safelight.training.recovery import Recovery
 from safelight.training.step_reader import Session, StepReader
-from safelight.vocabulary import HELD_EMA, HELD_GAP, HELD_RAW, PROBE_EMA, PROBE_RAW
+from safelight.vocabulary import EMA_GAIN, HELD_EMA, HELD_GAP, HELD_RAW, PROBE_EMA, PROBE_RAW
 
 
 def checkpoint_interval(config: Config) -> int:
@@ -132,6 +132,8 @@ class Saving:
         skills = setup.fixed_set.skills(raw, ema)
         self._mark_good(float(raw.mean()))
         numbers = {PROBE_RAW: float(raw.mean()), PROBE_EMA: float(ema.mean())}
+        if (gain := gap(ema, raw, setup.fixed_set.ids)) is not None:
+            numbers[EMA_GAIN] = gain
         if setup.held_out_set is not None:
             held, ema = setup.held_out_set.losses(self._state)
             skills |= setup.held_out_set.skills(held, ema)

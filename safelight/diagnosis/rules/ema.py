@@ -16,7 +16,7 @@ ROUGH = 0.3  # share of the way of an EMA
 SPARSE = 24  # updates: EMAs that are updated rarely are updated at every 10th
 SAME, OTHER = 1e-5, 1e-3  # between samples; between weights, over their length
 HOPELESS = 0.5  # more than half of what is sampled are initial weights
-NEAR_END, CERTAIN, LAG = 0.95, 4.0, 0.02  # of the planned steps; standard errors; of the loss
+NEAR_END, CERTAIN, LAG = 0.95, 4.0, 0.05  # of the planned steps; standard errors; of the loss
 ENOUGH, INITIAL = 60, 0.9  # steps; the share of initial weights that is too much for any run of that length
 
 
