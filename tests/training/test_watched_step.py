@@ -119,5 +119,6 @@ def test_a_run_records_what_was_promised(tmp_path: Path) -> None:
         assert [step for step, _ in read_signal(path, name)] == [0, PARTS_EVERY], name
     assert [step for step, _ in read_signal(path, "loss/level/07")] == [PARTS_EVERY - 1]
     held, probe = read_signal(path, "probe/held_ema"), read_signal(path, "probe/ema")
-    assert [step for step, _ in held] == [step for step, _ in probe]
+    gain, skill = read_signal(path, "probe/ema_gain"), read_signal(path, "skill/raw")
+    assert [s for s, _ in held] == [s for s, _ in probe] == [s for s, _ in gain] == [s for s, _ in skill]
     assert read_signal(path, "system/memory")[0][1] > 1e7
