@@ -159,7 +159,9 @@ def _verdict_rows(diagnosis: Diagnosis | None, folder: RunFolder, refused: int) 
     lines += [f"{refused} updates refused because they were not finite"] if refused else []
     lines += [f"safelight doctor {folder.path}"] if diagnosis.findings else []
     rows = [("" if place else "findings", words) for place, words in enumerate(lines)]
-    return [("verdict", diagnosis.verdict), *rows]
+    known = diagnosis.progress
+    progress = [] if known is None or not known.bands else [("progress", known.words())]
+    return [("verdict", diagnosis.verdict), *progress, *rows]
 
 
 def _next_commands(folder: RunFolder) -> list[tuple[str, str]]:
