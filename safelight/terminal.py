@@ -58,8 +58,8 @@ class Terminal:
         if not self._live and (ended or time.monotonic() - self._printed >= PLAIN_SECONDS):
             self._printed = time.monotonic()
             line = (
-                f"step {progress.step}/{progress.steps}  loss {self._smooth_loss():.4f}  lr {progress.lr:.2e}  "
-                f"gradient {progress.norm:.3f}  {progress.images_per_second:,.0f} images/s  "
+                f"step {progress.step}/{progress.steps}  loss {self._smooth_loss():.4f}{_skill(progress, 2)}  "
+                f"lr {progress.lr:.2e}  gradient {progress.norm:.3f}  {progress.images_per_second:,.0f} images/s  "
                 f"left {duration(progress.seconds_left)}{_refused(progress)}"
             )
             self._print(Text(line), soft_wrap=True)
@@ -99,8 +99,8 @@ class Terminal:
             (f"{duration(progress.seconds_left)} left", "bold"),
         )
         body = (
-            f"loss {self._smooth_loss():.4f}   gradient {progress.norm:.3f}   lr {progress.lr:.2e}   "
-            f"{progress.images_per_second:,.0f} images/s{_refused(progress)}"
+            f"loss {self._smooth_loss():.4f}{_skill(progress, 3)}   gradient {progress.norm:.3f}   "
+            f"lr {progress.lr:.2e}   {progress.images_per_second:,.0f} images/s{_refused(progress)}"
         )
         return Group(head, Text(body, style="dim"))
 
@@ -207,6 +207,10 @@ def duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def _skill(progress: Progress, apart: int) -> str:
+    return "" if progress.skill is None else f"{' ' * apart}skill {progress.skill:.2f}"
 
 
 def _refused(progress: Progress) -> str:

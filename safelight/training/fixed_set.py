@@ -20,7 +20,7 @@ from safelight.model.unet import predict
 from safelight.monitors.loss import LEVELS
 from safelight.training.runtime import Runtime
 from safelight.training.state import State
-from safelight.vocabulary import SKILL_AT_LEVEL, SKILL_EMA, SKILL_FLOOR, SKILL_HELD, SKILL_RAW
+from safelight.vocabulary import SKILL_AT_LEVEL, SKILL_EMA, SKILL_EXACT, SKILL_FLOOR, SKILL_HELD, SKILL_RAW
 from safelight.yardstick.denoisers import MOST, DatasetDenoisers
 from safelight.yardstick.skill import Yardstick, level_of, skill, skill_by_level, way_to_floor
 
@@ -91,6 +91,8 @@ class FixedSet:
             skills = (skill(each, stick, self.level, LEVELS) for each in (own, averaged))
             found = dict(zip((SKILL_RAW.name, SKILL_EMA.name), skills, strict=True))
             found[SKILL_FLOOR.name] = way_to_floor(own, stick)
+            if stick.exact is not None:
+                found[SKILL_EXACT.name] = skill(stick.exact, stick, self.level, LEVELS)
             by_level = skill_by_level(averaged, stick, self.level, LEVELS)
             found |= {f"{SKILL_AT_LEVEL.name}/{level:02d}": number for level, number in enumerate(by_level)}
         return {name: float(number) for name, number in found.items() if np.isfinite(number)}

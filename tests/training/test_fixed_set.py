@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from tiny import parts_of
 
 from safelight.training.fixed_set import gap
 
@@ -31,3 +32,13 @@ def test_few_images_have_no_gap() -> None:
     losses = torch.ones(128)
     assert gap(losses, losses, np.arange(128) % 31) is None
     assert gap(losses, losses, np.arange(128) % 32) == 0
+
+
+def test_the_skill_of_the_floor_is_a_constant_of_the_training_images() -> None:
+    setup = parts_of(data__held_out=0.1)
+    assert setup.held_out_set is not None
+    losses = torch.ones(len(setup.fixed_set))
+    found = [setup.fixed_set.skills(losses * size, losses * size) for size in (0.5, 0.9)]
+    assert found[0]["skill/exact"] == found[1]["skill/exact"] > 1
+    assert found[0]["skill/raw"] > found[1]["skill/raw"]
+    assert setup.held_out_set.skills(losses, losses).keys() == {"skill/held"}

@@ -88,10 +88,18 @@ def _direction(history: History) -> str:
 
 def _finished(run_status: RunStatus, history: History, step: str) -> str:
     distance, best = newest_distance(history), count(mapping(run_status.facts.get("evaluation")).get("step"))
+    step = f"{step}{_impatience(history)}"
     if best is not None:
         measured = "" if distance is None else f" The last evaluation: {distance.words()}."
         return f"Finished at step {step}; the best checkpoint is that of step {best:,}.{measured}"
     return f"Finished at step {step}" + ("." if distance is None else f": {distance.words()}.")
+
+
+def _impatience(history: History) -> str:
+    """Of a run that its patience ended."""
+    facts = mapping(next((note.facts for note in history.events("patience", most=1)), None))
+    checkpoints = count(facts.get("checkpoints"))
+    return "" if checkpoints is None else f", after {checkpoints} checkpoints without a lower loss (train.patience)"
 
 
 def _crashed(run_status: RunStatus, step: str) -> str:
