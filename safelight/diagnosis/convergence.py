@@ -158,8 +158,10 @@ def _looks(readings: ReadingSource, family: Signal, names: Sequence[str]) -> _Lo
 
 
 def _finite(steps: np.ndarray, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    known = np.isfinite(numbers)
-    return steps[known], numbers[known].astype(np.float64)
+    """Each step once: a page may be shown a record that nobody of ours wrote."""
+    known = np.isfinite(numbers) & (steps >= 0)
+    steps, places = np.unique(steps[known], return_index=True)
+    return steps, numbers[known][places].astype(np.float64)
 
 
 def _share(numbers: np.ndarray, family: Signal) -> np.ndarray:
@@ -174,7 +176,7 @@ def _average(steps: np.ndarray, losses: np.ndarray) -> _Looks:
         return _Looks(steps, losses)
     piece = (np.arange(len(steps)) * PIECES) // len(steps)
     counts = np.bincount(piece)
-    return _Looks((np.bincount(piece, steps) / counts).astype(np.int64), np.bincount(piece, losses) / counts)
+    return _Looks(np.bincount(piece, steps) / counts, np.bincount(piece, losses) / counts)
 
 
 def _judge(name: str, looks: _Looks, rates: _Rates | None) -> Band | None:

@@ -123,6 +123,10 @@ ROWS = {
         {"probe/raw": (LOOKS, 5 - GAINS(LOOKS))},
         f"Loss still falling at all noise levels: {LONGER}",
     ),
+    "steps that cannot be": (
+        {"loss/mean": (np.repeat(np.arange(-5, 2000), 2), np.repeat(flat(np.arange(-5, 2000)), 2))},
+        f"Loss level since step 16: {STOP}",
+    ),
     "what is not finite is left out": (
         {"loss/mean": (np.arange(4000), np.where(np.arange(4000) % 7, flat(np.arange(4000)), math.nan))},
         f"Loss level since step 32: {STOP}",
