@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from ranks import keep, kept, launch
 from tiny import Quiet, fingerprints, tiny
 from torch import Tensor
 
@@ -127,3 +128,16 @@ def test_a_checkpoint_that_was_not_planned_is_not_counted(tmp_path: Path, worsen
     assert ended_at(tmp_path / "run") == ("interrupted", 3)
     start.resume(tmp_path / "run", terminal=Quiet())
     assert ended_at(tmp_path / "run") == ("finished", 6), "as without the signal: the lowest was at step 2"
+
+
+def test_all_processes_end_at_the_same_checkpoint(tmp_path: Path, worsen: Worsen) -> None:
+    """Only the first one measures: for the others, the loss would still be falling."""
+
+    def act(rank: int) -> None:
+        worsen(4 if rank == 0 else 16)
+        run = start.train(tiny(train__patience=2, **PLAN), run=tmp_path / "run", terminal=Quiet())
+        keep(tmp_path, rank, step=run.step)
+
+    launch(2, tmp_path, act)
+    assert kept(tmp_path, 2) == [{"step": 8}, {"step": 8}]
+    assert ended_at(tmp_path / "run") == ("finished", 8)

@@ -11,10 +11,10 @@ import { lowerBound } from "./clock.js";
 import { drawCursor } from "./cursor.js";
 import { drawCurve, isSparse, swatch } from "./curve.js";
 import { listen } from "./gestures.js";
-import { drawBest, drawMarks, drawNonfinite, drawReferences, drawRefused } from "./marks.js";
+import { drawBest, drawMarks, drawNonfinite, drawRefused } from "./marks.js";
 import { Panel } from "./panel.js";
-import { reach } from "./reach.js";
-import { logarithmic, roundedLinear } from "./scale.js";
+import { fit } from "./reach.js";
+import { drawReferences, known } from "./references.js";
 import { describe, nearest, tabulate } from "./summary.js";
 
 /**
@@ -27,8 +27,6 @@ import { describe, nearest, tabulate } from "./summary.js";
  * @property {boolean} [band] lowest to highest, and the smoothed curve over it
  * @property {string} [error] signal with the standard error
  *
- * @typedef {{label: string, value?: number, signal?: string}} Reference a level that is known, or the newest reading of a signal
- *
  * @typedef {object} Spec
  * @property {string} name for remembering
  * @property {string} title
@@ -39,13 +37,12 @@ import { describe, nearest, tabulate } from "./summary.js";
  * @property {boolean} [zero] the axis begins at zero
  * @property {string} [refused] signal that is above zero where an update was refused
  * @property {() => number | null} [best] step of the best
- * @property {Reference[]} [references] levels that the lines are compared with
+ * @property {import("./references.js").Reference[]} [references] levels that the lines are compared with
  * @property {number} [bottom] the axis begins no lower because of how a run began
  * @property {string} [empty] words while there is nothing
  * @property {string} [className]
  */
 
-const FAR = 3; // times the highest reading: a reference beyond is named at the edge, and the curves keep their room
 const EDGE = 6; // pixels around the end of a line that its joins and points reach over
 
 export class LineChart {
@@ -127,14 +124,6 @@ export class LineChart {
     return (line.readings ?? this._readings).get(line.signal);
   }
 
-  /** Those that are known. @returns {{label: string, value: number}[]} */
-  _references() {
-    return (this.spec.references ?? []).flatMap(({ label, value, signal }) => {
-      const known = value ?? (signal ? this._readings.get(signal)?.mean.at(-1) : null);
-      return known === null || known === undefined ? [] : [{ label, value: known }];
-    });
-  }
-
   /** @param {Line} line */
   _errors(line) {
     return line.error ? (line.readings ?? this._readings).get(line.error) : undefined;
@@ -172,7 +161,7 @@ export class LineChart {
     if (!shown.length) return this._paintLegend();
     drawGrid(context, area, x, y, this.spec.unit === "bytes" ? (value) => reading(value, "bytes") : tickWords);
     this._paintInside(context, shown, area, x, y);
-    drawReferences(context, area, y, this._references(), this._series(shown[0])?.mean.at(-1) ?? 0);
+    drawReferences(context, area, y, known(this.spec.references, this._readings), this._series(shown[0])?.mean.at(-1) ?? 0);
     this._paintBest(context, shown, area, x, y);
     this._paintLegend();
   }
@@ -229,29 +218,11 @@ export class LineChart {
 
   /** @param {Line[]} lines @param {import("./axis.js").Area} area */
   _scale(lines, area) {
-    let { low, high, lowestPositive } = reach(lines.map((line) => {
+    const parts = lines.map((line) => {
       const series = /** @type {import("../live/readings.js").Series} */ (this._series(line)), [from, to] = this._places(series);
       return { series, errors: this._errors(line), from, to, band: Boolean(line.band) };
-    }));
-    const wanted = Math.max(2, Math.floor((area.bottom - area.top) / 36));
-    for (const { value } of this._references()) {
-      if (value > 0) lowestPositive = Math.min(lowestPositive, value);
-      if (value <= FAR * Math.max(high, 1)) [low, high] = [Math.min(low, value), Math.max(high, value)];
-    }
-    if (this.spec.bottom !== undefined) low = Math.max(low, Math.min(this.spec.bottom, this._lowestLate(lines)));
-    if (this._y === "log" && lowestPositive < Infinity) return logarithmic(lowestPositive, Math.max(high, lowestPositive * 1.0001), area.bottom, area.top, wanted);
-    if (low > high) [low, high] = [0, 1];
-    if (this.spec.zero) low = Math.min(0, low);
-    return roundedLinear(low, high, area.bottom, area.top, wanted);
-  }
-
-  /** In the newer half of what is seen: how a run begins may be cut off, how it ends may not. @param {Line[]} lines */
-  _lowestLate(lines) {
-    const found = lines.flatMap((line) => {
-      const series = /** @type {any} */ (this._series(line)), [from, to] = this._places(series);
-      return series.mean.slice(from + Math.floor((to - from) / 2), to);
     });
-    return Math.min(...found.filter((/** @type {number | null} */ value) => value !== null));
+    return fit(parts, known(this.spec.references, this._readings).map(({ value }) => value), { ...this.spec, y: this._y }, area);
   }
 
   /** @param {CanvasRenderingContext2D} context @param {Line} line @param {import("./axis.js").Area} area @param {import("./axis.js").Across} x @param {import("./scale.js").Scale} y */
@@ -318,7 +289,7 @@ export class LineChart {
     const sentences = lines.map((line) => describe(line.label, /** @type {any} */ (this._series(line)), this.spec.unit));
     const rows = lines.length ? tabulate(lines.map((line) => /** @type {any} */ (this._series(line))), this.spec.unit) : [];
     return {
-      summary: [...sentences, ...(lines.length ? this._references() : []).map(({ label, value }) => `${label}: ${reading(value)}.`)].join(" ") || "Nothing to draw yet.",
+      summary: [...sentences, ...(lines.length ? known(this.spec.references, this._readings) : []).map(({ label, value }) => `${label}: ${reading(value)}.`)].join(" ") || "Nothing to draw yet.",
       head: ["step", ...lines.flatMap((line) => [line.label, "lowest", "highest", "not finite"])],
       rows,
     };
