@@ -78,6 +78,10 @@ ROWS = {
         skills(flat, flat, scattered(flat, 2 * HIDDEN, seed=1)),
         "Loss level at low and medium noise since step 100. No clear trend at high noise: it fluctuates too much.",
     ),
+    "scatter without a trend": (
+        skills(flat, flat, lambda steps: flat(steps) + 2 * HIDDEN * (np.arange(len(steps)) % 2)),
+        "Loss level at low and medium noise since step 100. No clear trend at high noise: it fluctuates too much.",
+    ),
     "rises": (
         skills(falling(-0.1), flat, flat),
         "Loss rising at low noise. Loss level at medium and high noise since step 100.",
