@@ -58,8 +58,8 @@ class Terminal:
         if not self._live and (ended or time.monotonic() - self._printed >= PLAIN_SECONDS):
             self._printed = time.monotonic()
             line = (
-                f"step {progress.step}/{progress.steps}  loss {self._smooth_loss():.4f}  lr {progress.lr:.2e}  "
-                f"gradient {progress.norm:.3f}  {progress.images_per_second:,.0f} images/s  "
+                f"step {progress.step}/{progress.steps}  loss {self._smooth_loss():.4f}{_skill(progress, 2)}  "
+                f"lr {progress.lr:.2e}  gradient {progress.norm:.3f}  {progress.images_per_second:,.0f} images/s  "
                 f"left {duration(progress.seconds_left)}{_refused(progress)}"
             )
             self._print(Text(line), soft_wrap=True)
@@ -99,8 +99,8 @@ class Terminal:
             (f"{duration(progress.seconds_left)} left", "bold"),
         )
         body = (
-            f"loss {self._smooth_loss():.4f}   gradient {progress.norm:.3f}   lr {progress.lr:.2e}   "
-            f"{progress.images_per_second:,.0f} images/s{_refused(progress)}"
+            f"loss {self._smooth_loss():.4f}{_skill(progress, 3)}   gradient {progress.norm:.3f}   "
+            f"lr {progress.lr:.2e}   {progress.images_per_second:,.0f} images/s{_refused(progress)}"
         )
         return Group(head, Text(body, style="dim"))
 
@@ -159,7 +159,9 @@ def _verdict_rows(diagnosis: Diagnosis | None, folder: RunFolder, refused: int) 
     lines += [f"{refused} updates refused because they were not finite"] if refused else []
     lines += [f"safelight doctor {folder.path}"] if diagnosis.findings else []
     rows = [("" if place else "findings", words) for place, words in enumerate(lines)]
-    return [("verdict", diagnosis.verdict), *rows]
+    known = diagnosis.progress
+    progress = [] if known is None or not known.bands else [("progress", known.words())]
+    return [("verdict", diagnosis.verdict), *progress, *rows]
 
 
 def _next_commands(folder: RunFolder) -> list[tuple[str, str]]:
@@ -205,6 +207,10 @@ def duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def _skill(progress: Progress, apart: int) -> str:
+    return "" if progress.skill is None else f"{' ' * apart}skill {progress.skill:.2f}"
 
 
 def _refused(progress: Progress) -> str:

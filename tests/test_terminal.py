@@ -6,9 +6,11 @@ import errno
 import io
 import os
 
+import pytest
 from rich.console import Console
 
 from safelight.terminal import Terminal
+from safelight.training.step_reader import Progress
 
 
 class FullDisk(io.StringIO):
@@ -29,3 +31,18 @@ def test_a_full_disk_under_the_log_costs_its_lines_only() -> None:
     log.full = False
     terminal.say("found")
     assert "found" in log.getvalue()
+
+
+@pytest.mark.parametrize(("skill", "words"), [(None, "loss 0.5000  lr"), (1.318, "loss 0.5000  skill 1.32  lr")])
+def test_the_skill_is_in_the_plain_line_once_it_is_measured(skill: float | None, words: str) -> None:
+    log = io.StringIO()
+    Terminal(Console(file=log, width=200)).show(Progress(8, 8, 0.5, 1e-3, 1.0, 100.0, 0.0, 0, skill))
+    assert words in log.getvalue()
+
+
+def test_the_skill_is_in_the_live_block() -> None:
+    log = io.StringIO()
+    terminal = Terminal(Console(file=log, width=200, force_terminal=True, color_system=None))
+    with terminal.live():
+        terminal.show(Progress(8, 8, 0.5, 1e-3, 1.0, 100.0, 0.0, 0, -0.25))
+    assert "loss 0.5000   skill -0.25   gradient" in log.getvalue()

@@ -21,7 +21,8 @@ from torture.marks import Marks
 STEPS, EVERY = 40, 4
 IMAGES, SIDE = 44, 8  # 5.5 batches: nearly every checkpoint lies in the middle of an epoch, some batches span two
 FINALS = ("model", "ema", "optimizer")
-CLOCK = ("seconds", "evaluation_seconds", "best_step", "best_loss", "lowest_probe", "good_step")
+CLOCK = ("seconds", "evaluation_seconds", "best_step", "best_loss", "lowest_probe", "good_step",
+         "planned_loss", "planned_step")  # fmt: skip
 
 
 def make_images(folder: Path, count: int = IMAGES) -> None:

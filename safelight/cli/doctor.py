@@ -66,6 +66,8 @@ def print_diagnosis(run: str, found: Diagnosis) -> None:
     console = page()
     console.print(Text(run, style=f"bold {ACCENT}"))
     console.print(Text(found.verdict))
+    if found.progress is not None:
+        console.print(Text(f"Progress: {found.progress.words()}"))
     if not found.findings:
         console.print(Text("`safelight explain` lists what the rules look for.", style="dim"))
     for finding in found.findings:

@@ -213,6 +213,9 @@ class Train:
     """Root of all randomness."""
     max_refused: Positive[int] = 8
     """Non-finite updates in a row after which the run stops."""
+    patience: Positive[int | None] = None
+    """Checkpoints without a lower loss of the EMA, on held-out images or else on the fixed set, after which the run
+    ends; unset: it goes on to its last step. A resume with more, or `none`, continues as if it had never ended."""
     preflight: Literal["stop", "tell", "off"] = "stop"
     """Before the first step everything is tried out and put back; an error that is found stops the run with exit code
     3, or is only reported."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from safelight.config.resolve import resolve
+from safelight.diagnosis.convergence import Progress, progress
 from safelight.diagnosis.coverage import Coverage, coverage
 from safelight.diagnosis.finding import ORDER, Evidence, Finding, Fix, subsystem_of, urgency
 from safelight.diagnosis.rule import Rule
@@ -30,6 +31,8 @@ class Diagnosis:
     skill: SkillSummary | None = None
     watched: bool = False
     """A loop that is not ours, which could pass more."""
+    progress: Progress | None = None
+    """Whether it has converged; None before anything is trained."""
 
     @property
     def verdict(self) -> str:
@@ -42,6 +45,7 @@ class Diagnosis:
             "findings": [finding.to_json() for finding in self.findings],
             "verdict": self.verdict,
             "coverage": {"rules": self.coverage.rules, "looked": self.coverage.looked, "missing": missing},
+            "progress": None if self.progress is None else self.progress.to_json(),
         }
 
 
@@ -55,7 +59,8 @@ def diagnose_run(run: str | Path) -> Diagnosis:
     config = resolve(file=folder.config) if folder.config.is_file() else None
     with open_history(folder.record) as history:
         known = RunHistory(history, config, folder.status())
-        return Diagnosis(examine(known), coverage(known), skill_summary(history), watched=config is None)
+        skill, converged = skill_summary(history), progress(history)
+        return Diagnosis(examine(known), coverage(known), skill, watched=config is None, progress=converged)
 
 
 def examine(run: RunHistory, rules: tuple[Rule, ...] = RULES) -> list[Finding]:

@@ -63,7 +63,7 @@ class Trainer:
             self._pictures.begin()
             while True:
                 try:
-                    if (step := state.counters.step) >= steps:
+                    if (step := state.counters.step) >= steps or self._saving.patience_is_over():
                         self._finish()
                         break
                     step_settings = self._healer.prepare(step)
@@ -95,6 +95,8 @@ class Trainer:
             self._pictures.rescore()
             self._reader.diagnose(at_last=True)
             self.folder.update_status(status="finished", step=state.counters.step)
+            if state.counters.step < steps:
+                self._saving.report_patience()
 
     def _go_back(self, order: Rollback) -> None:
         """Nothing of the steps that are given up may be left: not in memory, on disk, or in the record."""

@@ -21,7 +21,7 @@ from safelight.training.ema import snapshot_steps
 from safelight.training.fixed_set import gap
 from safelight.training.recovery import Recovery
 from safelight.training.step_reader import Session, StepReader
-from safelight.vocabulary import EMA_GAIN, HELD_EMA, HELD_GAP, HELD_RAW, PROBE_EMA, PROBE_RAW
+from safelight.vocabulary import EMA_GAIN, HELD_EMA, HELD_GAP, HELD_RAW, PROBE_EMA, PROBE_RAW, SKILL_EMA
 
 
 def checkpoint_interval(config: Config) -> int:
@@ -99,7 +99,9 @@ class Saving:
     def save(self, *, wait: bool = False) -> None:
         self._reader.read()
         self._record.flush()  # the writer waits for it before it commits the checkpoint
-        if wait or self._recovery.healer.enabled:  # what a run goes back to must not depend on the disk's speed
+        patient = self._config.train.patience is not None
+        # Where a run goes back to, and where patience ends it, must not depend on the disk's speed.
+        if wait or self._recovery.healer.enabled or patient:
             self._writer.wait()
         elif self._group.broadcast(lambda: self._writer.busy):
             self._record.event(self._step, "checkpoint_skipped", reason="the one before is still being written")
@@ -144,8 +146,35 @@ class Saving:
         if (loss := float(ema.mean())) < counters.best_loss:  # of held-out images, where there are some
             counters.best_loss = loss
             counters.best_step = counters.best_step if counters.best_evaluated else counters.step
+        self._mark_planned(loss)
+        self._reader.skill = skills.get(SKILL_EMA.name)
         counters.seconds = self._session.speed.trained
         return asdict(counters)
+
+    def _mark_planned(self, loss: float) -> None:
+        """Only at planned steps: where a signal happened to save must not decide when patience ends the run."""
+        counters = self._state.counters
+        if loss < counters.planned_loss and counters.step % checkpoint_interval(self._config) == 0:
+            counters.planned_loss, counters.planned_step = loss, counters.step
+
+    def patience_is_over(self) -> bool:
+        """At a checkpoint that is saved; the same on all processes, whose counters are those of the first."""
+        patience, interval = self._config.train.patience, checkpoint_interval(self._config)
+        lowest = self._state.counters.planned_step
+        if patience is None or lowest is None or self._step % interval:
+            return False
+        return self._step - lowest >= patience * interval
+
+    def report_patience(self) -> None:
+        """Why the run ended before its last step, and how it continues."""
+        lowest, patience = self._state.counters.planned_step, self._config.train.patience
+        which = "fixed set" if self._setup.held_out_set is None else "held-out images"
+        self._record.event(self._step, "patience", lowest=lowest, checkpoints=patience)
+        self._session.screen.say(
+            f"Ended at step {self._step} of {self._config.train.steps}: the loss on the {which} was never lower than "
+            f"at step {lowest}, {patience} checkpoints ago (train.patience). Continue with: safelight resume "
+            f"{self._folder.path} --set train.patience=none"
+        )
 
     def _mark_good(self, probe: float) -> None:
         """Only at planned steps: where a signal happened to save must not decide what a run goes back to."""
@@ -184,6 +213,7 @@ class Saving:
             note_failure(self._folder, self._step, str(lost))
 
     def finish(self) -> None:
+        self._writer.wait()  # it may be this very step that is being written
         if self._group.broadcast(lambda: self._step not in steps(self._folder.checkpoints)):
             self.save(wait=True)
 

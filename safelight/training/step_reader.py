@@ -37,6 +37,8 @@ class Progress:
     images_per_second: float
     seconds_left: float
     refused: int
+    skill: float | None = None
+    """Of the EMA at the newest checkpoint."""
 
 
 class Screen(Protocol):
@@ -94,6 +96,7 @@ class StepReader:
         )
         self._batch_check = BatchCheck(setup.config, setup.images, setup.runtime.to_device)
         self.os_signal = 0  # number of a signal that one of the processes received
+        self.skill: float | None = None  # of the newest checkpoint
         self._reported = 0.0
         self._window: list[StepView] = []
 
@@ -175,6 +178,7 @@ class StepReader:
                 images_per_second=self._images_per_second,
                 seconds_left=self._session.seconds_left,
                 refused=self._state.counters.refused,
+                skill=self.skill,
             )
         )
         if time.monotonic() - self._reported > HEARTBEAT_SECONDS:

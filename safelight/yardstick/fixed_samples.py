@@ -13,7 +13,7 @@ from torch import Tensor
 from safelight.diffusion.draws import draw_noise, draw_timesteps
 from safelight.diffusion.objective import Noised, Objective, per_sample, target_of
 from safelight.monitors.loss import LEVELS, noise_levels
-from safelight.vocabulary import SKILL_AT_LEVEL, SKILL_EMA, SKILL_FLOOR, SKILL_HELD, SKILL_RAW
+from safelight.vocabulary import SKILL_AT_LEVEL, SKILL_EMA, SKILL_EXACT, SKILL_FLOOR, SKILL_HELD, SKILL_RAW
 from safelight.yardstick.denoisers import DatasetDenoisers
 from safelight.yardstick.skill import Yardstick, skill, skill_by_level, way_to_floor
 
@@ -65,6 +65,8 @@ class FixedSamples:
         if ema is not None:
             found[SKILL_EMA.name] = skill(judged, stick, self.level, LEVELS)
         found[SKILL_FLOOR.name] = way_to_floor(own, stick)
+        if stick.exact is not None:
+            found[SKILL_EXACT.name] = skill(stick.exact, stick, self.level, LEVELS)
         by_level = skill_by_level(judged, stick, self.level, LEVELS)
         return _known(found | {f"{SKILL_AT_LEVEL.name}/{level:02d}": number for level, number in enumerate(by_level)})
 

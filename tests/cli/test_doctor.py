@@ -15,13 +15,16 @@ from safelight.cli import main
 
 def test_nothing_is_found_in_a_healthy_run(trained_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", str(trained_run)]) == 0
-    assert "Nothing was found" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "Nothing was found" in printed
+    assert "\nProgress: " in printed
     assert main(["doctor", str(trained_run), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["findings"] == found["coverage"]["missing"] == []
     assert 40 < found["coverage"]["looked"] < found["coverage"]["rules"]
     looked = f"the {found['coverage']['looked']} of {found['coverage']['rules']} rules that had what they need"
     assert looked in found["verdict"]
+    assert found["progress"].keys() == {"sentence", "signal", "bands", "learning_rate"}
     assert safelight.diagnose(trained_run) == []
 
 

@@ -88,6 +88,10 @@ def _add_rare(record: RecordWriter, steps: int, sick: bool) -> None:
         record.add(
             step, {"probe/raw": 30 / (step + 9), "probe/ema": 35 / (step + 9), "check/step/ratio": 0.5 + 3 * sick}
         )
+    for step in range(24, steps, 25):
+        skill = {"raw": 1.5, "ema": 1.6, "held": 1.4, "exact": 2.5 * (step + 30) / step}
+        levels = {f"level/{level:02d}": 0.1 * (level + 1) for level in range(15)}  # at the most noise nothing is known
+        record.add(step, {f"skill/{name}": number * step / (step + 30) for name, number in (skill | levels).items()})
     for step in range(99, steps, 100):
         record.add(step, {"quality/distance": 90 / step, "quality/distance_error": 0.1, "diversity/variance": 0.9})
     record.event(0, "data", images=40)

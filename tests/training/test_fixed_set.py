@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from tiny import parts_of
 
 from safelight.data.batches import Batches
 from safelight.data.images import Images
@@ -44,3 +45,13 @@ def test_all_images_are_read_each_once() -> None:
         assert sorted(read.sum(1).tolist()) == pytest.approx(
             sorted((torch.from_numpy(pixels).float() / 127.5 - 1).flatten(1).sum(1).tolist()), abs=1e-4
         )
+
+
+def test_the_skill_of_the_floor_is_a_constant_of_the_training_images() -> None:
+    setup = parts_of(data__held_out=0.1)
+    assert setup.held_out_set is not None
+    losses = torch.ones(len(setup.fixed_set))
+    found = [setup.fixed_set.skills(losses * size, losses * size) for size in (0.5, 0.9)]
+    assert found[0]["skill/exact"] == found[1]["skill/exact"] > 1
+    assert found[0]["skill/raw"] > found[1]["skill/raw"]
+    assert setup.held_out_set.skills(losses, losses).keys() == {"skill/held"}

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from safelight.config import Config
+from safelight.diagnosis.convergence import progress
 from safelight.diagnosis.coverage import coverage
 from safelight.diagnosis.run_history import RunHistory
 from safelight.diagnosis.verdict import LONGEST, shorten, skill_summary
 from safelight.diagnosis.verdict import verdict as judge
 from safelight.pages.data.numbers import count, mapping, text
 from safelight.pages.data.run_state import RunStatus
-from safelight.pages.data.trend import BANDS, falling, newest_distance
+from safelight.pages.data.trend import newest_distance
 from safelight.record.history import History
 
 
@@ -53,7 +54,9 @@ def _judge(run_status: RunStatus, history: History | None, findings: Sequence[di
         return "waiting", "Getting ready: the first numbers come with the first step."
     tone, earned = _earned(run_status, history, findings)
     if run_status.is_over:
-        return (tone if tone == "attention" else "ended"), f"{_finished(run_status, history, step)} {earned}"
+        known = progress(history)
+        parts = [_finished(run_status, history, step), earned, known.words() if known.bands else ""]
+        return (tone if tone == "attention" else "ended"), " ".join(filter(None, parts))
     return tone, f"{earned} {_direction(history)}".strip()
 
 
@@ -77,21 +80,26 @@ def _worst(present: list[dict[str, Any]]) -> str | None:
 
 
 def _direction(history: History) -> str:
-    bands, distance, parts = falling(history), newest_distance(history), list[str]()
-    if bands is not None:
-        where = "all noise levels" if len(bands) == len(BANDS) else " and ".join(bands)
-        parts.append(f"Loss still falling at {where}" if bands else "Loss has levelled off")
-    if distance is not None:
-        parts.append(distance.words())
-    return f"{', '.join(parts)}." if parts else ""
+    """Whether training on would pay, and whether samples get better."""
+    known, distance = progress(history), newest_distance(history)
+    parts = [known.words()] if known.bands else []
+    return " ".join(parts if distance is None else [*parts, f"{distance.words()}."])
 
 
 def _finished(run_status: RunStatus, history: History, step: str) -> str:
     distance, best = newest_distance(history), count(mapping(run_status.facts.get("evaluation")).get("step"))
+    step = f"{step}{_impatience(history)}"
     if best is not None:
         measured = "" if distance is None else f" The last evaluation: {distance.words()}."
         return f"Finished at step {step}; the best checkpoint is that of step {best:,}.{measured}"
     return f"Finished at step {step}" + ("." if distance is None else f": {distance.words()}.")
+
+
+def _impatience(history: History) -> str:
+    """Of a run that its patience ended."""
+    facts = mapping(next((note.facts for note in history.events("patience", most=1)), None))
+    checkpoints = count(facts.get("checkpoints"))
+    return "" if checkpoints is None else f", after {checkpoints} checkpoints without a lower loss (train.patience)"
 
 
 def _crashed(run_status: RunStatus, step: str) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from safelight.config.resolve import flatten, resolve, to_dict
+from safelight.diagnosis.convergence import progress
 from safelight.errors import RecordError, SafelightError
 from safelight.pages.data.cards import RuleFindings, acts, findings, is_diagnosed, run_rules
 from safelight.pages.data.gallery import pictures
@@ -55,6 +56,7 @@ def overview(
         "evaluation": trimmed(run_status.facts.get("evaluation")),
     }
     shown |= {"signals": [], "findings": [], "events": [], "pictures": [], "cursor": -1, "best_step": None}
+    shown["progress"] = None
     try:
         with open_run_history(run) as history:
             return shown | _recorded(run, found, run_status, history, diagnosed)
@@ -86,6 +88,7 @@ def _recorded(
         "pictures": pictures(history, run, found.id),
         "best_step": best_step(history, run_status.facts.get("evaluation")),
         "distance": distance_of(history),
+        "progress": progress(history).to_json(),
         "cursor": max((each["last"] for each in signals), default=-1),
         "version": version(run_status, history, diagnosed),
     }

@@ -11,7 +11,7 @@ from safelight.pages.data.numbers import plain, whole
 from safelight.record.history import History
 from safelight.record.smoothing import exponential_mean
 from safelight.record.zoom import Zoom, from_rows
-from safelight.vocabulary import LOSS_AT_LEVEL
+from safelight.vocabulary import LOSS_AT_LEVEL, Signal
 
 MOST_PIXELS, MOST_NEW = 4000, 4096
 MEMORY = 24  # half-lives after which a reading weighs less than a ten-millionth
@@ -114,11 +114,17 @@ def trend(history: History, name: str, at: np.ndarray, half_life: float) -> np.n
     return np.interp(at, steps[known], means[known])
 
 
-def heatmap(history: History, first: int | None = None, last: int | None = None, pixels: int = 400) -> dict[str, Any]:
-    """The loss by noise level: a column for each span, a row for each level, 0 with the least noise. None where a level
-    had no reading, or none that is finite."""
+def heatmap(
+    history: History,
+    first: int | None = None,
+    last: int | None = None,
+    pixels: int = 400,
+    family: Signal = LOSS_AT_LEVEL,
+) -> dict[str, Any]:
+    """The loss or the skill by noise level: a column for each span, a row for each level, 0 with the least noise. None
+    where a level had no reading, or none that is finite."""
     pixels = max(8, min(pixels, MOST_PIXELS))
-    names = [f"{LOSS_AT_LEVEL.name}/{level:02d}" for level in range(LEVELS)]
+    names = [f"{family.name}/{level:02d}" for level in range(LEVELS)]
     ends = [end for end in map(history.ends, names) if end is not None]
     low = max(min((end[0] for end in ends), default=0), 0 if first is None else first)
     high = min(max((end[1] for end in ends), default=-1), (1 << 62) if last is None else last)

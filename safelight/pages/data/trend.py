@@ -1,4 +1,4 @@
-"""Which way a run goes: at which noise levels its loss still falls, and whether its samples get better."""
+"""Whether the samples of a run get better: the newest distance from real images, and the best step."""
 
 from __future__ import annotations
 
@@ -6,15 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from safelight.pages.data.numbers import count, mapping, number, text
 from safelight.record.history import History
-from safelight.vocabulary import DISTANCE, DISTANCE_ERROR, LOSS, LOSS_AT_LEVEL
-
-BANDS = {"low noise": range(5), "medium noise": range(5, 11), "high noise": range(11, 16)}
-LEAST, PIECES = 6, 64  # readings of a half that say anything; spans that the run is looked at in
-SURE, CLEAR = 3.0, 0.005  # standard errors, and share of the loss: less is a loss that stands
+from safelight.vocabulary import DISTANCE, DISTANCE_ERROR
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,35 +30,6 @@ class LatestDistance:
             return f"{self.label} {shown}"
         change = " and improving" if self.better else f", no better than at step {self.against:,}"
         return f"{self.label} {shown}{change}"
-
-
-def falling(history: History) -> list[str] | None:
-    """Names of the bands in which the loss still falls: its newest quarter against the one before. None: too early."""
-    signals = {name: [f"{LOSS_AT_LEVEL.name}/{level:02d}" for level in levels] for name, levels in BANDS.items()}
-    for bands in (signals, {"all noise levels": [LOSS.name]}):
-        fell = {name: _fell(history, names) for name, names in bands.items()}
-        if set(fell.values()) != {None}:
-            return [name for name, falls in fell.items() if falls]
-    return None
-
-
-def _fell(history: History, names: list[str]) -> bool | None:
-    """Whether the signals fell, taken together, each as a share of its own mean."""
-    drops, errors = list[float](), list[float]()
-    for name in names:
-        spans = history.zoom(name, pixels=PIECES)
-        numbers = spans.mean[np.isfinite(spans.mean)]
-        quarter = max(LEAST, len(numbers) // 4)
-        if len(numbers) < 2 * quarter:
-            continue
-        before, after = numbers[-2 * quarter : -quarter], numbers[-quarter:]
-        scale = abs(float(before.mean())) or 1.0
-        drops.append(float(before.mean() - after.mean()) / scale)
-        errors.append(math.sqrt((before.var(ddof=1) + after.var(ddof=1)) / quarter) / scale)
-    if not drops:
-        return None
-    drop, error = float(np.mean(drops)), math.sqrt(sum(e * e for e in errors)) / len(errors)
-    return drop > max(SURE * error, CLEAR)
 
 
 def newest_distance(history: History) -> LatestDistance | None:

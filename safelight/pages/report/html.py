@@ -23,6 +23,7 @@ from safelight.pages.data.series import heatmap, series
 from safelight.pages.report.embedded_pictures import embed
 from safelight.record.history import History
 from safelight.run import RunFolder
+from safelight.vocabulary import SKILL_AT_LEVEL
 
 LARGEST = 10_000_000  # bytes of a report
 REST = 4_500_000  # of them for everything but pictures: curves of the longest run, the script, the styles
@@ -35,7 +36,7 @@ COLUMNS = 300  # of the noise levels
 DRAWN = ("loss/mean", "loss/whitened", "optimizer/lr", "gradient/norm", "gradient/limit", "update/refused", "probe/raw",
          "probe/ema", "probe/held_raw", "probe/held_ema", "quality/distance", "quality/distance_error",
          "quality/coverage", "diversity/variance", "diversity/vendi", "copies/share", "speed/images", "speed/data_wait",
-         "system/memory")  # fmt: skip
+         "system/memory", "skill/raw", "skill/ema", "skill/held", "skill/exact")  # fmt: skip
 PARTS = "gradient/part/"
 MOST_PARTS, MOST_EVIDENCE = 64, 40
 
@@ -52,10 +53,12 @@ def write_report(run: RunFolder, out: Path) -> int:
 def collect(run: RunFolder, budget: int) -> dict[str, Any]:
     """Everything the pages show; its pictures take at most `budget` characters."""
     page = overview(run)
-    found = {"run": page, "made": time.time(), "series": {}, "clock": None, "heatmap": None, "pictures": {}}
+    found: dict[str, Any] = {"run": page, "made": time.time(), "series": {}, "clock": None, "pictures": {}}
+    found |= {"heatmap": None, "skill": None}
     with suppress(RecordError), open_run_history(run) as history:  # the overview has the message
         found["series"] = _curves(history, page)
         found["heatmap"] = heatmap(history, pixels=COLUMNS)
+        found["skill"] = heatmap(history, pixels=COLUMNS, family=SKILL_AT_LEVEL)
         found["clock"] = clock(history, read_status(run), page["batch_size"])
         files = {each.id: each.path for each in find_pictures(history, run).values()}
         found["pictures"] = embed(page["pictures"], files, budget)

@@ -96,12 +96,13 @@ class Handlers:
 
     def heatmap(self, request: Request) -> Response:
         run, window = self._run(request.path_params["run"]), parameters.window(request, 400)
+        family = parameters.family(request)
 
         def make() -> dict[str, Any]:
             with open_run_history(run.folder) as history:
-                return heatmap(history, *window[:3])
+                return heatmap(history, *window[:3], family)
 
-        return _json(self._kept(f"heatmap {window}", run, make))
+        return _json(self._kept(f"heatmap {family.name} {window}", run, make))
 
     def compare(self, request: Request) -> Response:
         return _json(_encode(compare_runs([self._run(each) for each in parameters.run_ids(request)])))

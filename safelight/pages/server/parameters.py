@@ -10,10 +10,12 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from safelight.pages.data.series import MOST_PIXELS
+from safelight.vocabulary import LOSS_AT_LEVEL, SKILL_AT_LEVEL, Signal
 
 RUN, PICTURE = re.compile(r"[0-9a-f]{12}"), re.compile(r"[0-9a-f]{16}")
 NUMBER = re.compile(r"-?[0-9]{1,15}")
 MOST_SIGNALS, MOST_COMPARED, LARGEST = 256, 16, 1 << 53
+FAMILIES = {"loss": LOSS_AT_LEVEL, "skill": SKILL_AT_LEVEL}
 VERSION = re.compile(r"[0-9A-Za-z.-]{0,80}")
 
 
@@ -59,6 +61,14 @@ def signals(request: Request) -> list[str]:
     if len(names) > MOST_SIGNALS:
         raise HTTPException(400, f"{len(names)} signals are requested at once; at most {MOST_SIGNALS} are answered.")
     return list(dict.fromkeys(names))
+
+
+def family(request: Request) -> Signal:
+    """What is requested of every noise level."""
+    found = FAMILIES.get(single(request, "of") or "loss")
+    if found is None:
+        raise HTTPException(400, f"of must be one of {', '.join(FAMILIES)}.")
+    return found
 
 
 def version(request: Request) -> str:

@@ -35,7 +35,7 @@ STATES = [
 
 SAID = {
     "finished": "Finished at step 200",
-    "live": "rules that had what they need. Loss still falling at",
+    "live": "rules that had what they need. Loss still falling at all noise levels: train longer.",
     "watched": "Pass x0, noise, x_t, t, target and pred to `watch.step`",
     "crashed": "at step 200",
     "interrupted": "safelight resume",
@@ -91,6 +91,11 @@ def test_green_is_earned(tmp_path: Path, findings, skills, tone, words) -> None:
     found = entry(describe(run))["verdict"]
     assert found["tone"] == tone
     assert words in found["sentence"]
+
+
+def test_a_run_that_ended_says_whether_longer_would_be_better(ready: Path) -> None:
+    (ready / "run.json").write_text(json.dumps({"status": "finished", "step": 200, "steps": 200}))
+    assert "falling at all noise levels: train longer." in entry(describe(ready))["verdict"]["sentence"]
 
 
 def test_a_verdict_needs_no_record(tmp_path: Path) -> None:

@@ -62,6 +62,7 @@ def test_a_run_its_curves_and_its_pictures(port: int, run: str) -> None:
     assert np.all(np.diff(curves["clock"]["time"]) >= 0)
     heat = get(port, f"/api/runs/{run}/heatmap?pixels=10").json()
     assert len(heat["values"][0]) == 16
+    assert get(port, f"/api/runs/{run}/heatmap?of=skill").json()["values"] == []
     for picture in found["pictures"]:
         answer = get(port, picture["url"])
         assert (answer.code, answer.headers["content-type"]) == (200, "image/png")

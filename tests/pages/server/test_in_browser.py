@@ -30,7 +30,7 @@ TINY = ("model.widths=16", "model.norm_groups=8", "model.layers=1", "model.atten
 
 
 DRAWN = ("Loss", "Loss by noise level", "Gradient flow by part", "Gradient norm", "Learning rate", "Throughput",
-         "Memory", "Distance from real images", "Loss on the fixed probe", "Diversity of samples")  # fmt: skip
+         "Memory", "Distance from real images", "Loss on the fixed probe", "Diversity of samples", "Skill")  # fmt: skip
 TOLD = ("Error", "LRA001", "Since step 120, over since step 180", "99 % sure", "below 2", "loss.spike: it lasts",
         "Lower the learning rate.", "optimizer.lr: 0.0001", "The loss diverged")  # fmt: skip
 # Read from a copy: a canvas that is read often is painted without the graphics card.
@@ -127,6 +127,31 @@ def test_every_chart_draws_and_says_what_it_shows(runs: Path, address: str, open
     assert "lowest" in (figure.locator(".overlay").get_attribute("aria-label") or "")
     figure.locator("summary").click()
     figure.locator("tbody tr").nth(14).wait_for()
+
+
+@pytest.mark.parametrize("kind", ["dashboard", "report"])
+def test_skill_is_drawn_beside_what_it_is_measured_by(
+    runs: Path, address: str, open_page: Open, tmp_path: Path, kind: str
+) -> None:
+    place = f"{address}#/run/{id_of(runs, 'sound')}"
+    if kind == "report":
+        write_report(RunFolder(runs / "sound"), tmp_path / "report.html")
+        place = (tmp_path / "report.html").as_uri()
+    page = open_page(place, height=2600)
+    wait_until(page, lambda: last_step(page, "Skill") == 299)
+    chart = page.locator("figure.chart", has=page.get_by_role("heading", name="Skill", exact=True))
+    words = chart.locator("p.hidden-text").text_content() or ""
+    assert words.endswith("no shape learnt: 0. linear filter: 1. floor (memorised): 2.5.")
+    levels = page.locator("figure.chart", has=page.get_by_role("heading", name="Loss by noise level", exact=True))
+    levels.get_by_role("radio", name="skill").check(force=True)
+    wait_until(page, lambda: "skill 0 or less" in levels.locator(".legend").inner_text())
+    settle(page)
+    levels.locator("summary").click()
+    rows = levels.locator("tbody tr").all_inner_texts()
+    assert [row.split()[-1] for row in (rows[0], rows[1], rows[-1])] == ["–", "1.363", "0.09088"]
+    assert painted(page, "Loss by noise level") > 500
+    levels.get_by_role("radio", name="value").check(force=True)
+    wait_until(page, lambda: "skill" not in levels.locator(".legend").inner_text())
 
 
 def test_nan_and_refused_updates_are_drawn(runs: Path, address: str, open_page: Open) -> None:

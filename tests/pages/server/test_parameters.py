@@ -10,6 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from safelight.pages.server import parameters
+from safelight.vocabulary import LOSS_AT_LEVEL, SKILL_AT_LEVEL
 
 
 def request(query: str) -> Request:
@@ -26,6 +27,8 @@ def window(asked: Request) -> tuple:
         (window, "", (None, None, 800, 0.0)),
         (window, "first=5&last=5&pixels=4000&smooth=2.5", (5, 5, 4000, 2.5)),
         (parameters.signals, "signals=a,b,,a", ["a", "b"]),
+        (parameters.family, "", LOSS_AT_LEVEL),
+        (parameters.family, "of=skill", SKILL_AT_LEVEL),
         (parameters.version, "version=1-0.abc", "1-0.abc"),
         (parameters.run_ids, "runs=0123456789ab,0123456789ab", ["0123456789ab"]),
     ],
@@ -46,6 +49,7 @@ def test_what_is_accepted(read: Callable[[Request], Any], query: str, value: obj
         (window, "smooth=-1", "smooth must be a number of steps"),
         (window, f"smooth={'1' * 25}", "smooth must be a number of steps"),
         (parameters.signals, "signals=" + ",".join(map(str, range(257))), "257 signals are requested"),
+        (parameters.family, "of=gradient", "of must be one of loss, skill"),
         (parameters.version, "version=<b>", "one that this server gave"),
         (parameters.run_ids, "runs=", "from 1 to 16 runs"),
         (parameters.run_ids, "runs=0123456789AB", "twelve digits and letters"),

@@ -16,27 +16,35 @@ import { Panel } from "./panel.js";
 
 /**
  * @typedef {{label: string, x: number[], end: number[], values: (number | null)[], over?: number}} Row top one first; `over`: steps that a reading stands for
+ * @typedef {"value" | "change" | "skill"} Kind
  * @typedef {object} Spec
  * @property {string} name
  * @property {string} title
  * @property {string} [note]
- * @property {string} [empty]
+ * @property {Partial<Record<Kind, string>>} [kinds] what may be shown, with its words; unset: value and change
+ * @property {(kind: Kind) => string} [empty]
  * @property {string} [className]
  * @property {string} top words at the upper end of the rows
  * @property {string} bottom
- * @property {() => Row[] | null} rows null while they load
+ * @property {(kind: Kind) => Row[] | null} rows null while they load
+ * @property {() => void} [onKind] another kind was chosen
  * @property {(seen: boolean) => void} [onSee]
  */
 
 const LEGEND_STEPS = 48;
+const MOST_SKILL = 2; // 0 and 1, the linear filter, have the same colours in every run
+/** @type {Partial<Record<Kind, string>>} */
+const KINDS = { value: "value", change: "change" };
 
 export class Heatmap {
   /** @param {Spec} spec @param {import("./view.js").View} view */
   constructor(spec, view) {
     this.spec = spec;
     this._view = view;
-    /** @type {"value" | "change"} */
-    this._kind = recall(`kind.${spec.name}`, "value");
+    const kinds = /** @type {Record<string, string>} */ (spec.kinds ?? KINDS);
+    const kept = recall(`kind.${spec.name}`, "value");
+    /** @type {Kind} */
+    this.kind = kept in kinds ? kept : "value";
     /** @type {[number, number] | null} */
     this._selection = null;
     /** @type {{area: import("./axis.js").Area, x: import("./axis.js").Across, rows: Row[]} | null} */
@@ -45,9 +53,10 @@ export class Heatmap {
       () => this._paint(), () => this._paintCursor(), () => this._describe());
     this.figure = this.panel.figure;
     this._buildLegend();
-    this.panel.tools.append(choice(`What ${spec.title} shows`, { value: "value", change: "change" }, this._kind, (kind) => {
-      this._kind = /** @type {"value" | "change"} */ (kind);
+    this.panel.tools.append(choice(`What ${spec.title} shows`, kinds, this.kind, (kind) => {
+      this.kind = /** @type {Kind} */ (kind);
       remember(`kind.${spec.name}`, kind);
+      spec.onKind?.();
       this.panel.change();
     }));
     listen(this.panel.overlay, view, () => this._painted?.x ?? null, (selection) => {
@@ -85,20 +94,21 @@ export class Heatmap {
     return [lowerBound(row.end, first), lowerBound(row.x, last + 1)];
   }
 
-  /** The number that is coloured: itself, or how often it doubled since the beginning of its row. @param {Row} row @param {number} place */
+  /** The number that is coloured: itself, skill as it is and a loss as its logarithm, or how often it doubled since the beginning of its row. @param {Row} row @param {number} place */
   _value(row, place) {
     const value = row.values[place];
+    if (this.kind === "skill") return value ?? null;
     if (value === null || value === undefined || value <= 0) return null;
-    if (this._kind === "value") return Math.log10(value);
+    if (this.kind === "value") return Math.log10(value);
     const start = row.values.find((each) => each !== null && each > 0);
     return start ? Math.log2(value / start) : null;
   }
 
   _paint() {
     const context = this.panel.context(this.panel.canvas);
-    const rows = this.spec.rows();
+    const rows = this.spec.rows(this.kind);
     const full = rows?.some((row) => row.x.length);
-    this.panel.tell(rows === null ? "Loading…" : full ? null : (this.spec.empty ?? "Not measured in this run."));
+    this.panel.tell(rows === null ? "Loading…" : full ? null : (this.spec.empty?.(this.kind) ?? "Not measured in this run."));
     const gutter = Math.max(44, context.measureText("000.0 M").width + 6);
     const area = { left: gutter, right: this.panel.width - 10, top: 10, bottom: this.panel.height - 26 };
     const x = across(this._view, area);
@@ -117,6 +127,7 @@ export class Heatmap {
 
   /** @param {Row[]} rows @returns {[number, number]} */
   _ends(rows) {
+    if (this.kind === "skill") return [0, MOST_SKILL];
     const found = [];
     for (const row of rows) {
       const [from, to] = this._places(row);
@@ -128,7 +139,7 @@ export class Heatmap {
     if (!found.length) return [0, 1];
     found.sort((a, b) => a - b); // a few lone peaks may exceed the scale: they are still the brightest
     const [low, high] = [found[Math.floor(found.length * 0.002)], found[Math.ceil(found.length * 0.998) - 1]];
-    if (this._kind === "value") return [low, Math.max(high, low + 1e-6)];
+    if (this.kind === "value") return [low, Math.max(high, low + 1e-6)];
     const reach = Math.max(Math.abs(low), Math.abs(high), 0.1);
     return [-reach, reach];
   }
@@ -136,14 +147,14 @@ export class Heatmap {
   /** @param {CanvasRenderingContext2D} context @param {Row} row @param {number} top @param {number} height @param {import("./axis.js").Across} x @param {import("./axis.js").Area} area @param {number} low @param {number} high */
   _paintRow(context, row, top, height, x, area, low, high) {
     const [from, to] = this._places(row);
-    const map = this._kind === "value" ? "ember" : "around";
+    const map = this.kind === "value" ? "ember" : "around";
     for (let i = from; i < to; i += 1) {
       const begin = i ? row.end[i - 1] : row.x[i] - (row.over ?? 1); // a reading stands for the steps before it
       const left = Math.max(area.left, x.toPixel(begin + 0.5));
       const right = Math.min(area.right, x.toPixel(row.end[i] + 0.5));
       if (right <= left) continue;
       const value = this._value(row, i);
-      const bad = value === null && row.values[i] === null;
+      const bad = value === null && row.values[i] === null && this.kind !== "skill"; // a level may have no skill
       if (value === null && !bad) continue;
       context.fillStyle = value === null ? colour("--error") : shade(map, (value - low) / (high - low));
       if (value === null) context.fillRect(left, top + height * 0.35, Math.max(1, right - left), Math.max(1, height * 0.3));
@@ -173,12 +184,12 @@ export class Heatmap {
 
   /** @param {number} low @param {number} high */
   _paintLegend(low, high) {
-    const words = (/** @type {number} */ value) => (this._kind === "value" ? number(10 ** value) : `× ${number(2 ** value)}`);
-    say(this._low, words(low));
-    say(this._high, words(high));
+    const words = (/** @type {number} */ value) => (this.kind === "value" ? number(10 ** value) : `× ${number(2 ** value)}`);
+    say(this._low, this.kind === "skill" ? "skill 0 or less" : words(low));
+    say(this._high, this.kind === "skill" ? `${MOST_SKILL} or more; in the middle the linear filter, 1` : words(high));
     const context = this._ramp.getContext("2d");
     for (let i = 0; i < LEGEND_STEPS; i += 1) {
-      context.fillStyle = shade(this._kind === "value" ? "ember" : "around", i / (LEGEND_STEPS - 1));
+      context.fillStyle = shade(this.kind === "value" ? "ember" : "around", i / (LEGEND_STEPS - 1));
       context.fillRect(i * 2, 0, 2, 10);
     }
   }
@@ -198,11 +209,11 @@ export class Heatmap {
     const place = Math.min(lowerBound(row.end, this._view.cursor), row.x.length - 1);
     if (place < 0) return "";
     const value = row.values[place];
-    return `${row.label}: ${value === null ? "not finite" : number(value)} at ${whereWords(this._view, this._view.cursor)}`;
+    return `${row.label}: ${value === null ? (this.kind === "skill" ? "no skill" : "not finite") : number(value)} at ${whereWords(this._view, this._view.cursor)}`;
   }
 
   _describe() {
-    const rows = (this.spec.rows() ?? []).filter((row) => row.x.length);
+    const rows = (this.spec.rows(this.kind) ?? []).filter((row) => row.x.length);
     const latest = rows.map((row) => ({ label: row.label, value: row.values[row.values.length - 1] ?? null, first: row.values.find((each) => each !== null) ?? null }));
     const known = latest.filter((each) => each.value !== null).sort((a, b) => Number(b.value) - Number(a.value));
     const summary = known.length

@@ -13,8 +13,8 @@ import { drawCurve, isSparse, swatch } from "./curve.js";
 import { listen } from "./gestures.js";
 import { drawBest, drawMarks, drawNonfinite, drawRefused } from "./marks.js";
 import { Panel } from "./panel.js";
-import { reach } from "./reach.js";
-import { logarithmic, roundedLinear } from "./scale.js";
+import { fit } from "./reach.js";
+import { drawReferences, known } from "./references.js";
 import { describe, nearest, tabulate } from "./summary.js";
 
 /**
@@ -37,6 +37,8 @@ import { describe, nearest, tabulate } from "./summary.js";
  * @property {boolean} [zero] the axis begins at zero
  * @property {string} [refused] signal that is above zero where an update was refused
  * @property {() => number | null} [best] step of the best
+ * @property {import("./references.js").Reference[]} [references] levels that the lines are compared with
+ * @property {number} [bottom] the axis begins no lower because of how a run began
  * @property {string} [empty] words while there is nothing
  * @property {string} [className]
  */
@@ -113,6 +115,7 @@ export class LineChart {
       need(line.readings ?? this._readings, line.error);
     }
     need(this._readings, this.spec.refused);
+    for (const reference of this.spec.references ?? []) need(this._readings, reference.signal);
     return found;
   }
 
@@ -158,6 +161,7 @@ export class LineChart {
     if (!shown.length) return this._paintLegend();
     drawGrid(context, area, x, y, this.spec.unit === "bytes" ? (value) => reading(value, "bytes") : tickWords);
     this._paintInside(context, shown, area, x, y);
+    drawReferences(context, area, y, known(this.spec.references, this._readings), this._series(shown[0])?.mean.at(-1) ?? 0);
     this._paintBest(context, shown, area, x, y);
     this._paintLegend();
   }
@@ -187,7 +191,7 @@ export class LineChart {
   /** Only the end, where the rest is as it was: a few pixels, again and again while a run goes on. @returns {boolean} */
   _paintEnd() {
     const shown = this.spec.lines.filter((line) => this._series(line)?.x.length);
-    if (!this._painted || this.spec.best || !shown.length || shown.length !== this._painted.ends.size) return false;
+    if (!this._painted || this.spec.best || this.spec.references || !shown.length || shown.length !== this._painted.ends.size) return false;
     const { area, x, y, ends } = this._painted, next = this._scale(shown, area);
     if ([0, 1].some((pixel) => next.toValue(pixel) !== y.toValue(pixel))) return false;
     let from = area.right;
@@ -214,15 +218,11 @@ export class LineChart {
 
   /** @param {Line[]} lines @param {import("./axis.js").Area} area */
   _scale(lines, area) {
-    let { low, high, lowestPositive } = reach(lines.map((line) => {
+    const parts = lines.map((line) => {
       const series = /** @type {import("../live/readings.js").Series} */ (this._series(line)), [from, to] = this._places(series);
       return { series, errors: this._errors(line), from, to, band: Boolean(line.band) };
-    }));
-    const wanted = Math.max(2, Math.floor((area.bottom - area.top) / 36));
-    if (this._y === "log" && lowestPositive < Infinity) return logarithmic(lowestPositive, Math.max(high, lowestPositive * 1.0001), area.bottom, area.top, wanted);
-    if (low > high) [low, high] = [0, 1];
-    if (this.spec.zero) low = Math.min(0, low);
-    return roundedLinear(low, high, area.bottom, area.top, wanted);
+    });
+    return fit(parts, known(this.spec.references, this._readings).map(({ value }) => value), { ...this.spec, y: this._y }, area);
   }
 
   /** @param {CanvasRenderingContext2D} context @param {Line} line @param {import("./axis.js").Area} area @param {import("./axis.js").Across} x @param {import("./scale.js").Scale} y */
@@ -289,7 +289,7 @@ export class LineChart {
     const sentences = lines.map((line) => describe(line.label, /** @type {any} */ (this._series(line)), this.spec.unit));
     const rows = lines.length ? tabulate(lines.map((line) => /** @type {any} */ (this._series(line))), this.spec.unit) : [];
     return {
-      summary: sentences.join(" ") || "Nothing to draw yet.",
+      summary: [...sentences, ...(lines.length ? known(this.spec.references, this._readings) : []).map(({ label, value }) => `${label}: ${reading(value)}.`)].join(" ") || "Nothing to draw yet.",
       head: ["step", ...lines.flatMap((line) => [line.label, "lowest", "highest", "not finite"])],
       rows,
     };

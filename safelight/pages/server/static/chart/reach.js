@@ -1,6 +1,8 @@
 /**
- * From where to where the values of some curves go.
+ * From where to where the values of some curves go, and the scale that they are drawn in.
  */
+
+import { logarithmic, roundedLinear } from "./scale.js";
 
 /**
  * @typedef {import("../live/readings.js").Series} Series
@@ -8,7 +10,7 @@
  */
 
 /** @param {Part[]} parts @returns {{low: number, high: number, lowestPositive: number}} */
-export function reach(parts) {
+function reach(parts) {
   let low = Infinity, high = -Infinity, lowestPositive = Infinity;
   const see = (/** @type {number | null} */ value) => {
     if (value === null) return;
@@ -25,4 +27,33 @@ export function reach(parts) {
     }
   }
   return { low, high, lowestPositive };
+}
+
+const FAR = 3; // times the highest reading: a level beyond is named at the edge, and the curves keep their room
+
+/**
+ * @param {Part[]} parts @param {number[]} levels that are compared with @param {{y?: "log" | "linear", zero?: boolean, bottom?: number}} spec
+ * @param {import("./axis.js").Area} area
+ */
+export function fit(parts, levels, spec, area) {
+  let { low, high, lowestPositive } = reach(parts);
+  for (const level of levels) {
+    if (level > 0) lowestPositive = Math.min(lowestPositive, level);
+    if (level <= FAR * Math.max(high, 1)) [low, high] = [Math.min(low, level), Math.max(high, level)];
+  }
+  if (spec.bottom !== undefined) low = Math.max(low, Math.min(spec.bottom, lowestLate(parts)));
+  const wanted = Math.max(2, Math.floor((area.bottom - area.top) / 36));
+  if (spec.y === "log" && lowestPositive < Infinity) return logarithmic(lowestPositive, Math.max(high, lowestPositive * 1.0001), area.bottom, area.top, wanted);
+  if (low > high) [low, high] = [0, 1];
+  if (spec.zero) low = Math.min(0, low);
+  return roundedLinear(low, high, area.bottom, area.top, wanted);
+}
+
+/** In the newer half of what is seen: how a run begins may be cut off, how it ends may not. @param {Part[]} parts */
+function lowestLate(parts) {
+  let low = Infinity;
+  for (const { series, from, to } of parts) {
+    for (let i = from + Math.floor((to - from) / 2); i < to; i += 1) low = Math.min(low, series.mean[i] ?? Infinity);
+  }
+  return low;
 }

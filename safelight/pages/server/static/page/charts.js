@@ -20,8 +20,8 @@ export class Charts {
     this._source = source;
     this._view = view;
     this._readings = readings;
-    /** @type {any} */
-    this._levels = null;
+    /** @type {{loss: any, skill: any}} */
+    this._levels = { loss: null, skill: null };
     this.loss = this._makeLoss();
     this.levels = this._makeLevels();
     this.flow = this._makeFlow();
@@ -64,11 +64,17 @@ export class Charts {
 
   /** New readings came. @param {Record<string, any>} series */
   hear(series) {
-    if (series["loss/level/00"] && !this._view.range && this.levels.panel.seen) this._askLevels(LEVELS_AGAIN);
+    const grown = series[this._family === "skill" ? "skill/ema" : "loss/level/00"];
+    if (grown && !this._view.range && this.levels.panel.seen) this._askLevels(LEVELS_AGAIN);
+  }
+
+  /** What is shown of the noise levels. @returns {"loss" | "skill"} */
+  get _family() {
+    return this.levels.kind === "skill" ? "skill" : "loss";
   }
 
   restart() {
-    this._levels = null;
+    this._levels = { loss: null, skill: null };
     this._askLevels(0);
   }
 
@@ -82,10 +88,12 @@ export class Charts {
   _makeLevels() {
     return new Heatmap({
       name: "levels", title: "Loss by noise level", top: "most noise", bottom: "least noise", className: "tall",
-      note: "Sixteen slices of equal probability, ordered by their signal-to-noise ratio. “change” shows each level against its own beginning.",
-      rows: () => this._levels && levelRows(this._levels),
-      empty: "Appears after 64 steps.",
-      onSee: (seen) => seen && !this._levels && this._askLevels(0),
+      note: "Sixteen slices of equal probability, ordered by their signal-to-noise ratio. “change” shows each level against its own beginning, “skill” against the best linear filter of the data, at every checkpoint.",
+      kinds: { value: "value", change: "change", skill: "skill" },
+      rows: (kind) => levelRows(this._levels, kind),
+      empty: (kind) => (kind === "skill" ? "Appears with the first checkpoint of a run whose data is known." : "Appears after 64 steps."),
+      onKind: () => this._askLevels(0),
+      onSee: (seen) => seen && !this._levels[this._family] && this._askLevels(0),
     }, this._view);
   }
 
@@ -121,14 +129,15 @@ export class Charts {
     clearTimeout(this._timer);
     this._timer = setTimeout(async () => {
       this._timer = 0;
-      const { range } = this._view;
-      const there = this._levels?.x.length ?? 0;
-      const known = wait >= LEVELS_AGAIN && !range && there > 0 && there < COLUMNS ? this._levels : null; // only what is new
+      const of = this._family, before = this._levels[of];
+      const range = of === "skill" ? null : this._view.range; // a checkpoint stands for many steps: all of them are few
+      const there = before?.x.length ?? 0;
+      const known = wait >= LEVELS_AGAIN && !range && there > 0 && there < COLUMNS ? before : null; // only what is new
       try {
-        const found = await this._source.heatmap(this.run.id, { first: known ? known.end.at(-1) + 1 : range?.first, last: range ? range.last + 64 : undefined, pixels: 300 });
-        this._levels = known ? addColumns(known, found) : found;
+        const found = await this._source.heatmap(this.run.id, { of, first: known ? known.end.at(-1) + 1 : range?.first, last: range ? range.last + 64 : undefined, pixels: 300 });
+        this._levels[of] = known ? addColumns(known, found) : found;
       } catch {
-        this._levels = this._levels ?? { levels: 16, x: [], end: [], values: [] }; // the lines tell of the trouble
+        this._levels[of] = before ?? { levels: 16, x: [], end: [], values: [] }; // the lines tell of the trouble
       }
       this.levels.change();
     }, wait);
@@ -146,11 +155,14 @@ function addColumns(known, found) {
   return { ...known, x: [...known.x, ...found.x], end: [...known.end, ...found.end], values: [...known.values, ...found.values] };
 }
 
-/** Most noise on top. @param {any} found */
-function levelRows(found) {
+/** Most noise on top. @param {{loss: any, skill: any}} levels @param {import("../chart/heatmap.js").Kind} kind */
+function levelRows(levels, kind) {
+  const found = kind === "skill" ? levels.skill : levels.loss;
+  if (!found) return null;
+  const over = kind === "skill" ? 1 + (found.x[0] ?? 0) : 64; // a first checkpoint stands for all that came before it
   const rows = [];
   for (let level = found.levels - 1; level >= 0; level -= 1) {
-    rows.push({ label: `level ${level}`, x: found.x, end: found.end, over: 64, values: found.values.map((/** @type {any} */ column) => column?.[level] ?? null) });
+    rows.push({ label: `level ${level}`, x: found.x, end: found.end, over, values: found.values.map((/** @type {any} */ column) => column?.[level] ?? null) });
   }
   return rows;
 }

@@ -24,6 +24,21 @@ export function lossSpec() {
 export function smallSpecs(fact) {
   return [
     {
+      name: "skill", title: "Skill", bottom: -1,
+      note: "On the fixed set, at all noise levels: 0 knows only the mean image and one variance, 1 is the best linear filter of the data. Only a model that memorises comes to the floor.",
+      lines: [
+        { signal: "skill/raw", label: "raw", colour: 6, dash: dashOf(2) },
+        { signal: "skill/ema", label: "averaged", colour: 1 },
+        { signal: "skill/held", label: "held out, averaged", colour: 2, dash: dashOf(1) },
+      ],
+      references: [
+        { label: "no shape learnt", value: 0 },
+        { label: "linear filter", value: 1 },
+        { label: "floor (memorised)", signal: "skill/exact" },
+      ],
+      empty: "Appears with the first checkpoint.",
+    },
+    {
       name: "distance", title: "Distance from real images", zero: true, best: () => fact("best_step"),
       note: "Fréchet distance, freed of its bias, with standard errors. Lower is better.",
       lines: [{ signal: "quality/distance", label: "distance", colour: 3, error: "quality/distance_error" }],
@@ -77,6 +92,6 @@ export function smallSpecs(fact) {
 /** What is pushed while a run goes on; every tab asks for the same, so that they can share a stream. */
 export function liveSignals() {
   const specs = [lossSpec(), ...smallSpecs(() => null)];
-  const names = specs.flatMap((spec) => [...spec.lines.flatMap((line) => [line.signal, line.error]), spec.refused]);
+  const names = specs.flatMap((spec) => [...spec.lines.flatMap((line) => [line.signal, line.error]), spec.refused, ...(spec.references ?? []).map((each) => each.signal)]);
   return [...new Set([...names, "loss/whitened", "loss/level/00"])].filter((name) => name !== undefined).map(String);
 }

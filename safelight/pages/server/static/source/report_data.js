@@ -11,7 +11,8 @@ import { merge } from "../live/spans.js";
  * @property {any} run as /api/runs/ID
  * @property {Record<string, import("../live/readings.js").Series>} series whole and fine
  * @property {{step: number[], time: number[]} | null} clock
- * @property {any} heatmap
+ * @property {any} heatmap of the loss
+ * @property {any} skill the same of the skill
  * @property {Record<string, string>} pictures data: addresses by id
  * @property {number} made seconds since 1970
  */
@@ -45,7 +46,7 @@ export function reportSource(report) {
       }
       return { series, first: query.first ?? 0, last: query.last ?? report.run.cursor, clock: report.clock ?? undefined };
     },
-    heatmap: async () => report.heatmap,
+    heatmap: async (_, query) => (query.of === "skill" ? report.skill : report.heatmap),
     compare: async () => ({ settings: {}, runs: [] }),
     picture: (_, picture) => report.pictures[picture.id] ?? "",
     live: () => () => {},

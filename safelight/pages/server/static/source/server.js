@@ -16,7 +16,7 @@ import { openLive } from "./stream.js";
  * @property {() => Promise<any>} runs
  * @property {(id: string) => Promise<any>} run
  * @property {(id: string, query: SeriesQuery) => Promise<SeriesAnswer>} series
- * @property {(id: string, query: {first?: number, last?: number, pixels?: number}) => Promise<any>} heatmap
+ * @property {(id: string, query: {of?: "loss" | "skill", first?: number, last?: number, pixels?: number}) => Promise<any>} heatmap
  * @property {(ids: string[]) => Promise<any>} compare
  * @property {(id: string, picture: Picture) => string} picture an address for an img
  * @property {(id: string, start: {after: number, version: string, signals: string[]}, hear: (event: LiveEvent) => void) => () => void} live
