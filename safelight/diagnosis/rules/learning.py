@@ -8,9 +8,9 @@ import numpy as np
 
 from safelight import checks
 from safelight.diagnosis.finding import Evidence, Fix
-from safelight.diagnosis.rule import Detection, error, warning
+from safelight.diagnosis.rule import CONFIG, Detection, error, warning
 from safelight.diagnosis.run_history import RunHistory
-from safelight.vocabulary import GRADIENT_PART, SKILL_HELD, SKILL_RAW, UPDATE_RATIO, WEIGHT_NORM
+from safelight.vocabulary import GRADIENT_PART, LEARNING_RATE, SKILL_HELD, SKILL_RAW, UPDATE_RATIO, WEIGHT_NORM
 
 LOOKS = 3  # their median: one checkpoint alone may lie in a trough of the loss
 LEARNT, KEPT = 0.5, 0.75  # the skill that can be lost; the share of it that healthy runs keep, at 0.93 and more
@@ -137,7 +137,7 @@ def broken_weights(run: RunHistory) -> Detection | None:
     if found is None or times < GROWN:
         return None
     words, evidence = _facts(found)
-    rate = float(run.numbers("optimizer/lr").max(initial=0.0))
+    rate = float(run.numbers(LEARNING_RATE).max(initial=0.0))
     return Detection(
         0,
         f"{words}, and the weights of {part} have grown {times:.3g} times: updates were too large, and have broken the "
@@ -156,7 +156,7 @@ def short_updates(run: RunHistory) -> Detection | None:
     if found is None or not 0 < size < SMALL_UPDATE or _growth(run)[1] >= GROWN:
         return None
     words, evidence = _facts(found)
-    rate = float(run.numbers("optimizer/lr").max(initial=0.0))
+    rate = float(run.numbers(LEARNING_RATE).max(initial=0.0))
     better = float(f"{rate * min(100.0, 4e-3 / size):.1g}")
     return Detection(
         0,
@@ -244,7 +244,7 @@ RULES = (
         similar="Where updates have broken the weights it is lr.too-high; where they are too short, lr.too-low.",
         limits="Runs that learn a little, far too slowly.",
         fix="Compare with a run of the same images and the preset's settings; check what differs.",
-        needs=(SKILL_RAW,),
+        needs=(SKILL_RAW, (CONFIG, checks.STREAM_DRAWN)),
         detect=nothing_learnt,
         explained_by=DAMAGE,
         is_damage=True,
@@ -265,7 +265,7 @@ RULES = (
         similar="Dead units have gradients of exactly 0 (MOD005).",
         limits="Optimizers that scale each gradient, such as Adam, may train such a network all the same.",
         fix="Residual connections, normalisation, and activations that do not saturate (SiLU, GELU).",
-        needs=(SKILL_RAW, GRADIENT_PART, WEIGHT_NORM),
+        needs=(SKILL_RAW, (CONFIG, checks.STREAM_DRAWN), GRADIENT_PART, WEIGHT_NORM),
         detect=vanishing,
         explained_by="model.no-gradient model.dead model.zero-init model.frozen model.bounded scale. lr.too-high "
         "optimizer. loss. precision.",
@@ -276,7 +276,7 @@ RULES = (
         similar="A rate that is too low has short updates; one that is too high makes weights grow.",
         limits="Networks that are a little too small: they are better than a linear filter.",
         fix="Raise model.widths.",
-        needs=(SKILL_RAW, UPDATE_RATIO, WEIGHT_NORM),
+        needs=(SKILL_RAW, (CONFIG, checks.STREAM_DRAWN), UPDATE_RATIO),
         detect=too_small,
         explained_by=DAMAGE.replace("model. ", "model.v model.d model.f model.b model.i model.z model.no model.s "),
     ),

@@ -11,7 +11,7 @@ from safelight.diagnosis.finding import Evidence, Fix
 from safelight.diagnosis.rule import Detection, error, first_of, warning
 from safelight.diagnosis.rules.learning import broken_weights, short_updates
 from safelight.diagnosis.run_history import RunHistory, episode_of
-from safelight.vocabulary import LEARNING_RATE
+from safelight.vocabulary import LEARNING_RATE, SKILL_RAW
 
 WORSE = 1.25  # error after the update over that before, on its own batch; healthy runs have 0.86 to 1.05
 AWFUL = 1e3  # times the error before
@@ -227,7 +227,7 @@ RULES = (
         similar="A bad batch has a large loss before the update too. With a wrong sign every length is worse.",
         limits="Rates that are only unstable later: see `loss.diverged`.",
         fix="Lower optimizer.lr, or lengthen optimizer.warmup.",
-        needs=((checks.SEARCH["1"], checks.LOSS_ERROR),),
+        needs=((checks.SEARCH["1"], checks.LOSS_ERROR, SKILL_RAW),),
         detect=too_high,
         explained_by=f"{SIDE} lr.jump accumulation. forward.",
     ),
@@ -238,7 +238,7 @@ RULES = (
         "is little left to gain.",
         limits="Rates that are ten times too low.",
         fix="Raise optimizer.lr.",
-        needs=(checks.SEARCH["1"], checks.SEARCH["10"], checks.SEARCH["100"]),
+        needs=((checks.SEARCH["1"], SKILL_RAW),),
         detect=first_of(too_low, short_updates),
         explained_by=f"{SIDE} clipping. model. ema. lr.zero lr.ended optimizer. loss.",
     ),

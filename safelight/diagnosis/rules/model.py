@@ -1,13 +1,13 @@
-"""Parts of the network that do not learn."""
+"""Networks that do not learn in part, or are in the wrong mode."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from safelight import checks
-from safelight.diagnosis.finding import Evidence
+from safelight.diagnosis.finding import Evidence, Fix
 from safelight.diagnosis.rule import Detection, error, on_episode, on_latest, warning
-from safelight.diagnosis.run_history import RunHistory, name_of
+from safelight.diagnosis.run_history import Episode, RunHistory, name_of
 from safelight.vocabulary import GRADIENT_NORM, GRADIENT_PART
 
 LOUD = 4.0  # times the zero predictor; healthy networks begin at 1 to 1.5
@@ -86,6 +86,12 @@ def frozen(run: RunHistory) -> Detection | None:
         (run.evidence(checks.OPTIMIZER_FROZEN, "0"),),
         ("parts that are frozen on purpose: those are not in the optimizer",),
     )
+
+
+def eval_in_training(run: RunHistory) -> Episode | None:
+    if run.latest(checks.NETWORK_DEPENDS_ON_MODE, 0.0) != 1:
+        return None
+    return run.episode(checks.MODE_TRAINING, lambda numbers: numbers == 0)
 
 
 RULES = (
@@ -249,5 +255,32 @@ RULES = (
             "a zero output layer: layers have zero weights then, not zero inputs",
         ),
         explained_by="model.blind model.dead model.zero-init model.bounded",
+    ),
+    error("MDE001", "mode.eval-in-training", "Trained in evaluation mode")(
+        what="The model is in eval() while it is trained, and has layers for which that matters.",
+        why="Dropout does nothing, and batch norm keeps statistics that no longer fit.",
+        similar="Networks without such layers are not affected.",
+        limits="Single modules in the wrong mode.",
+        fix="model.train() after every validation and every round of samples.",
+        default_fix=Fix("", {}, "safe"),
+        needs=(checks.MODE_TRAINING, checks.NETWORK_DEPENDS_ON_MODE),
+        detect=on_episode(
+            eval_in_training,
+            "The network was trained in evaluation mode for {episode.looks:,} steps: dropout or batch norm was off.",
+            "a network without such layers: both modes are the same for it",
+            evidence={checks.MODE_TRAINING: "1"},
+        ),
+    ),
+    error("MDE002", "mode.train-in-sampling", "Sampled in training mode")(
+        what="The sampler switches the network to train().",
+        why="Dropout stays on: noisy samples that differ from call to call.",
+        limits="Samplers that leave the mode as it is, and are given a network in training mode.",
+        fix="model.eval() before sampling, and back afterwards.",
+        needs=(checks.SAMPLER_IN_TRAINING,),
+        detect=on_latest(
+            {checks.SAMPLER_IN_TRAINING: "0"},
+            lambda flag: flag == 1,
+            "The sampler puts the network into training mode: with dropout its samples are noisy.",
+        ),
     ),
 )

@@ -42,6 +42,10 @@ ROWS = [
     row("answers that are not finite", "model.nonfinite", checks(finite__pred=([50], [0]))),
     row("frozen, and in the optimizer", "model.frozen", checks(optimizer__frozen=0.2),
         events=((0, "parameters", {"frozen": ["time.weight"]}),)),
+    row("trained in evaluation mode", "mode.eval-in-training", checks(mode__training=np.zeros(128))),
+    row("evaluation mode, where it does not matter", "",
+        checks(mode__training=np.zeros(128), network__depends_on_mode=0)),
+    row("sampled in training mode", "mode.train-in-sampling", checks(sampler__in_training=1)),
 ]  # fmt: skip
 
 

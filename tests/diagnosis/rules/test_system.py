@@ -4,18 +4,36 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from histories import checks, measured
+from histories import Series, checks, measured
 from rule_rows import Row, check_row, fires_in, parameters, row
 
 from safelight.diagnosis.rules import system
 
 WAITS = np.arange(0, 128, 16)
 
+ROLLS = np.arange(0, 256, 64)
+
+
+def rolled(**numbers: float) -> Series:
+    """The same at every roll call."""
+    return measured(**{f"distributed__{name}": (ROLLS, np.full(4, number)) for name, number in numbers.items()})
+
+
 ROWS = [
     row("with gradients", "system.sampling-with-gradients", checks(sampler__with_gradients=1)),
     row("starved", "system.starved-loader", measured(speed__data_wait=(WAITS,
         [0.01, 0.01, 0.6, 0.6, 0.6, 0.6, 0.6, 0.6]))),
     row("a slow start", "", measured(speed__data_wait=(WAITS, [0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.1, 0.1]))),
+    row("all processes agree", "", rolled(drift=0, same_noise=0, overlap=0)),
+    row("one process drifts", "distributed.drift", measured(distributed__drift=(ROLLS, [0, 0, 1, 1]))),
+    row("a drift that was mended", "distributed.drift", measured(distributed__drift=(ROLLS, [0, 2, 0, 0]))),
+    row("two processes with one seed", "distributed.same-noise", rolled(same_noise=1)),
+    row("all processes have the same rows", "distributed.overlap", rolled(overlap=1)),
+    row("a straggler", "distributed.straggler", rolled(slowest=2.4, waiting=0.4, seconds__00=0.1, seconds__01=0.3)),
+    row("slow for two looks", "",
+        rolled(waiting=0.4) | measured(distributed__slowest=(ROLLS, [2.4, 2.4, 1.1, 1.1]))),
+    row("slow, and nobody waits", "", rolled(slowest=2.4, waiting=0.05)),
+    row("a slow network", "", rolled(slowest=1.1, waiting=0.6)),
 ]  # fmt: skip
 
 
