@@ -11,9 +11,19 @@ from safelight.diagnosis.budget import RATE, allowed, bound
 from safelight.diagnosis.finding import Evidence
 from safelight.diagnosis.rule import Detection, on_latest, warning
 from safelight.diagnosis.run_history import RunHistory, episode_of
-from safelight.vocabulary import COPIES, COPIES_CHANCE, HELD_GAP, HELD_RAW, PROBE_RAW
+from safelight.vocabulary import (
+    COPIES,
+    COPIES_CHANCE,
+    HELD_GAP,
+    HELD_RAW,
+    PROBE_RAW,
+    SKILL_EMA,
+    SKILL_FLOOR,
+    SKILL_HELD,
+)
 
 FEW = 24  # different images
+FLOOR, LOOKS, BEHIND = 0.9, 3, 0.15  # way to the exact denoiser; checkpoints; skill that held-out images lack
 GAP, WORSE = 0.1, 0.05  # of the loss: held-out images above trained ones; above their own best
 
 
@@ -64,6 +74,35 @@ def held_out_worse(run: RunHistory) -> Detection | None:
         ),
         ("harder images: they have become worse, while the others became better",),
         confidence=1 - RATE,
+        over=episode.over,
+    )
+
+
+def memorised(run: RunHistory) -> Detection | None:
+    """On training images only memorising reaches the floor; held-out images are not denoised as well."""
+    steps, floors = run.series(SKILL_FLOOR)
+    if len(steps) < LOOKS:
+        return None
+    smooth = np.median(np.lib.stride_tricks.sliding_window_view(floors, LOOKS), axis=1)
+    behind = run.at(SKILL_EMA, steps, 0.0) - run.at(SKILL_HELD, steps, -math.inf)
+    episode = episode_of(steps[LOOKS - 1 :], (smooth >= FLOOR) & (behind[LOOKS - 1 :] > BEHIND))
+    if episode is None:
+        return None
+    held = run.latest(SKILL_HELD)
+    rest = (
+        ""
+        if math.isnan(held)
+        else f" On held-out images its skill is {held:.2f}, on these {run.latest(SKILL_EMA):.2f}."
+    )
+    return Detection(
+        episode.first,
+        f"The model denoises its training images nearly as well as the images themselves would: it has come "
+        f"{float(smooth[-1]):.0%} of the way to the denoiser that knows them by heart.{rest}",
+        run.evidence_of(
+            {SKILL_FLOOR: f"below {FLOOR}", SKILL_EMA: None, SKILL_HELD: "as on trained images"}, episode.last
+        ),
+        ("a good model: on images that it was not trained on it would be as good",),
+        confidence=0.99,
         over=episode.over,
     )
 
@@ -134,5 +173,15 @@ RULES = (
         needs=(HELD_RAW, HELD_GAP, PROBE_RAW),
         detect=held_out_worse,
         explained_by="generalisation.overfitting data. lr. loss.",
+    ),
+    warning("GEN005", "generalisation.memorised", "Training images known by heart")(
+        what="On its training images the model is nearly as good as the denoiser that knows them by heart.",
+        why="Samples will be copies of training images.",
+        similar="A good model is as good on held-out images. Copies among samples are GEN001.",
+        limits="Large sets: the denoiser knows 20,000 of their images.",
+        fix="Stop earlier, use more images, flips and jitter, dropout, or a smaller network.",
+        needs=(SKILL_FLOOR,),
+        detect=memorised,
+        explained_by="generalisation.overfitting generalisation.held-out data.duplicates data.same-batch",
     ),
 )

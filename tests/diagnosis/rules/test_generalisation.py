@@ -15,7 +15,20 @@ def probed(trained: list[float], held: list[float], gap: list[float]) -> Series:
     return measured(probe__raw=(steps, trained), probe__held_raw=(steps, held), probe__held_gap=(steps, gap))
 
 
+def known(floor: list[float], trained: list[float], held: list[float] | None = None) -> Series:
+    """The way to the floor and the skills at four checkpoints."""
+    steps = [31, 63, 95, 127]
+    found = measured(skill__floor=(steps, floor), skill__ema=(steps, trained))
+    return found if held is None else found | measured(skill__held=(steps, held))
+
+
 ROWS = [
+    row("known by heart", "generalisation.memorised", known([.5, .9, .95, .96], [1, 2, 2.4, 2.5])),
+    row("known by heart, unlike others", "generalisation.memorised",
+        known([.5, .9, .95, .96], [1, 2, 2.4, 2.5], [1, 1.6, 1.7, 1.6])),
+    row("near the floor, and others as well", "", known([.5, .9, .95, .96], [1, 2, 2.4, 2.5], [1, 2, 2.4, 2.45])),
+    row("halfway to the floor", "", known([.2, .4, .6, .7], [1, 2, 2.4, 2.5])),
+    row("near the floor once", "", known([.2, .95, .6, .7], [1, 2, 2.4, 2.5])),
     row("copies", "generalisation.copies", measured(copies__share=([31, 127], [0, 0.08]),
         copies__chance=([31, 127], [1, 1e-6]))),
     row("a chance that many looks make likely", "", measured(copies__share=([31, 63, 127], [0, 0, 0.02]),
