@@ -19,6 +19,7 @@ from safelight.diagnosis.rules import (
     optimizer,
     precision,
     sampler,
+    samples,
     scale,
     schedule,
     system,
@@ -44,5 +45,6 @@ RULES: tuple[Rule, ...] = (
     *checkpoint.RULES,
     *sampler.RULES,
     *generalisation.RULES,
+    *samples.RULES,
     *system.RULES,
 )
