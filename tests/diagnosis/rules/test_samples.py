@@ -106,8 +106,8 @@ def test_what_is_over_says_since_when() -> None:
     assert found.over == 191
 
 
-UNEXPONENTIAL = {"ema.kind": "exponential", "ema.decay": 0.99}
-EQUAL: Event = (0, "data", {"classes": {"cat": 900, "dog": 100}})
+EXPONENTIAL = {"ema.kind": "exponential", "ema.decay": 0.99}
+UNEQUAL: Event = (0, "data", {"classes": {"cat": 900, "dog": 100}})
 EQUAL: Event = (0, "data", {"classes": {"cat": 900, "dog": 400}})
 
 
