@@ -197,7 +197,7 @@ class Evaluator:
             components=config.evaluate.components,
         )
         drawn = self._denoisers.linear.draw(config.evaluate.samples, config.train.seed)
-        self.gaussian = measure_distances(self.features(drawn), self.real)
+        self.gaussian = measure_distances(extract(self.extractor, quantise(drawn)), self.real)
         importlib.import_module("sklearn.cluster")  # takes a second the first time, which is no cost of an evaluation
         self._opened = True
         return time.perf_counter() - begun

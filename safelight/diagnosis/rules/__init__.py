@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from safelight.diagnosis.rule import Rule
 from safelight.diagnosis.rules import (
     checkpoint,
     clipping,
@@ -26,7 +25,7 @@ from safelight.diagnosis.rules import (
     target,
 )
 
-RULES: tuple[Rule, ...] = (
+RULES = (
     *data.RULES,
     *scale.RULES,
     *conditioning.RULES,

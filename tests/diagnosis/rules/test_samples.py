@@ -35,11 +35,12 @@ def evaluated(after: int, *, near: float = 0.1, kinds: Any = EVEN, error: float 
 
 
 def skilled(*ema: float, raw: float | None = None) -> Series:
-    """At the two evaluations; both distances are recorded too."""
+    """At the two evaluations, with what is recorded beside them."""
     steps = [63, 127]
     return measured(
         skill__ema=(steps, ema), skill__raw=(steps, ema if raw is None else [raw, raw]),
         quality__distance=(steps, [1, 1]), quality__gaussian_distance=(steps, [1, 1]),
+        quality__density=(steps, [1, 1]), diversity__largest_mode=(steps, [1, 1]), diversity__variance=(steps, [1, 1]),
     )  # fmt: skip
 
 
