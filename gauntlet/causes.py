@@ -29,7 +29,10 @@ _WORDS = {
     "checkpoint": "optimizer-lost average-lost not-exact",
     "sampler": "last-noise starts-late clipped other-schedule other-type wrong",
     "evaluation": "self-test",
-    "generalisation": "copies overfitting missing-modes",
+    "generalisation": (
+        "copies overfitting missing-modes crowded missing-kinds too-little-variety vague "
+        "no-better-than-gaussian undertrained"
+    ),
     "system": "starved-loader out-of-memory sampling-with-gradients",
 }
 CAUSES = {f"{subsystem}.{word}" for subsystem, words in _WORDS.items() for word in words.split()}

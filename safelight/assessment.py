@@ -8,11 +8,14 @@ from pathlib import Path
 
 from PIL import Image
 
-from safelight.config.tree import Features
+from safelight.config.tree import Data, Features
+from safelight.data.batches import Augmentation, Batches
 from safelight.data.cache import cache_root
+from safelight.data.images import Images, hold_out
 from safelight.data.prepare import open_images
+from safelight.diagnosis.sample_quality import SampleQuality, judge_samples
 from safelight.errors import UsageError
-from safelight.evaluate.examination import Examination, Real, examine, prepare_real
+from safelight.evaluate.examination import Distances, Examination, Real, examine, measure_distances, prepare_real
 from safelight.evaluate.features import Extractor, extract, load_extractor
 from safelight.evaluate.moments import LEAST
 from safelight.evaluate.networks.pixels import quantise
@@ -22,6 +25,8 @@ from safelight.generate import Request, counting, generate
 from safelight.opened import LoadedModel
 from safelight.run import RunFolder
 from safelight.start import check_data
+from safelight.training.fixed_set import MOST, FirstRows
+from safelight.yardstick.linear import fit_linear
 
 REFERENCES = 10_000  # real images whose features are compared
 SEARCHED = 100_000  # training images that copies are looked for among
@@ -58,6 +63,10 @@ class Assessment:
     closest: Image.Image | None
     """Samples that look most like copies, with the training images they look like."""
 
+    @property
+    def quality(self) -> SampleQuality:
+        return judge_samples(self.examination.to_json())
+
 
 def assess_run(
     folder: RunFolder, loaded: LoadedModel, request: Request, choice: FeatureChoice, *, say: Say, advance: Advance
@@ -75,8 +84,19 @@ def assess_run(
     real, small = prepare_real(images, config.data, extractor, cache=cache_root(config.data, say), **limits)
     pixels = samples.numpy()
     copies = find_copies(pixels, small)
-    found = examine(extract(extractor, samples), real, copies)
+    gaussian = measure_gaussian(images, config.data, extractor, real, request.count)
+    found = examine(extract(extractor, samples), real, copies, gaussian=gaussian)
     return Assessment(found, extractor, None if copies is None else draw_closest(copies, pixels, images, small))
+
+
+def measure_gaussian(images: Images, data: Data, extractor: Extractor, real: Real, count: int) -> Distances:
+    """Distances of so many random images with the mean and covariance of the training images."""
+    training, _ = hold_out(images, data.held_out)
+    read = min(MOST, len(images) if training is None else len(training))
+    views = Augmentation(side=data.image_size)
+    batches = Batches(images, seed=0, batch_size=read, views=views, ids=training)
+    drawn = fit_linear(FirstRows(batches, read)).draw(count, 0)
+    return measure_distances(extract(extractor, quantise(drawn)), real)
 
 
 def assess_sets(

@@ -6,7 +6,8 @@ import hashlib
 
 STREAMS = (
     "order", "flip", "crop", "jitter", "balance", "shapes",
-    "timestep", "noise", "label_drop", "dropout", "init", "sample", "probe", "rescore", "evaluate", "replacement",
+    "timestep", "noise", "label_drop", "dropout", "init", "sample", "probe", "rescore", "evaluate", "gaussian",
+    "replacement",
 )  # fmt: skip
 
 

@@ -58,6 +58,10 @@ DISTANCE = Signal("quality/distance", "Fréchet distance of samples from real im
 DISTANCE_ERROR = Signal("quality/distance_error", "Standard error of that distance.")
 KERNEL = Signal("quality/kernel", "Kernel distance (KID) of samples from real images.")
 KERNEL_ERROR = Signal("quality/kernel_error", "Standard error of the kernel distance.")
+GAUSSIAN_DISTANCE = Signal(
+    "quality/gaussian_distance", "Fréchet distance of Gaussian images with the mean and covariance of the data."
+)
+GAUSSIAN_KERNEL = Signal("quality/gaussian_kernel", "Kernel distance of these Gaussian images from real ones.")
 PRECISION = Signal("quality/precision", "Share of samples that lie where real images are.")
 RECALL = Signal("quality/recall", "Share of real images that lie where samples are.")
 DENSITY = Signal("quality/density", "How densely samples lie among real images; about 1 for real ones.")

@@ -19,6 +19,8 @@ from safelight.terminal import ACCENT, Terminal, page
 if TYPE_CHECKING:
     from safelight.assessment import Assessment, FeatureChoice
 
+GAUSSIAN = "The distance of random images with the mean and covariance of the real ones: samples must be well below it."
+
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
@@ -67,7 +69,9 @@ class Command:
             with options.writing(self.out):
                 save_png(found.closest, self.out)
         if self.json:
-            facts = found.examination.to_json() | {"extractor": found.extractor.identity()}
+            quality = found.quality
+            facts = {"verdict": quality.sentence, "kind": quality.kind, "over_gaussian": quality.near}
+            facts |= found.examination.to_json() | {"extractor": found.extractor.identity()}
             print(json.dumps({"of": list(self.what)} | facts, indent=1, allow_nan=False))
         else:
             print_page(" against ".join(self.what), found)
@@ -126,6 +130,8 @@ def print_page(title: str, found: Assessment) -> None:
     distance, kernel = examination.distance, examination.kernel
     table.add_row(examination.label, shown(max(distance.corrected, 0), distance.error), "0", distance.sentence)
     table.add_row("kernel", shown(kernel.value, kernel.error), "0", kernel.sentence)
+    if (gaussian := examination.gaussian) is not None:
+        table.add_row("Gaussian", shown(gaussian.distance.corrected, gaussian.distance.error), "0", GAUSSIAN)
     for figure in examination.figures:
         table.add_row(figure.name, f"{figure.value:.3g}", _span(*figure.baseline), figure.sentence)
     if (copies := examination.copies) is not None:
@@ -137,7 +143,8 @@ def print_page(title: str, found: Assessment) -> None:
         f"{facts['side']} px, {facts['resize']} resize, weights {str(facts['weights'])[:12]}; plain estimator "
         f"{distance.value:.4g}"
     )
-    page().print(Text(title, style=f"bold {ACCENT}"), table, Text(foot, style="dim"), sep="\n")
+    heading = Text(title, style=f"bold {ACCENT}")
+    page().print(heading, Text(found.quality.sentence, style="bold"), table, Text(foot, style="dim"), sep="\n")
 
 
 def _span(low: float, high: float) -> str:

@@ -23,7 +23,7 @@ class Command:
         from safelight.diagnosis.doctor import explain
         from safelight.diagnosis.rules import RULES
 
-        rules = RULES if self.code is None else (explain(self.code),)
+        rules = [*RULES] if self.code is None else [explain(self.code)]
         if self.json:
             print(json.dumps({"rules": [rule.to_json() for rule in rules]}, indent=1))
         elif self.code is None:

@@ -48,24 +48,15 @@ class Real:
 
 
 @dataclass(frozen=True, slots=True)
-class Examination:
-    label: str
+class Distances:
+    """Of one set of images from real ones."""
+
     distance: FrechetDistance
     kernel: KernelDistance
-    figures: tuple[Figure, ...]  # likeness and variety, each with what real images would score
-    copies: Memorisation | None
-
-    @property
-    def summary(self) -> str:
-        """The distance as it may be quoted: with its error and the number of samples."""
-        doubt = "" if self.distance.trusted else ", too few samples to trust it"
-        value = max(self.distance.corrected, 0.0)
-        return f"{self.label} {shown(value, self.distance.error)} (N = {self.distance.count:,}{doubt})"
 
     def to_json(self) -> dict[str, Any]:
-        distance, kernel, copies = self.distance, self.kernel, self.copies
+        distance, kernel = self.distance, self.kernel
         return {
-            "label": self.label,
             "distance": {
                 "value": distance.value,
                 "corrected": distance.corrected,
@@ -75,9 +66,36 @@ class Examination:
                 "dimension": distance.dimension,
             },
             "kernel": {"value": kernel.value, "error": kernel.error, "interval": [*kernel.interval()]},
-            "count": distance.count,
-            "reference_count": distance.reference_count,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    label: str
+    distance: FrechetDistance
+    kernel: KernelDistance
+    figures: tuple[Figure, ...]  # likeness and variety, each with what real images would score
+    copies: Memorisation | None
+    kinds: np.ndarray | None = None  # [kinds, 2], shares of samples and of real images
+    gaussian: Distances | None = None  # of random images with the mean and covariance of the data
+
+    @property
+    def summary(self) -> str:
+        """The distance as it may be quoted: with its error and the number of samples."""
+        doubt = "" if self.distance.trusted else ", too few samples to trust it"
+        value = max(self.distance.corrected, 0.0)
+        return f"{self.label} {shown(value, self.distance.error)} (N = {self.distance.count:,}{doubt})"
+
+    def to_json(self) -> dict[str, Any]:
+        copies, kinds, gaussian = self.copies, self.kinds, self.gaussian
+        return {
+            "label": self.label,
+            **Distances(self.distance, self.kernel).to_json(),
+            "count": self.distance.count,
+            "reference_count": self.distance.reference_count,
             "figures": {figure.name: figure.to_json() for figure in self.figures},
+            "kinds": None if kinds is None else kinds.round(5).tolist(),
+            "gaussian": None if gaussian is None else gaussian.to_json(),
             "copies": None if copies is None else copies.to_json(),
         }
 
@@ -94,23 +112,37 @@ def prepare_real(
     return Real(features, extractor.label, components=components), small
 
 
+def measure_distances(features: np.ndarray, real: Real, *, finite_reference: bool = False) -> Distances:
+    """`finite_reference`: the chance in the choice of real images counts too, as it does between two folders."""
+    return Distances(
+        frechet(features, real.reference, finite_reference=finite_reference),
+        kernel_distance(features, real.kernel, finite_reference=finite_reference),
+    )
+
+
 def examine(
-    features: np.ndarray, real: Real, copies: Memorisation | None = None, *, finite_reference: bool = False
+    features: np.ndarray,
+    real: Real,
+    copies: Memorisation | None = None,
+    *,
+    finite_reference: bool = False,
+    gaussian: Distances | None = None,
 ) -> Examination:
-    """`features` [n, d] of samples, and the `copies` that were found among them. `finite_reference`: the chance in the
-    choice of real images counts too, as it does between two folders."""
-    distance = frechet(features, real.reference, finite_reference=finite_reference)
-    kernel = kernel_distance(features, real.kernel, finite_reference=finite_reference)
+    """`features` [n, d] of samples, the `copies` that were found among them, and the distances of `gaussian` images."""
+    own = measure_distances(features, real, finite_reference=finite_reference)
     figures: tuple[Figure, ...] = ()
+    shares: np.ndarray | None = None
     if len(real.features) >= LEAST_REAL and len(features) > NEIGHBOURS:
         samples = real.reference.project(features)
-        near, variety = precision_recall(samples, real.projected), diversity(samples, real.projected)
+        # In all dimensions: on the main axes of real images, noise lies in the middle of them and looks real.
+        near, variety = precision_recall(features, real.features), diversity(samples, real.projected)
         kinds = modes(samples, real.projected)
+        shares = kinds.shares
         figures = (
             near.precision, near.recall, near.density, near.coverage, variety.variance, variety.distance,
             variety.vendi, kinds.coverage, kinds.largest, kinds.different,
         )  # fmt: skip
-    return Examination(real.label, distance, kernel, figures, copies)
+    return Examination(real.label, own.distance, own.kernel, figures, copies, shares, gaussian)
 
 
 def shown(value: float, error: float) -> str:

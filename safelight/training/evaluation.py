@@ -16,7 +16,7 @@ from safelight.checkpoints.loading import load_ema
 from safelight.config import Config
 from safelight.data.cache import cache_root
 from safelight.errors import CheckpointError
-from safelight.evaluate.examination import Examination, examine, prepare_real
+from safelight.evaluate.examination import Examination, examine, measure_distances, prepare_real
 from safelight.evaluate.features import Extractor, extract, load_extractor
 from safelight.evaluate.networks.pixels import quantise
 from safelight.evaluate.significance import Verdict, compare, compare_kernel
@@ -96,6 +96,11 @@ class Judged:
         numbers = {vocabulary.DISTANCE: found.distance.corrected, vocabulary.DISTANCE_ERROR: found.distance.error}
         numbers |= {vocabulary.KERNEL: found.kernel.value, vocabulary.KERNEL_ERROR: found.kernel.error}
         numbers |= {SIGNALS[figure.name]: figure.value for figure in found.figures}
+        if found.gaussian is not None:
+            numbers |= {
+                vocabulary.GAUSSIAN_DISTANCE: found.gaussian.distance.corrected,
+                vocabulary.GAUSSIAN_KERNEL: found.gaussian.kernel.value,
+            }
         if found.copies is not None:
             numbers |= {
                 vocabulary.COPIES: found.copies.copied.value,
@@ -122,6 +127,7 @@ class Evaluator:
         setup = session.setup
         self._session, self._config, self._state, self._group = session, setup.config, setup.state, setup.group
         self._images, self._device, self._sharded = setup.images, setup.runtime.device, setup.is_sharded
+        self._denoisers = setup.fixed_set.denoisers
         self._record, self._folder, self._say = session.record, session.folder, session.screen.say
         self._budget = Budget(setup.config, setup.state.counters.evaluation_seconds)
         self._skip_reported = self._opened = False
@@ -190,6 +196,8 @@ class Evaluator:
             searched=MOST_SEARCHED,
             components=config.evaluate.components,
         )
+        drawn = self._denoisers.linear.draw(config.evaluate.samples, config.train.seed)
+        self.gaussian = measure_distances(extract(self.extractor, quantise(drawn)), self.real)
         importlib.import_module("sklearn.cluster")  # takes a second the first time, which is no cost of an evaluation
         self._opened = True
         return time.perf_counter() - begun
@@ -201,7 +209,7 @@ class Evaluator:
         """`samples` in [-1, 1], of the same noise and labels every time."""
         features, pixels = self.features(samples), quantise(samples).numpy()
         copies = find_copies(pixels, self.thumbnails)
-        found = examine(features, self.real, copies)
+        found = examine(features, self.real, copies, gaussian=self.gaussian)
         closest = None if copies is None else draw_closest(copies, pixels, self._images, self.thumbnails)
         verdict = None
         if self._best is not None:
@@ -289,7 +297,8 @@ class Evaluator:
             return
         begun = time.perf_counter()
         self._open()
-        found = examine(self.features(self._draw_fresh(step) if drawn is None else drawn), self.real)
+        features = self.features(self._draw_fresh(step) if drawn is None else drawn)
+        found = examine(features, self.real, gaussian=self.gaussian)
         self._budget.book(time.perf_counter() - begun)
         share = self._budget.share_of(self._session.seconds()[0])
         facts = {"best_step": step, "share_of_time": share} | found.to_json()

@@ -9,7 +9,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from safelight.diffusion.draws import draw_noise
 from safelight.diffusion.objective import per_sample
+from safelight.keys import derive_seed
 
 LARGEST_FULL = 1024  # numbers in an image whose whole covariance is used: 32 px in grey, or a small latent
 ENOUGH = 4  # images for each of those numbers: fewer, and the filter would know its images by heart
@@ -45,6 +47,13 @@ class LinearDenoiser:
         """The expected mean square of the error of x0 for Gaussian images, of each pair."""
         a, s = a.double()[:, None, None], s.double()[:, None, None]
         return (self.variances * (1 - a * _gain(self.variances, a, s))).mean((1, 2))
+
+    def draw(self, count: int, seed: int) -> Tensor:
+        """Images of the Gaussian with this mean and covariance, clipped to [-1, 1]; float32, on the host."""
+        noise = draw_noise(derive_seed(seed, "gaussian"), 0, 0, count, tuple(self.variances.shape)).double()
+        mean, vectors, spread = self.mean.cpu(), self.vectors.cpu(), self.variances.sqrt().cpu()
+        drawn = self._to_images(torch.einsum("nbj,bij->nbi", noise * spread, vectors))
+        return (mean + drawn).clamp(-1, 1).float()
 
     def _to_blocks(self, images: Tensor) -> Tensor:
         if self.is_full:

@@ -24,7 +24,10 @@ from safelight.evaluate.networks.weights import SOURCES
 
 FIGURES = ["precision", "recall", "density", "coverage", "variance", "distance", "vendi", "modes", "largest mode",
            "different modes"]  # fmt: skip
-KEYS = {"of", "label", "distance", "kernel", "count", "reference_count", "figures", "copies", "extractor"}
+KEYS = {
+    "of", "verdict", "kind", "over_gaussian", "label", "distance", "kernel", "count", "reference_count", "figures",
+    "kinds", "gaussian", "copies", "extractor",
+}  # fmt: skip
 FEW = ["-n", "16", "--components", "4"]
 
 

@@ -22,6 +22,7 @@ from safelight.evaluate.examination import LEAST_REAL, Examination, Real, examin
 from safelight.evaluate.features import Extractor, extract, own_extractor
 from safelight.evaluate.thumbnails import Thumbnails, find_copies, shrink
 
+KEYS = {"label", "distance", "kernel", "count", "reference_count", "figures", "kinds", "gaussian", "copies"}
 COUNT, TRAINED, HELD = 512, 1500, 600
 ALIKE = ("as real images do.", "no crowding.", "the mixture is as in real images.")
 
@@ -239,7 +240,7 @@ def test_the_same_samples_get_the_same_numbers() -> None:
 def test_json_says_all_that_was_found(name: str) -> None:
     found = examined(name)
     told = json.loads(json.dumps(found.to_json(), allow_nan=False))
-    assert told.keys() == {"label", "distance", "kernel", "count", "reference_count", "figures", "copies"}
+    assert told.keys() == KEYS
     assert (told["label"], told["count"], told["reference_count"]) == ("FD-eye-pca32", COUNT, TRAINED)
     assert told["distance"]["corrected"] == found.distance.corrected
     assert told["distance"]["dimension"] == 32

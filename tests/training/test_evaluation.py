@@ -21,7 +21,7 @@ from safelight.checkpoints.snapshot import Snapshot
 from safelight.checkpoints.writer import Writer, write
 from safelight.evaluate import examination
 from safelight.evaluate import features as features_module
-from safelight.evaluate.examination import Real
+from safelight.evaluate.examination import Real, measure_distances
 from safelight.evaluate.features import Extractor, load_extractor, own_extractor
 from safelight.evaluate.thumbnails import Thumbnails
 from safelight.record.history import open_history
@@ -254,12 +254,15 @@ def test_events_say_what_was_found_and_against_what(whole: tuple[Path, Quiet]) -
     found = events(folder, "evaluated")
     assert [step for step, _ in found] == [4, 8, 12]
     read = dict(distances(folder))
+    gaussian = dict(read_signal(folder / "record.sqlite", "quality/gaussian_distance"))
     best = 4
     for step, facts in found:
         assert facts["distance"]["corrected"] == pytest.approx(read[step - 1], rel=1e-6)
         assert facts["extractor"]["extractor"] == "fields"
         assert (facts["label"], facts["count"], facts["reference_count"]) == ("FD-fields-pca8", 64, 128)
         assert facts["copies"]["held_out"] is True
+        assert facts["gaussian"] == found[0][1]["gaussian"], "measured once"
+        assert facts["gaussian"]["distance"]["corrected"] == pytest.approx(gaussian[step - 1], rel=1e-6)
         if step == 4:
             assert "against" not in facts
             continue
@@ -609,7 +612,9 @@ def test_a_last_score_that_fails_is_told_and_the_run_is_finished(
 ) -> None:
     examine = evaluation.examine
     # Only the final evaluation is given no copies.
-    monkeypatch.setattr(evaluation, "examine", lambda *given: examine(*given) if len(given) == 3 else 1 / 0)
+    monkeypatch.setattr(
+        evaluation, "examine", lambda *given, **named: examine(*given, **named) if len(given) == 3 else 1 / 0
+    )
     terminal = train(tmp_path / "run")
     assert sum("The final evaluation could not be made (ZeroDivisionError" in text for text in terminal.said) == 1
     assert status(tmp_path / "run")["status"] == "finished"
@@ -667,6 +672,7 @@ def test_with_too_few_samples_the_kernel_distance_judges(tmp_path: Path) -> None
     evaluator = object.__new__(Evaluator)
     evaluator._config = tiny(evaluate__samples=128, evaluate__components=0)
     evaluator.real = Real(real, "FD-test")
+    evaluator.gaussian = measure_distances(bad, evaluator.real)
     evaluator.thumbnails = Thumbnails(np.arange(0), np.zeros((0, 64), np.uint8), None)
     evaluator._best = bad
     evaluator.features = lambda samples: good  # type: ignore[method-assign]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
@@ -86,3 +88,24 @@ def test_batches_of_any_size_give_the_same() -> None:
     whole, pieces = fit_linear([images]), fit_linear(list(images.split(37)))
     assert whole.count == pieces.count == 256
     assert torch.allclose(whole.variances, pieces.variances, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize(("shape", "full"), [((1, 4, 4), True), ((3, 24, 24), False)])
+def test_images_that_are_drawn_have_the_mean_and_covariance_of_the_data(shape: tuple[int, ...], full: bool) -> None:
+    truth = 0.01 * covariance(math.prod(shape)) if full else 0.01 * torch.eye(math.prod(shape), dtype=torch.float64)
+    fitted = fit_linear([gaussian(4000, truth, shape)])
+    assert fitted.is_full == full
+    drawn = fitted.draw(4000, seed=0)
+    again = fit_linear([drawn])
+    assert drawn.shape == (4000, *shape)
+    assert torch.allclose(again.mean, fitted.mean, atol=0.02)
+    assert float(again.variances.mean()) == pytest.approx(float(fitted.variances.mean()), rel=0.03)
+    assert torch.allclose(again.loss(A, S), fitted.loss(A, S), rtol=0.06)
+
+
+def test_a_draw_depends_on_its_seed_alone_and_stays_in_range() -> None:
+    fitted = fit_linear([3 * gaussian(500, covariance(16), (1, 4, 4))])
+    assert torch.equal(fitted.draw(8, seed=1), fitted.draw(8, seed=1))
+    assert torch.equal(fitted.draw(8, seed=1)[:4], fitted.draw(4, seed=1)), "more images leave the first as they are"
+    assert not torch.equal(fitted.draw(8, seed=1), fitted.draw(8, seed=2))
+    assert fitted.draw(64, seed=1).abs().max() == 1

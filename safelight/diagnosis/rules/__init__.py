@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from safelight.diagnosis.rule import Rule
 from safelight.diagnosis.rules import (
     checkpoint,
     clipping,
@@ -18,13 +17,14 @@ from safelight.diagnosis.rules import (
     optimizer,
     precision,
     sampler,
+    samples,
     scale,
     schedule,
     system,
     target,
 )
 
-RULES: tuple[Rule, ...] = (
+RULES = (
     *data.RULES,
     *scale.RULES,
     *conditioning.RULES,
@@ -42,5 +42,6 @@ RULES: tuple[Rule, ...] = (
     *checkpoint.RULES,
     *sampler.RULES,
     *generalisation.RULES,
+    *samples.RULES,
     *system.RULES,
 )

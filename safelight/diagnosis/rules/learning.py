@@ -257,7 +257,8 @@ RULES = (
         fix="Train longer: raise train.steps.",
         needs=(SKILL_RAW,),
         detect=undertrained,
-        explained_by=f"{DAMAGE} ema.",
+        explained_by=f"{DAMAGE} ema. generalisation.",
+        is_damage=True,
     ),
     error("LEA004", "model.vanishing-gradient", "Gradients that vanish on their way")(
         what="The gradient of one part is a ten-thousandth of that of another, and the model does not learn.",

@@ -1,0 +1,278 @@
+"""Samples that lack variety, kinds or shape, by what evaluations measured of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from safelight.diagnosis.finding import Evidence, Fix
+from safelight.diagnosis.rule import Detection, Detector, warning
+from safelight.diagnosis.run_history import Episode, RunHistory, episode_of
+from safelight.diagnosis.sample_quality import Kind, SampleQuality, judge_samples
+from safelight.vocabulary import (
+    COVERAGE,
+    DENSITY,
+    DISTANCE,
+    GAUSSIAN_DISTANCE,
+    LARGEST_MODE,
+    MODES,
+    RECALL,
+    SKILL_EMA,
+    SKILL_RAW,
+    VARIETY,
+    VENDI,
+    Signal,
+)
+
+LINEAR = 1.0  # the skill of the best linear filter: below it a network has not learnt enough to be called collapsed
+IN_A_ROW = 2  # evaluations; a healthy run on digits is past all of these at its second one
+AHEAD = 0.1  # of skill, by which raw weights are better than an EMA that is too long
+RISING = 1.02  # of the skill since the evaluation before: still improving
+UNEQUAL = 3.0  # times as many images in the largest class as in the smallest
+STRONG = 2.0  # guidance from which on variety is traded for likeness
+CAUSES = (
+    "data. scale. conditioning. schedule. timesteps. forward. target. loss. model. optimizer. lr. ema. mode. "
+    "precision. sampler. generalisation.missing-modes generalisation.overfitting"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """What one evaluation found, and how far the training had come."""
+
+    step: int
+    facts: dict[str, Any]
+    quality: SampleQuality
+    skill: float
+    """Of the EMA; NaN where it is not known."""
+    is_last: bool
+    """Nothing is trained after it."""
+
+    @property
+    def is_undertrained(self) -> bool:
+        return self.skill < LINEAR
+
+
+def evaluations(run: RunHistory) -> list[Evaluation]:
+    found: list[Evaluation] = []
+    planned = math.inf if run.config is None else run.config.train.steps
+    for event in run.events("evaluated"):
+        last = float(event.facts.get("after", event.step + 1)) >= planned
+        found.append(
+            Evaluation(event.step, event.facts, judge_samples(event.facts), _skill(run, SKILL_EMA, event.step), last)
+        )
+    return found
+
+
+def _skill(run: RunHistory, signal: Signal, step: int) -> float:
+    """The newest at a step."""
+    steps, numbers = run.series(signal)
+    known = numbers[steps <= step]
+    return float(known[-1]) if len(known) else math.nan
+
+
+def on_evaluations(
+    is_sick: Callable[[Evaluation], bool], describe: Callable[[RunHistory, Sequence[Evaluation], Episode], Detection]
+) -> Detector:
+    """Detects what two evaluations in a row show, or the last one of a run."""
+
+    def detect(run: RunHistory) -> Detection | None:
+        found = evaluations(run)
+        steps, sick = np.array([each.step for each in found]), np.array([is_sick(each) for each in found], bool)
+        once = bool(found) and found[-1].is_last and bool(sick[-1])
+        episode = episode_of(steps, sick, 1 if once else IN_A_ROW)
+        return (
+            None if episode is None else describe(run, [each for each in found if each.step <= episode.last], episode)
+        )
+
+    return detect
+
+
+def on_kind(kind: Kind, *signals: tuple[Signal, str], ruled_out: str) -> Detector:
+    """Detects samples of one kind from a network that has learnt enough. `signals` with their names among figures."""
+
+    def describe(run: RunHistory, found: Sequence[Evaluation], episode: Episode) -> Detection:
+        latest = found[-1]
+        skill = f"skill {latest.skill:.2f}: the network denoises better than a linear filter"
+        trained = () if math.isnan(latest.skill) else (f"too little training: {skill}",)
+        return Detection(
+            episode.first,
+            latest.quality.sentence,
+            (*(_evidence(latest, *each) for each in signals), *_distances(run, latest)),
+            (*trained, ruled_out),
+            confidence=0.99,
+            fix=advise(run, found, kind),
+            over=episode.over,
+        )
+
+    return on_evaluations(lambda each: each.quality.kind == kind and not each.is_undertrained, describe)
+
+
+def _undertrained(run: RunHistory, found: Sequence[Evaluation], episode: Episode) -> Detection:
+    latest = found[-1]
+    return Detection(
+        episode.first,
+        f"Undertrained: {_lower(latest.quality.sentence)} The network has a skill of {latest.skill:.2f}, and that of a "
+        "linear filter is 1.",
+        (Evidence(SKILL_EMA.name, latest.skill, (latest.step, latest.step), "above 1"), *_distances(run, latest)),
+        ("mode collapse: the network has not learnt enough yet to be said to have collapsed",),
+        confidence=0.99,
+        severity="warning" if latest.is_last else "info",
+        fix=_shorter_ema(run, latest) or _longer(run),
+        over=episode.over,
+    )
+
+
+def _evidence(evaluation: Evaluation, signal: Signal, name: str) -> Evidence:
+    figure = evaluation.facts["figures"][name]
+    low, high = figure["real"]
+    return Evidence(signal.name, figure["value"], (evaluation.step, evaluation.step), f"{low:.2f} to {high:.2f}")
+
+
+def _distances(run: RunHistory, evaluation: Evaluation) -> tuple[Evidence, ...]:
+    near = evaluation.quality.near
+    return () if near is None else run.evidence_of({DISTANCE: "below half of the Gaussian's", GAUSSIAN_DISTANCE: None})
+
+
+def advise(run: RunHistory, found: Sequence[Evaluation], kind: Kind) -> Fix | None:
+    """By the run's own evidence, the surest first; None: the rule's own."""
+    latest = found[-1]
+    fixes = (
+        _balance(run) if kind in ("crowded", "missing") else None,
+        _less_guidance(run) if kind in ("crowded", "missing", "narrow") else None,
+        _shorter_ema(run, latest),
+        _longer(run) if _is_improving(found) else None,
+        _wider(run),
+    )
+    return next((fix for fix in fixes if fix is not None), None)
+
+
+def _is_improving(found: Sequence[Evaluation]) -> bool:
+    return len(found) > 1 and found[-1].skill > RISING * found[-2].skill
+
+
+def _balance(run: RunHistory) -> Fix | None:
+    counts = [count for event in run.events("data") for count in event.facts.get("classes", {}).values() if count]
+    if run.config is None or run.config.data.balance or len(counts) < 2 or max(counts) < UNEQUAL * min(counts):
+        return None
+    text = f"The classes have {min(counts):,} to {max(counts):,} images: draw all of them equally often."
+    return Fix(text, {"data.balance": True}, "unsafe")
+
+
+def _less_guidance(run: RunHistory) -> Fix | None:
+    if run.config is None or not run.config.model.conditional or run.config.sample.guidance < STRONG:
+        return None
+    text = f"Samples are drawn with a guidance of {run.config.sample.guidance:g}, which costs variety: use 1."
+    return Fix(text, {"sample.guidance": 1.0}, "safe")
+
+
+def _shorter_ema(run: RunHistory, latest: Evaluation) -> Fix | None:
+    """Samples are drawn from the EMA: where the raw weights are clearly better, it is too long."""
+    raw = _skill(run, SKILL_RAW, latest.step)
+    if run.config is None or not raw > latest.skill + AHEAD:
+        return None
+    text = f"The EMA is too long for the run: raw weights have a skill of {raw:.2f}, the EMA has {latest.skill:.2f}."
+    if run.config.ema.kind == "power":
+        width = round(run.config.ema.width / 2, 3)
+        return Fix(f"{text} Halve its width, to {width:g}.", {"ema.width": width}, "unsafe")
+    decay = round(1 - 20 / max(40, run.config.train.steps), 6)  # the last twentieth of the run
+    return Fix(f"{text} Use a decay of {decay:g}.", {"ema.decay": decay}, "unsafe")
+
+
+def _longer(run: RunHistory) -> Fix | None:
+    if run.config is None:
+        return None
+    steps = 2 * run.config.train.steps
+    return Fix(
+        f"The model has not learnt enough: train longer, {steps:,} steps at least.", {"train.steps": steps}, "safe"
+    )
+
+
+def _wider(run: RunHistory) -> Fix | None:
+    if run.config is None:
+        return None
+    widths = [2 * width for width in run.config.model.widths]
+    text = "The skill no longer rises, so the network may be too small: double its widths"
+    return Fix(f"{text}, to {', '.join(map(str, widths))}.", {"model.widths": widths}, "manual")
+
+
+def _lower(text: str) -> str:
+    return text[0].lower() + text[1:]
+
+
+NEEDS = (DENSITY, LARGEST_MODE, VARIETY)
+RULES = (
+    warning("DIV001", "generalisation.crowded", "Samples crowd into one kind of image")(
+        what="One kind of image is far more frequent among samples than among real images.",
+        why="The model has collapsed to what it draws most easily: the rest of the data is drawn too rarely.",
+        similar="Where kinds are missing, all others become more frequent: that is generalisation.missing-kinds. A "
+        "network that has not learnt enough also draws few kinds: generalisation.undertrained.",
+        limits="Kinds are found among the features of real images; classes that look alike are one kind. A class that "
+        "is spread over many kinds can be five times too frequent without being seen.",
+        fix="Balance the classes, check the labels that are sampled, or train a larger network for longer.",
+        needs=NEEDS,
+        detect=on_kind("crowded", (LARGEST_MODE, "largest mode"), (MODES, "modes"),
+            ruled_out="bad images: these lie where real images do"),
+        explained_by=CAUSES,
+    ),
+    warning("DIV002", "generalisation.missing-kinds", "Kinds of images missing among samples")(
+        what="Real images of some kinds have no samples near them, while those that are drawn look real.",
+        why="The model has dropped part of the data.",
+        similar="Labels that never come in training are generalisation.missing-modes. One kind that takes the place of "
+        "all others is generalisation.crowded.",
+        limits="Less than about 15 % of the images missing; a class that looks like another.",
+        fix="Check the labels that are sampled, balance the classes, or train a larger network for longer.",
+        needs=NEEDS,
+        detect=on_kind("missing", (COVERAGE, "coverage"), (RECALL, "recall"), (MODES, "modes"),
+            ruled_out="bad images: these lie where real images do"),
+        explained_by=CAUSES,
+    ),
+    warning("DIV003", "generalisation.too-little-variety", "Samples vary too little")(
+        what="Samples look real and are too much alike: a handful of images again and again.",
+        why="However many are drawn, there is little to see.",
+        similar="Copies of training images are generalisation.copies: a model can copy with full variety.",
+        limits="Fewer than about 200 samples.",
+        fix="Lower the guidance, check the noise that sampling starts from, or train on more images.",
+        needs=NEEDS,
+        detect=on_kind("narrow", (VENDI, "vendi"), (VARIETY, "variance"), (RECALL, "recall"),
+            ruled_out="bad images: these lie where real images do"),
+        explained_by=CAUSES,
+    ),
+    warning("DIV004", "generalisation.vague", "Samples vague and alike")(
+        what="Samples vary less than real images and keep to the middle between them: blurry, grey or shrunk.",
+        why="The model draws averages of images instead of images.",
+        similar="Noise on otherwise good samples can look the same to the features; the sampler's probes see it.",
+        limits="Small images leave little room between sharp and blurry.",
+        fix="Check the noise that sampling starts from and the steps of the sampler, or train longer.",
+        needs=NEEDS,
+        detect=on_kind("vague", (VARIETY, "variance"), (DENSITY, "density"), (VENDI, "vendi"),
+            ruled_out="missing kinds: all of them are visited, and each is too narrow"),
+        explained_by=CAUSES,
+    ),
+    warning("DIV005", "generalisation.no-better-than-gaussian", "Samples no better than a Gaussian")(
+        what="Samples are as far from real images as random images that only share their mean and covariance.",
+        why="They have colours and brightness of the data, and no shapes: mush.",
+        similar="A network that has not learnt enough does the same: generalisation.undertrained. Here it denoises "
+        "well, so that the samples should be better than that.",
+        limits="Data that is nearly Gaussian itself, such as textures of noise, has no such yardstick.",
+        fix="Check the sampler: its schedule, its steps and the weights that it uses; then train longer.",
+        needs=(DISTANCE, GAUSSIAN_DISTANCE),
+        detect=on_kind("mush", ruled_out="too few samples: both distances are taken from the same number"),
+        explained_by=CAUSES,
+    ),
+    warning("DIV006", "generalisation.undertrained", "Samples of a network that has not learnt enough")(
+        what="Samples are mush, vague or of few kinds, and the network denoises worse than a linear filter.",
+        why="There is nothing to repair yet: it takes more training.",
+        similar="A network that has learnt enough and draws few kinds has collapsed: generalisation.crowded and "
+        "others.",
+        limits="Runs that are not evaluated. While a run trains it is only noted.",
+        fix="Train longer.",
+        needs=(DISTANCE, SKILL_EMA),
+        detect=on_evaluations(lambda each: each.quality.kind is not None and each.is_undertrained, _undertrained),
+        explained_by=CAUSES,
+    ),
+)  # fmt: skip
