@@ -58,7 +58,7 @@ class Known(nn.Module):
 
 
 class Labelled(Known):
-    """Knows nothing without the right class: label 1 is on the left."""
+    """Cannot be called without a label for each sample."""
 
     def forward(self, x: Tensor, t: Tensor, label: Tensor | None = None, more: Any = None) -> Tensor:  # type: ignore[override]
         assert label is not None
@@ -430,6 +430,23 @@ def test_with_and_without_skill_a_loop_is_the_same(tmp_path: Path, data: Any, ha
     assert len(readings(tmp_path / "run", "skill/raw")) >= 2
     for name in ("check/mode/training", "check/accumulation/micro_batches"):  # our own passes are none of the loop
         assert {number for _, number in readings(tmp_path / "run", name)} == {1.0}
+
+
+def test_the_model_is_measured_in_evaluation_mode(tmp_path: Path) -> None:
+    class Dropped(Known):
+        def forward(self, x: Tensor, t: Tensor) -> Tensor:
+            return super().forward(x, t) * (0.5 if self.training else 1)
+
+    loop(tmp_path / "run", Dropped("linear"), data=DATA, steps=20)
+    assert readings(tmp_path / "run", "skill/raw")[0][1] == pytest.approx(1, abs=2e-3)
+
+
+def test_our_passes_are_no_calls_of_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+    monkeypatch.setattr("safelight.watching.loop.Watch._on_call", lambda self: calls.append(self.updates))
+    loop(tmp_path / "run", Known("linear"), data=DATA, steps=40)
+    assert len(readings(tmp_path / "run", "skill/raw")) == 3
+    assert calls == list(range(40))
 
 
 @contextlib.contextmanager
