@@ -123,10 +123,12 @@ class WithWeights(nn.Module):
 
 @contextmanager
 def evaluation_mode(model: nn.Module) -> Iterator[None]:
-    """eval() inside; afterwards every module is in the mode that it was in, frozen ones too."""
+    """As after eval() inside; afterwards every module is in the mode that it was in, frozen ones too. Modes are set
+    without a call of `eval`, which some layers answer by merging weights for good."""
     modes = {module: module.training for module in model.modules()}
-    model.eval()
     try:
+        for module in modes:
+            module.training = False
         yield
     finally:
         for module, training in modes.items():

@@ -53,7 +53,9 @@ SKILL_FLOOR = Signal(
     "skill/floor", "Way of the raw weights from the linear filter (0) to the exact denoiser of the training set (1)."
 )
 SKILL_EXACT = Signal("skill/exact", "Skill of the exact denoiser of the training set on the fixed set: the floor.")
-SKILL_AT_LEVEL = Signal("skill/level", "Skill of the EMA by noise level; 00: least noise, 15: most.", family=True)
+SKILL_AT_LEVEL = Signal(
+    "skill/level", "Skill of the EMA by noise level, of the raw weights without one; 00: least noise.", family=True
+)
 DISTANCE = Signal("quality/distance", "Fréchet distance of samples from real images, bias removed; lower is better.")
 DISTANCE_ERROR = Signal("quality/distance_error", "Standard error of that distance.")
 KERNEL = Signal("quality/kernel", "Kernel distance (KID) of samples from real images.")

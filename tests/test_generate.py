@@ -197,3 +197,20 @@ def test_sampled_in_fp32_whatever_is_around_it() -> None:
     with torch.autocast("cpu", torch.bfloat16):
         assert torch.equal(generate(model, CONFIG, request), plain)
     assert not plain.requires_grad
+
+
+def test_layers_that_change_weights_with_their_mode_are_not_asked_to() -> None:
+    """As layers with a low-rank part do: merged when they leave training, and nobody would undo it."""
+
+    class Merging(nn.Linear):
+        def train(self, mode: bool = True) -> Merging:
+            if self.training and not mode:
+                self.weight.data += 1
+            return super().train(mode)
+
+    model = nn.Sequential(Merging(2, 2), nn.Dropout()).train()
+    before = contents(model)
+    with evaluation_mode(model):
+        assert not any(module.training for module in model.modules())
+    assert contents(model) == before
+    assert all(module.training for module in model.modules())

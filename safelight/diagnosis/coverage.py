@@ -9,7 +9,7 @@ from safelight.checks import Check
 from safelight.diagnosis.rule import CONFIG, Need, Rule
 from safelight.diagnosis.rules import RULES
 from safelight.diagnosis.run_history import RunHistory, name_of
-from safelight.vocabulary import CHECK, LEARNING_RATE, Signal
+from safelight.vocabulary import CHECK, LEARNING_RATE, SKILL_AT_LEVEL, SKILL_EMA, SKILL_FLOOR, SKILL_RAW, Signal
 
 # What a loop passes to `watch` (with =) and to `watch.step`, by the area of a check and the beginning of its name.
 PASSED = (
@@ -37,6 +37,14 @@ PASSED = (
     ("update", "", "optimizer="),
     ("optimizer", "", "optimizer="),
 )
+SKILL = "schedule= prediction= data="
+PASSED_FOR_SIGNALS = {
+    LEARNING_RATE.name: "optimizer=",
+    SKILL_RAW.name: SKILL,
+    SKILL_FLOOR.name: SKILL,
+    SKILL_AT_LEVEL.name: SKILL,
+    SKILL_EMA.name: f"{SKILL} ema=",
+}
 STEP_ORDER = ("x0", "noise", "x_t", "t", "target", "pred")
 ORDER = (*STEP_ORDER, "optimizer=", "schedule=", "prediction=", "ema=", "data=", "sampler=")
 OPTIONAL = ("labels",)  # not every model has them: not recommended
@@ -87,8 +95,8 @@ def _arguments(names: Sequence[str], recorded: Set[str]) -> tuple[str, ...]:
     found: list[str] = []
     checks = [each for each in recorded if each.startswith(f"{CHECK.name}/")]
     for name in names:
-        if name == LEARNING_RATE.name:
-            return ("optimizer=",)
+        if name in PASSED_FOR_SIGNALS:
+            return tuple(PASSED_FOR_SIGNALS[name].split())
         row = next((row for row in PASSED if _belongs(name, row)), None)
         if row is None or any(_belongs(each, row) for each in checks):
             return ()

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from safelight.diagnosis.coverage import Coverage
 from safelight.diagnosis.run_history import ReadingSource
-from safelight.vocabulary import SKILL_EMA
+from safelight.vocabulary import SKILL_EMA, SKILL_RAW
 
 LINEAR = 1.0  # the skill of the best linear filter
 KEPT = 0.8  # of the best skill of the run; a healthy one keeps more than 0.95 of it
@@ -52,8 +52,11 @@ class SkillSummary:
 
 
 def skill_summary(readings: ReadingSource) -> SkillSummary | None:
-    """Of the newest checkpoint; None where the skill was not measured."""
-    _, skills = readings.raw(SKILL_EMA.name)
+    """Of the EMA where it was measured last; None where the skill was not. Of the raw weights where there is no EMA, or
+    one with a memory so long that it knows nothing yet."""
+    ema, raw = (readings.raw(signal.name)[1] for signal in (SKILL_EMA, SKILL_RAW))
+    knows_nothing = len(ema) > 0 and len(raw) > 0 and ema[-1] < 0 < raw[-1]
+    skills = raw if knows_nothing or not len(ema) else ema
     return SkillSummary(float(skills[-1]), float(skills.max())) if len(skills) else None
 
 

@@ -13,6 +13,7 @@ from safelight.monitors.suite import Monitors, PartialGradient
 from safelight.observing.live_diagnosis import LiveDiagnosis
 from safelight.probes.forward_pass import ForwardPass
 from safelight.probes.probe_runner import ProbeRunner
+from safelight.probes.skill import SkillProbe
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +56,13 @@ class Observer:
         monitors: Monitors,
         probe_runner: ProbeRunner | None = None,
         diagnosis: LiveDiagnosis | None = None,
+        skill: SkillProbe | None = None,
         *,
         flush_by_time: bool = True,
     ) -> None:
-        """`flush_by_time`: see `ReadingBuffer`."""
+        """`skill`: of a loop without a fixed set of its own. `flush_by_time`: see `ReadingBuffer`."""
         self.monitors, self.probe_runner, self._diagnosis = monitors, probe_runner, diagnosis
+        self._skill = skill
         self._record, self._flush_by_time = record, flush_by_time
         self.forward_passes: list[ForwardPass] = []  # of the step that is being made
         self._buffer = ReadingBuffer(record, flush_by_time=flush_by_time)
@@ -103,6 +106,7 @@ class Observer:
         )
         if self.probe_runner is not None and passes:
             found += self.probe_runner.after_update(passes)
+            found += [] if self._skill is None else self._skill.after_update(passes)
         return found
 
     # --- between steps --------------------------------------------------------------------------------------------

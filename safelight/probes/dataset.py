@@ -9,26 +9,28 @@ import torch
 from torch import Tensor
 
 from safelight import checks
+from safelight.probes.random_state import kept_random_state
 
 SAMPLES = 512
 BLANK = 1e-3  # of the range: an image with less variation is blank
 KEYS = ("image", "images", "pixel_values", "x", "input")  # of an image, where a dataset returns dictionaries
 
 
-def take_images(data: Any) -> np.ndarray | None:
-    """Evenly from a tensor, an array or a dataset of images or (image, …); None for anything else. Nothing is changed,
-    and a dataset with random transforms is read once."""
+def take_images(data: Any, most: int = SAMPLES) -> np.ndarray | None:
+    """Evenly from a tensor, an array or a dataset of images or (image, …); None for anything else. Nothing is changed:
+    what random transforms draw does not count."""
     is_array = isinstance(data, Tensor | np.ndarray)
     is_dataset = hasattr(data, "__getitem__") and hasattr(data, "__len__")
     if (is_array and data.ndim < 2) or not (is_array or is_dataset) or not len(data):
         return None
-    places = np.unique(np.linspace(0, len(data) - 1, min(SAMPLES, len(data))).round().astype(np.int64))
+    places = np.unique(np.linspace(0, len(data) - 1, min(most, len(data))).round().astype(np.int64))
     if isinstance(data, Tensor):
         images = data[torch.as_tensor(places)].detach().cpu()
         return (images.float() if images.is_floating_point() else images).numpy()
     if isinstance(data, np.ndarray):
         return np.asarray(data[places])
-    images = [image for place in places if (image := _image(data[int(place)])) is not None]
+    with kept_random_state():
+        images = [image for place in places if (image := _image(data[int(place)])) is not None]
     return np.stack(images) if len({image.shape for image in images}) == 1 else None
 
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from safelight.config.tree import Prediction
+from safelight.probes.random_state import kept_random_state
 
 TIMES = ("timestep", "timesteps", "t", "time", "sigma", "noise_labels")
 LABELS = ("class_labels", "labels", "label", "y", "classes", "c", "cond")
@@ -95,7 +96,8 @@ class Call:
         """The output of this call, with the autocast and the random state of then. With other `weights`, the buffers
         that a pass may move are copies as well."""
         kind = "cpu" if self.x is None else self.x.device.type
-        with torch.random.fork_rng(), torch.autocast(kind, dtype=self.half, enabled=self.half is not None):
+        cast = torch.autocast(kind, dtype=self.half, enabled=self.half is not None)
+        with kept_random_state(), torch.random.fork_rng(), cast:
             if self.random is not None:
                 torch.set_rng_state(self.random)
             if weights is None:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from safelight import checks
 from safelight.probes.forward_pass import Call, ForwardPass
+from safelight.probes.random_state import kept_random_state
 
 SAMPLES = 16
 REHEARSAL = 4  # updates: an output layer of zeros passes gradients after the first
@@ -32,7 +33,7 @@ def measure_network(
     if call is None or call.x is None or call.output is None:
         return {}
     call = call.of_first(SAMPLES)
-    with torch.random.fork_rng():
+    with kept_random_state(), torch.random.fork_rng():
         torch.manual_seed(0)
         network = _copy_without_hooks(model)
         with torch.no_grad():

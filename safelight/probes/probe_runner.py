@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ from safelight.probes.probe_schedule import REPLAYED_FIRST, ProbeSchedule
 from safelight.probes.replay import measure_labels, measure_responses, replay_gradient, search_line
 from safelight.probes.sample_parameter import SampleParameter
 from safelight.probes.sampler import Sampler, accepts, measure_sampler
+from safelight.probes.seen_images import most_images
 from safelight.probes.settings import measure_optimizer, measure_schedule, unmatched_parameters
 from safelight.probes.update import StateBefore, copy_state, measure_update
 from safelight.vocabulary import CHECK
@@ -80,6 +82,7 @@ class ProbeRunner:
         self._readings: dict[str, float] = {}  # measured on the host since the last step
         self._recorded: dict[str, float] = {}  # of what is recorded where it changes
         self._calls, self._is_sampler_measured = 0, False
+        self._taken: np.ndarray | None = None  # images of a dataset that is slow to read, for whom else they serve
         self.broken: dict[str, str] = {}  # probes that failed, and why
         self.forget()
 
@@ -114,6 +117,7 @@ class ProbeRunner:
         images = take_images(self.subject.data)
         if images is None:
             return {}
+        self._taken = images[:: math.ceil(len(images) / max(1, most_images(images[0].nbytes)))].copy()
         readings = self._measure("data", measure_images, images)
         if readings.get(checks.DATA_INTEGER):
             return readings
@@ -126,6 +130,13 @@ class ProbeRunner:
             return {}
         self._is_sampler_measured = True
         return self._measure("sampler", measure_sampler, sampler, alphas, prediction, shape, reach, self._device)
+
+    def pop_images(self) -> np.ndarray | None:
+        """Of the dataset, once: more than were measured where that costs nothing, and no more bytes than a bound."""
+        data, taken, self._taken = self.subject.data, self._taken, None
+        if taken is None or not isinstance(data, Tensor | np.ndarray):
+            return taken
+        return take_images(data, most_images(taken[0].nbytes))
 
     def names(self) -> dict[str, list[str]]:
         """Of parameters that are missing in the optimizer, or frozen and in it: the first of them."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from safelight import checks
@@ -19,6 +21,7 @@ PATIENCE = 32  # steps between two replays on alarm; doubled by every alarm
 LEAP = math.log(3.0)  # from the usual: an alarm, not a finding
 ODD = math.log(2.0)  # from the usual: worth a check
 BEYOND = 1.25  # times the farthest that numbers have strayed from the usual so far
+FIRST_LOOK, LOOK_SHARE = 16, 0.01  # updates; of the training time
 RIPE = 16  # readings until the usual is known
 
 
@@ -103,3 +106,31 @@ class ProbeSchedule:
         usual = self._usual.get(name, number)
         self._usual[name] = usual + 0.1 * (number - usual)
         return number - usual
+
+
+class LookSchedule:
+    """When a measurement that calls the network many times is due: after 16, 32, 64, … updates, from 1024 on after
+    every 1024, and later where all of them together would take more than a share of the time."""
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock, self._next, self._last = clock, FIRST_LOOK, 0.0
+        self._began = clock()
+        self.spent = 0.0  # seconds
+
+    def is_due(self, updates: int, steps_each: float) -> bool:
+        """`steps_each`: what one costs at least, in steps of the loop: nothing was measured before the first."""
+        if updates < self._next:
+            return False
+        trained = self._clock() - self._began - self.spent
+        expected = max(self._last, steps_each * trained / max(1, updates))
+        return self.spent + expected <= LOOK_SHARE * trained
+
+    @contextmanager
+    def look(self, updates: int) -> Iterator[None]:
+        begun = self._clock()
+        try:
+            yield
+        finally:
+            self._last = self._clock() - begun
+            self.spent += self._last
+            self._next = updates + min(updates, SETTLED)

@@ -18,6 +18,7 @@ from safelight.config.tree import Diffusion, Prediction
 from safelight.diffusion.objective import from_x0
 from safelight.diffusion.sampling import Denoiser
 from safelight.diffusion.schedule import make_schedule
+from safelight.probes.random_state import kept_random_state
 
 POINTS, SPREAD = 0.55, 0.25
 LONGEST = 10.0  # seconds for one round of samples
@@ -85,7 +86,7 @@ def measure_sampler(
     are wrong: whether they are right for another prediction type, or for another schedule."""
     pattern = _pattern(shape) * (reach if math.isfinite(reach) and reach > 0 else 1.0)
     count = MOST_SAMPLES if pattern.numel() <= 4096 else 16
-    with torch.random.fork_rng():
+    with kept_random_state(), torch.random.fork_rng():
         torch.manual_seed(0)
         noise = torch.randn(count, *shape).to(device)
         drive = functools.partial(_drive, sampler, pattern.to(device), SPREAD * reach, noise)

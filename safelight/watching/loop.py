@@ -28,6 +28,7 @@ from safelight.observing.observer import Observer, Update
 from safelight.probes.forward_pass import Declared, ForwardPass
 from safelight.probes.probe_runner import InspectedLoop, ProbeRunner
 from safelight.probes.sampler import accepts
+from safelight.probes.skill import SkillProbe, Subject
 from safelight.vocabulary import DATA_WAIT, LEARNING_RATE, LOSS, LOSS_SCALE, NONFINITE_PARAMETERS, REFUSED, SPEED
 from safelight.watching.foreign import (
     alphas_of,
@@ -73,7 +74,7 @@ def watch(
     what was recorded from there on is replaced. `steps`: how many updates are planned in all. `loggers`: tensorboard,
     wandb, jsonl. For the diagnosis: `prediction` (epsilon, sample, v_prediction), what the model predicts;
     `sampler(model, noise)`, which returns samples and uses only the model it is given; `data`, a tensor, an array or a
-    Dataset of images as the loop trains on them.
+    Dataset of images as the loop trains on them: with `schedule` and `prediction` also for the skill of the model.
 
     What is wrong is reported by `say` while the loop runs, on stderr unless it is given; `on_finding` is then called
     with the finding, inside `step`, and may raise to end the training.
@@ -164,9 +165,9 @@ class Watch:
         self._updates, self._on = step, True
         self._new: list[Finding] = []  # that `on_finding` has not seen yet
         log_snr = None if arguments.schedule is None else log_snr_of(arguments.schedule)
-        self._probe_runner = self._prepare_inspection(arguments)
+        self._probe_runner, self._skill = self._prepare_inspection(arguments)
         diagnosis = LiveDiagnosis(run.folder, run.record, say, self._new.append)
-        self._observer = Observer(run.record, Monitors(model, log_snr), self._probe_runner, diagnosis)
+        self._observer = Observer(run.record, Monitors(model, log_snr), self._probe_runner, diagnosis, self._skill)
         self._hooks: OptimizerHooks | None = None
         try:
             self._hooks = OptimizerHooks(
@@ -245,6 +246,8 @@ class Watch:
         """Writes what is left, and takes the hooks off. `facts` go into run.json."""
         if self._hooks is None or os.getpid() != self._process:  # a fork has a copy of this, and no business with it
             return
+        if "status" not in facts:  # after a crash or an interrupt nobody waits for the model
+            self._safely(lambda: self._record.add(self._updates - 1, self._skill.at_end()))
         self._safely(self._read)
         self._safely(lambda: self._observer.diagnose(self._updates, at_last=True))
         hooks, was_on, self._hooks, self._on = self._hooks, self._on, None, False
@@ -310,13 +313,22 @@ class Watch:
             self._reported.add("no_update")
             self._record.event(self._updates, "no_update", batches=batches)
 
-    def _prepare_inspection(self, given: WatchArguments) -> ProbeRunner:
+    def _prepare_inspection(self, given: WatchArguments) -> tuple[ProbeRunner, SkillProbe]:
         optimizer = None if given.optimizer is None else bare_optimizer(given.optimizer)
         ema = None if given.ema is None else functools.partial(ema_of_trained, given.ema, self._everything, self._named)
         scaled = given.scaler is not None or getattr(given.optimizer, "scaler", None) is not None
         model = unwrapped(given.model)
         subject = InspectedLoop(model, optimizer, ema, given.sampler, given.data, scaled=scaled)
-        return ProbeRunner(subject, Declared(given.schedule, given.prediction), self._say)
+        declared = Declared(given.schedule, given.prediction)
+        runner = ProbeRunner(subject, declared, self._say)
+        measured = Subject(model, ema, runner.pop_images, is_compiled(given.model))
+        return runner, SkillProbe(measured, declared, functools.partial(self._report_no_skill, given.data is not None))
+
+    def _report_no_skill(self, is_expected: bool, reason: str) -> None:
+        """In words only where data was given: a loop that passes x0 for other reasons may not expect it."""
+        self._record.event(self._updates, "no_skill", reason=reason)
+        if is_expected:
+            self._report_once(f"Skill is not measured: {reason}.")
 
     def _inspect_start(self) -> None:
         """The part of the preflight that needs no batch; the rest comes with the first one."""
@@ -339,7 +351,9 @@ class Watch:
         known = {SPEED.name: len(losses) / seconds} | self._waiting(seconds)
         pending: list[PendingReading] = []
         if hooks.norms is not None:
+            spent = self._skill.spent
             pending += self._observer.after_update(self._updates, self._update(hooks, hooks.norms, losses, t))
+            self._last += self._skill.spent - spent  # no part of the time of a step
         elif hooks.skipped:
             pending.append(_skipped(hooks.scale))
         self._observer.begin_step()

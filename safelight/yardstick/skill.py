@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+WORST = -1.0  # gain of a level: at much noise the isotropic loss of epsilon is so small that one level would decide all
 DIFFERENT = 0.01  # of the isotropic filter's loss: levels where the linear filter gains less say nothing
 
 
@@ -40,7 +41,8 @@ def _gains(loss: np.ndarray, yardstick: Yardstick, level: np.ndarray, levels: in
     """By level, of a denoiser and of the linear filter: the share of the isotropic loss that they save."""
     ceiling, linear, own = (np.bincount(level, each, levels) for each in (yardstick.isotropic, yardstick.linear, loss))
     ceiling = np.where(ceiling > 0, ceiling, np.inf)  # nothing is gained where no sample is
-    return 1 - own / ceiling, np.where(np.isfinite(ceiling), 1 - linear / ceiling, 0.0)
+    own = np.maximum(1 - own / ceiling, WORST)
+    return own, np.where(np.isfinite(ceiling), 1 - linear / ceiling, 0.0)
 
 
 def way_to_floor(loss: np.ndarray, yardstick: Yardstick) -> float:

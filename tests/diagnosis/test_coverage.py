@@ -17,7 +17,7 @@ from safelight.diagnosis.coverage import coverage
 from safelight.diagnosis.rule import CONFIG, Need, Rule
 from safelight.diagnosis.rules import RULES
 from safelight.diagnosis.run_history import InMemoryReadings, RunHistory, name_of
-from safelight.vocabulary import LOSS, UPDATE_RATIO
+from safelight.vocabulary import LOSS, SKILL_EMA, SKILL_HELD, SKILL_RAW, UPDATE_RATIO, Signal
 
 
 class Recording(InMemoryReadings):
@@ -188,3 +188,18 @@ def test_labels_are_not_asked_of_a_loop_that_may_have_none() -> None:
     rules = tuple(rule for rule in RULES if rule.cause.startswith("conditioning."))
     found = coverage(RunHistory(InMemoryReadings({})), rules).advice()
     assert found is None or "labels" not in found.arguments
+
+
+@pytest.mark.parametrize(
+    ("signal", "wanted"),
+    [
+        (SKILL_RAW, ("schedule=", "prediction=", "data=")),
+        (SKILL_EMA, ("schedule=", "prediction=", "ema=", "data=")),
+        (SKILL_HELD, None),  # only our own runs hold images out
+    ],
+)
+def test_data_is_advised_for_skill(signal: Signal, wanted: tuple[str, ...] | None) -> None:
+    advice = coverage(RunHistory(InMemoryReadings({})), (rule_with(signal),)).advice()
+    assert (None if advice is None else advice.arguments) == wanted
+    known = RunHistory(InMemoryReadings({signal.name: ([15], [0.5])}))
+    assert coverage(known, (rule_with(signal),)).advice() is None

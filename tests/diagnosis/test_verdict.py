@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from safelight.diagnosis.coverage import Coverage
 from safelight.diagnosis.finding import Finding, Fix, Severity
-from safelight.diagnosis.verdict import SkillSummary, verdict
+from safelight.diagnosis.run_history import InMemoryReadings
+from safelight.diagnosis.verdict import SkillSummary, skill_summary, verdict
 
 FULL = Coverage(105, 80, {}, {})
 NOTHING = "Nothing was found by the 80 of 105 rules that had what they need."
@@ -58,3 +60,18 @@ def test_healthy_is_never_said_without_a_skill_to_show_for_it() -> None:
     for skill in (None, WEAK, LOST, RUINED):
         assert "ealthy" not in verdict([], FULL, skill, watched=False)
     assert "ealthy" not in verdict([finding(over=3)], FULL, GOOD, watched=False)
+
+
+@pytest.mark.parametrize(
+    ("ema", "raw", "expected"),
+    [
+        ((0.25, 0.75), (0.5, 1.25), SkillSummary(0.75, 0.75)),
+        ((), (0.5, 1.25), SkillSummary(1.25, 1.25)),  # a loop without an EMA
+        ((-9.0, -8.0), (0.5, 1.25), SkillSummary(1.25, 1.25)),  # an EMA that has not moved yet
+        ((-9.0, -8.0), (0.5, -1.25), SkillSummary(-8.0, -8.0)),
+        ((), (), None),
+    ],
+)
+def test_whose_skill_is_judged(ema: tuple[float, ...], raw: tuple[float, ...], expected: SkillSummary | None) -> None:
+    series = {name: (np.arange(len(each)), np.array(each)) for name, each in (("skill/ema", ema), ("skill/raw", raw))}
+    assert skill_summary(InMemoryReadings(series)) == expected

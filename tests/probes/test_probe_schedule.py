@@ -7,7 +7,18 @@ from itertools import pairwise
 
 import pytest
 
-from safelight.probes.probe_schedule import CLOSE, EVERY, MAGNITUDES_EVERY, RARELY, SELDOM, SETTLED, ProbeSchedule
+from safelight.probes import probe_schedule
+from safelight.probes.probe_schedule import (
+    CLOSE,
+    EVERY,
+    LOOK_SHARE,
+    MAGNITUDES_EVERY,
+    RARELY,
+    SELDOM,
+    SETTLED,
+    LookSchedule,
+    ProbeSchedule,
+)
 
 
 def steps_of(name: str, until: int, schedule: ProbeSchedule | None = None) -> list[int]:
@@ -111,3 +122,35 @@ def test_a_loss_that_is_worth_a_check(loss: float, odd: bool) -> None:
     schedule = ProbeSchedule()
     assert not any(schedule.is_odd(1.0) for _ in range(20))
     assert schedule.is_odd(loss) == odd
+
+
+def looks(updates: int, step_seconds: float, look_seconds: float, steps_each: float) -> tuple[list[int], float]:
+    """After which updates, and the share of the time."""
+    now, found = 0.0, list[int]()
+    schedule = LookSchedule(lambda: now)
+    for made in range(1, updates + 1):
+        now += step_seconds
+        if schedule.is_due(made, steps_each):
+            found.append(made)
+            with schedule.look(made):
+                now += look_seconds
+    return found, schedule.spent / (now - schedule.spent)
+
+
+def test_looks_without_cost_are_as_planned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe_schedule, "LOOK_SHARE", math.inf)
+    assert looks(4000, 0.1, 9.0, 9.0)[0] == [16, 32, 64, 128, 256, 512, 1024, 2048, 3072]
+
+
+@pytest.mark.parametrize(("look_seconds", "steps_each"), [(0.3, 3.0), (0.02, 0.2), (5.0, 50.0)])
+def test_looks_take_a_small_share_of_the_time(look_seconds: float, steps_each: float) -> None:
+    found, share = looks(20_000, 0.1, look_seconds, steps_each)
+    assert len(found) > 2
+    assert share <= LOOK_SHARE
+    assert found[0] >= steps_each / LOOK_SHARE, "also the first one"
+
+
+def test_a_look_that_is_dearer_than_expected_is_made_up_for() -> None:
+    found, share = looks(20_000, 0.1, 5.0, 1.0)
+    assert found[:2] == [100, 10_000]
+    assert share <= LOOK_SHARE

@@ -15,6 +15,7 @@ from safelight.vocabulary import GRADIENT_PART, LEARNING_RATE, SKILL_HELD, SKILL
 LOOKS = 3  # their median: one checkpoint alone may lie in a trough of the loss
 LEARNT, KEPT = 0.5, 0.75  # the skill that can be lost; the share of it that healthy runs keep, at 0.93 and more
 UPDATES = 64  # before which no run is judged: warm-ups are that long
+FOREIGN = ((60_000, 500, 0.0),)  # the same for loops that are not ours: a small network of any kind
 SLOW = ((10_000, 64, 0.0), (24_000, 150, 0.9), (60_000, 300, 1.0))  # after images and updates all healthy runs had it
 GROWN = 1.25  # norm of a part's weights over its first; 1.10 at most in healthy runs that begin from random weights
 SMALL_UPDATE = 1.2e-3  # of the weights: median over the parts, where they are long; healthy runs have 0.003 to 0.009
@@ -65,7 +66,14 @@ def slow(run: RunHistory) -> Learning | None:
     found = learning(run)
     if found is None or (run.config is not None and run.config.model.init is not None):
         return None  # fine-tuning
-    due = max((s for images, updates, s in SLOW if found.images >= images and found.step >= updates), default=-np.inf)
+    due = max(
+        (
+            s
+            for images, updates, s in (FOREIGN if run.config is None else SLOW)
+            if found.images >= images and found.step >= updates
+        ),
+        default=-np.inf,
+    )
     return found if float(found.skills.max()) < due else None
 
 

@@ -1,0 +1,311 @@
+"""The skill of a network in a loop that is not ours, measured on samples that stay the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from safelight import checks
+from safelight.config.tree import Diffusion
+from safelight.diffusion.objective import Objective
+from safelight.diffusion.schedule import NoiseSchedule
+from safelight.generate import evaluation_mode
+from safelight.keys import derive_seed
+from safelight.monitors.modules import trained
+from safelight.monitors.reading_buffer import PendingReading
+from safelight.probes.call_template import CallTemplate, Key, NotMeasurable, as_indices
+from safelight.probes.forward_pass import Call, Declared, ForwardPass
+from safelight.probes.noising import measure_noising
+from safelight.probes.probe_schedule import LookSchedule
+from safelight.probes.random_state import kept_random_state
+from safelight.probes.seen_images import SeenImages, SeenInputs
+from safelight.yardstick.denoisers import AT_ONCE, DatasetDenoisers
+from safelight.yardstick.fixed_samples import SIZE, FixedSamples, draw_samples
+from safelight.yardstick.linear import ENOUGH
+from safelight.yardstick.skill import Yardstick
+
+COLLECTED = 64  # updates after which the images that were seen have to be enough
+FEWEST = 32  # images
+FORWARD_COST = 1 / 3  # of a step that also has a backward pass
+# Between a whole set and what 16 steps of 4 or 16 of its images show (digits, patches of photographs): means up to 0.33
+# deviations apart and deviations up to 1.19 times as large by x0, 0.69 and 1.48 by noisy inputs. Where the loop has the
+# same images in [0, 1] instead of [-1, 1]: at least 1.4 and 1.55.
+MEAN_APART, DEVIATION_RATIO = 1.0, 1.5
+
+
+class Subject(NamedTuple):
+    """Whose skill is measured."""
+
+    model: nn.Module
+    ema: Callable[[], list[Tensor] | None] | None
+    """Averages of the trained parameters."""
+    images: Callable[[], np.ndarray | None]
+    """Of the dataset that was given, once."""
+    is_compiled: bool = False
+
+
+class Prepared(NamedTuple):
+    """What does not change between two looks."""
+
+    samples: FixedSamples
+    extras: Mapping[Key, Tensor]
+    yardstick: Yardstick
+
+
+class SkillProbe:
+    """Measures and changes nothing of the loop. What keeps it from that is reported once, and it is switched off."""
+
+    def __init__(self, subject: Subject, declared: Declared, report: Callable[[str], None]) -> None:
+        """`report` gets the reason why skill is not measured."""
+        self._subject, self._declared, self._report = subject, declared, report
+        self._is_on = declared.alphas is not None and declared.prediction is not None
+        self._looks, self._updates, self._looked_at = LookSchedule(), 0, 0
+        self._seen, self._inputs = SeenImages(), SeenInputs()
+        self._template: CallTemplate | None = None
+        self._disagreements: dict[str, Tensor] = {}  # by their words: how far off, on the device
+        self._from_data: Tensor | None = None
+        self._unfit = ""  # why the dataset cannot be used
+        self._prepared: Prepared | None = None
+
+    @property
+    def spent(self) -> float:
+        """Seconds."""
+        return self._looks.spent
+
+    def after_update(self, passes: Sequence[ForwardPass]) -> list[PendingReading]:
+        """The weights are the new ones."""
+        found = self._guarded(lambda: self._after_update(passes))
+        return [PendingReading((), lambda: found)] if found else []
+
+    def at_end(self) -> dict[str, float]:
+        """By signal, of the weights as they are now."""
+        if not self._updates or self._looked_at == self._updates:
+            return {}
+        return self._guarded(lambda: self._look(is_last=True))
+
+    def _guarded(self, act: Callable[[], dict[str, float]]) -> dict[str, float]:
+        if not self._is_on:
+            return {}
+        try:
+            with torch.no_grad():
+                return act()
+        except NotMeasurable as error:
+            self._switch_off(str(error))
+        except Exception as error:
+            first = (str(error).strip().splitlines() or [""])[0][:200]
+            self._switch_off(f"the model could not be called on samples of our own ({type(error).__name__}: {first})")
+        return {}
+
+    def _switch_off(self, reason: str) -> None:
+        self._is_on, self._prepared, self._from_data, self._seen = False, None, None, SeenImages()
+        self._report(reason)
+
+    def _after_update(self, passes: Sequence[ForwardPass]) -> dict[str, float]:
+        self._updates += 1
+        if self._prepared is None and self._updates <= COLLECTED:
+            for passed in passes:
+                self._observe(passed)
+        batch_size = SIZE if self._template is None else self._template.batch_size
+        networks = 1 if self._subject.ema is None else 2
+        if not self._looks.is_due(self._updates, FORWARD_COST * networks * SIZE / batch_size):
+            return {}
+        return self._look(is_last=False)
+
+    # --- what the loop shows --------------------------------------------------------------------------------------
+
+    def _observe(self, passed: ForwardPass) -> None:
+        """Without waiting for the device."""
+        call = passed.call or (_usual_call(passed) if self._subject.is_compiled else None)
+        if call is None or call.x is None:
+            return
+        if self._template is None:
+            self._template = CallTemplate(call)
+            self._disagreements = _disagreements(passed, call, self._declared)
+        extras, x0 = self._template.extras_of(call), passed.x0
+        if x0 is not None and x0.is_floating_point() and x0.shape == call.x.shape and extras is not None:
+            if not self._seen.is_full:
+                self._seen.add(x0, extras)
+        elif x0 is None and call.t is not None:
+            factors = self._declared.coefficients(as_indices(call.t), call.x.float())
+            if factors is not None:
+                self._inputs.add(call.x, *factors)
+
+    # --- what is measured on --------------------------------------------------------------------------------------
+
+    def _prepare(self, *, is_last: bool) -> Prepared | None:
+        """None where more has to be seen of the loop first."""
+        template, is_late = self._template, is_last or self._updates >= COLLECTED
+        if template is None:
+            if is_late:
+                raise NotMeasurable("no call of the model was seen")
+            return None
+        for words, number in self._disagreements.items():
+            if not float(number) <= checks.FORWARD_LIMIT:
+                raise NotMeasurable(words)
+        extras: dict[Key, Tensor] = {}
+        if (images := self._fitting_data(template)) is not None:
+            pass
+        elif len(self._seen) >= FEWEST and (is_late or self._seen.is_full):
+            images, extras = self._seen.images(), self._seen.extras()
+        elif is_late or not len(self._seen):
+            raise NotMeasurable(self._unfit or f"fewer than {FEWEST} images were seen")
+        else:
+            return None
+        self._from_data, self._seen = None, SeenImages()
+        return self._measure_yardstick(images, extras)
+
+    def _fitting_data(self, template: CallTemplate) -> Tensor | None:
+        """Images of the dataset, where the loop trains on them as they are."""
+        if self._unfit:
+            return None
+        if self._from_data is None:
+            taken = self._subject.images()
+            self._unfit = _unfit(taken, template)
+            self._from_data = None if taken is None or self._unfit else torch.from_numpy(taken).float()
+        if self._from_data is not None and not self._unfit:
+            self._unfit = self._other_scale(self._from_data)
+        return None if self._unfit else self._from_data
+
+    def _other_scale(self, images: Tensor) -> str:
+        """Against what the model was shown; in words where they differ."""
+        mean, deviation = _mean_and_deviation(images)
+        known = len(self._seen) > 0
+        wanted, width = _mean_and_deviation(self._seen.images()) if known else self._inputs.mean_and_deviation()
+        ratio = deviation / max(width, 1e-12)
+        if abs(mean - wanted) <= MEAN_APART * width and 1 / DEVIATION_RATIO <= ratio <= DEVIATION_RATIO:
+            return ""
+        numbers = f"mean {mean:.2g}, deviation {deviation:.2g}; {wanted:.2g} and {width:.2g}"
+        return f"data has another scale than {'x0' if known else 'what the model is shown'} ({numbers})"
+
+    def _measure_yardstick(self, images: Tensor, extras: Mapping[Key, Tensor]) -> Prepared:
+        images = _as_pictures(images)
+        if len(images) < FEWEST:
+            raise NotMeasurable(f"there are fewer than {FEWEST} images, or they are too large")
+        alphas, prediction = self._declared.alphas, self._declared.prediction
+        assert alphas is not None
+        assert prediction is not None
+        objective = Objective(Diffusion(prediction=prediction), NoiseSchedule(alphas), torch.device("cpu"))
+        count = min(SIZE, len(images))
+        # Of a dataset evenly, for it may be sorted; of a loop the first, whose labels are known.
+        chosen = torch.arange(count) if extras else torch.linspace(0, len(images) - 1, count).round().long()
+        samples = draw_samples(derive_seed(0, "probe"), objective, images[chosen])
+        return Prepared(samples, extras, samples.compare(DatasetDenoisers(images.split(AT_ONCE)), trained_on=True))
+
+    # --- measuring ------------------------------------------------------------------------------------------------
+
+    def _look(self, *, is_last: bool) -> dict[str, float]:
+        with self._looks.look(self._updates):
+            self._prepared = self._prepared or self._prepare(is_last=is_last)
+            if self._prepared is None:
+                return {}
+            self._looked_at = self._updates
+            return self._measure(self._prepared)
+
+    def _measure(self, prepared: Prepared) -> dict[str, float]:
+        model, template = self._subject.model, self._template
+        assert template is not None
+        # Without requires_grad: the autocast of some versions of torch keeps casts of parameters that were made without
+        # gradients, and the loop would train on those.
+        weights = {name: parameter.detach() for name, parameter in model.named_parameters()}
+        averages = None if self._subject.ema is None else self._subject.ema()
+        stance = torch.compiler.set_stance("force_eager") if self._subject.is_compiled else nullcontext()
+        with kept_random_state(template.device), evaluation_mode(model), stance:
+            raw, ema = self._losses(prepared, weights), None
+            if averages is not None:
+                named = zip(trained(model), averages, strict=True)
+                ema = self._losses(prepared, weights | {name: each.to(own) for (name, own), each in named})
+        return prepared.samples.skills(prepared.yardstick, raw, ema)
+
+    def _losses(self, prepared: Prepared, weights: Mapping[str, Tensor]) -> Tensor:
+        """In batches as large as those of the loop, so that there is memory for them."""
+        template, samples = self._template, prepared.samples
+        assert template is not None
+        torch.default_generator.manual_seed(0)  # of networks that are random in evaluation too
+        noised, answers = samples.noised(), list[Tensor]()
+        for start in range(0, len(samples), template.batch_size):
+            rows = slice(start, start + template.batch_size)
+            extras = {key: values[rows] for key, values in prepared.extras.items()}
+            call = template.fill(noised.x_t[rows], noised.t[rows], extras)
+            answer = call.again(self._subject.model, weights)
+            if tuple(answer.shape[1:]) != template.shape:
+                raise NotMeasurable(f"the model returns {tuple(answer.shape[1:])} for {template.shape}")
+            answers.append(answer.float().cpu())
+        return samples.losses(torch.cat(answers).view_as(noised.target), noised)
+
+
+def _usual_call(passed: ForwardPass) -> Call | None:
+    """Of a network without hooks: (x, t) or (x, t, labels)."""
+    if passed.x_t is None or passed.t is None:
+        return None
+    return Call((passed.x_t, passed.t, *([] if passed.labels is None else [passed.labels])), {}).detached()
+
+
+def _disagreements(passed: ForwardPass, call: Call, declared: Declared) -> dict[str, Tensor]:
+    """By the words for it: how much a step differs from x_t = a · x0 + s · noise, from the declared target, and from a
+    model whose inputs and outputs these are. Skill on samples that are made otherwise would say nothing."""
+    x, t, prediction = call.x, call.t, declared.prediction
+    assert x is not None
+    assert t is not None
+    assert prediction is not None
+    found = {"the timesteps that the model is called with are not those of the schedule": _outside(t, declared)}
+    if passed.t is not None and passed.t.shape == t.shape:
+        found["the model is called with other timesteps than t"] = (passed.t.to(t) - t).abs().max().float()
+    for words, given, own in (
+        ("the model is called with something else than x_t", passed.x_t, x),
+        ("the model returns something else than pred", passed.pred, call.output),
+    ):
+        if given is not None and own is not None:
+            found[words] = _relative(given, own)
+    seen = measure_noising(passed, declared)
+    forward, target = seen.get(checks.FORWARD_ERROR), seen.get(checks.TARGET[prediction])
+    found |= {} if forward is None else {"x_t is not what the schedule says": forward}
+    return found | ({} if target is None else {f"the target is not {prediction}": target})
+
+
+def _outside(t: Tensor, declared: Declared) -> Tensor:
+    """0 for places in the schedule, also as floats."""
+    places = t.double() if t.device.type != "mps" else t.float()
+    wrong = (places < 0) | (places > (declared.timesteps or 1) - 1) | (places != places.round())
+    return wrong.float().max()
+
+
+def _relative(given: Tensor, own: Tensor) -> Tensor:
+    if given.shape != own.shape:
+        return torch.tensor(torch.inf)
+    given, own = given.detach().float(), own.detach().float()
+    return (given - own).norm() / own.norm().clamp(min=1e-12)
+
+
+def _unfit(images: np.ndarray | None, template: CallTemplate) -> str:
+    """Why images of a dataset cannot be shown to the model; nothing where they can."""
+    if images is None:
+        return "neither data nor x0 was passed as the model is shown it"
+    if template.extras:
+        return f"the model is called with more for each sample ({template.names()}): pass x0 to watch.step"
+    if tuple(images.shape[1:]) != template.shape:
+        return f"an image of data has the shape {tuple(images.shape[1:])}, the model is called with {template.shape}"
+    if not np.issubdtype(images.dtype, np.floating):
+        return f"data are {images.dtype} numbers and not images as the model is shown them"
+    return "" if np.isfinite(images).all() else "data are not finite"
+
+
+def _as_pictures(images: Tensor) -> Tensor:
+    """[n, channels, height, width], also of vectors and of images without channels."""
+    if images.dim() == 4:
+        return images
+    if images.dim() == 3:
+        return images[:, None]
+    if images.dim() != 2:
+        raise NotMeasurable(f"samples of {images.dim() - 1} dimensions are not measured")
+    if len(images) < ENOUGH * images.shape[1]:
+        raise NotMeasurable(f"{len(images)} vectors of {images.shape[1]} numbers are too few for their covariance")
+    return images[:, :, None, None]
+
+
+def _mean_and_deviation(images: Tensor) -> tuple[float, float]:
+    return float(images.mean()), float(images.std())

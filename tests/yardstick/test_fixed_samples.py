@@ -1,0 +1,52 @@
+"""Samples that stay the same, and skills by signal."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from safelight.config.tree import Diffusion, Prediction
+from safelight.diffusion.objective import Objective, per_sample, target_of
+from safelight.diffusion.schedule import make_schedule
+from safelight.yardstick.denoisers import DatasetDenoisers
+from safelight.yardstick.fixed_samples import FixedSamples, draw_samples
+
+IMAGES = torch.rand(96, 1, 4, 4, generator=torch.Generator().manual_seed(0)).cumsum(2) - 1.5
+
+
+def samples(prediction: Prediction = "epsilon") -> FixedSamples:
+    settings = Diffusion(prediction=prediction, timesteps=100)
+    return draw_samples(1, Objective(settings, make_schedule(settings), torch.device("cpu")), IMAGES[:64])
+
+
+def test_they_are_the_same_every_time() -> None:
+    first, again = samples(), samples()
+    for name in ("x0", "noise", "t"):
+        assert torch.equal(getattr(first, name), getattr(again, name))
+    assert sorted(set(first.level.tolist())) == list(range(16)), "every noise level"
+
+
+@pytest.mark.parametrize("prediction", ["epsilon", "sample", "v_prediction"])
+def test_skill_of_answers_that_are_known(prediction: Prediction) -> None:
+    found, denoisers = samples(prediction), DatasetDenoisers(IMAGES.split(40))
+    stick, noised = found.compare(denoisers, trained_on=True), found.noised()
+    a, s = found.objective.signal[found.t], found.objective.noise[found.t]
+    x0 = denoisers.linear.denoise(noised.x_t, a, s).float()
+    wide = per_sample(a, x0), per_sample(s, x0)
+    linear = found.losses(target_of(prediction, x0, (noised.x_t - wide[0] * x0) / wide[1], *wide), noised)
+    skills = found.skills(stick, linear, torch.zeros_like(linear))
+    assert skills["skill/raw"] == pytest.approx(1, abs=1e-3)
+    assert skills["skill/floor"] == pytest.approx(0, abs=1e-3)
+    assert skills["skill/ema"] > 1
+    level = next(name for name in skills if name.startswith("skill/level/"))
+    assert skills[level] > 1, "of the EMA"
+    alone = found.skills(stick, linear, None)
+    assert "skill/ema" not in alone
+    assert alone[level] == pytest.approx(1, abs=1e-3)
+    assert set(found.held_out_skill(stick, linear)) == {"skill/held"}
+
+
+def test_what_is_not_finite_says_nothing() -> None:
+    found = samples()
+    stick = found.compare(DatasetDenoisers([IMAGES]), trained_on=False)
+    assert found.skills(stick, torch.full((64,), torch.nan), None) == {}
