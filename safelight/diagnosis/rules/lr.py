@@ -294,7 +294,7 @@ RULES = (
         similar="A bad batch has a large loss before the update too. With a wrong sign every length is worse.",
         limits="Rates that are only unstable later: see `loss.diverged`.",
         fix="Lower optimizer.lr, or lengthen optimizer.warmup.",
-        needs=((checks.SEARCH["1"], checks.LOSS_ERROR),),
+        needs=((checks.SEARCH["1"], checks.LOSS_ERROR, checks.TRIAL_RATE),),
         detect=too_high,
         explained_by=f"{SIDE} lr.jump accumulation. forward.",
     ),
