@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 
 from safelight.checkpoints.loading import require_shared_folder
+from safelight.comparison import elapsed_seconds
 from safelight.diagnosis import Diagnosis, diagnose_run
 from safelight.errors import PreflightError, SafelightError, Stopped
 from safelight.model.memory import is_out_of_memory
@@ -41,7 +42,7 @@ def run_training(setup: Setup, folder: RunFolder, terminal: Terminal, on_start: 
         terminal.say("The run has reached its last step: nothing is left to train. For more: --steps N --force")
         Trainer(setup, folder, terminal).run()  # no step, but a snapshot or timelapse that a kill prevented
         return Run(folder.path, setup.config, setup.state.counters.step)
-    started, config, group = time.time(), setup.config, setup.group
+    config, group = setup.config, setup.group
     load = os.getloadavg()[0]  # before our own threads add to it
     terminal.first_screen(setup, folder, _seconds_per_step(setup))
     if on_start is not None and group.is_main:
@@ -84,7 +85,7 @@ def run_training(setup: Setup, folder: RunFolder, terminal: Terminal, on_start: 
         raise
     if group.is_main:
         _write_report(folder, terminal)
-        terminal.last_screen(setup, folder, time.time() - started, _diagnosis(folder))
+        terminal.last_screen(setup, folder, elapsed_seconds(folder) or 0.0, _diagnosis(folder))
     return Run(folder.path, config, setup.state.counters.step)
 
 

@@ -35,3 +35,12 @@ def printable(name: str) -> str:
 
 def megabytes(size: int) -> str:
     return f"{size / 1e6:,.1f} MB"
+
+
+def with_error(value: float, error: float) -> str:
+    """31 ± 2, 0.05 ± 0.15: as many digits as the error allows, one more where it begins with a 1."""
+    if not error > 0 or not math.isfinite(error):
+        return f"{value:.3g}"
+    size = math.floor(math.log10(error))
+    places = min(max(0, (error < 2 * 10.0**size) - size), 6)
+    return f"{value:.{places}f} ± {error:.{places}f}"

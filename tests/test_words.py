@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from safelight.words import in_bytes, megabytes, printable, round_number, round_rate
+from safelight.words import in_bytes, megabytes, printable, round_number, round_rate, with_error
 
 
 @pytest.mark.parametrize(
@@ -46,3 +46,15 @@ def test_what_is_not_a_number_stays_so() -> None:
 @pytest.mark.parametrize(("rate", "rounded"), [(0.0039, 0.004), (0.96, 1.0), (12.0, 10.0), (1e-6, 1e-6)])
 def test_a_rate_has_one_digit(rate: float, rounded: float) -> None:
     assert round_rate(rate) == rounded
+
+
+@pytest.mark.parametrize(
+    ("number", "error", "text"),
+    [
+        (0.2412, 0.1042, "0.24 ± 0.10"), (0.1537, 0.37, "0.2 ± 0.4"), (31.4, 2.1, "31 ± 2"), (12.3456, 10.0, "12 ± 10"),
+        (123456.0, 2345.0, "123456 ± 2345"), (0.0, 0.00012, "0.00000 ± 0.00012"), (0.0, 0.0, "0"),
+        (0.12345, math.nan, "0.123"), (0.12345, math.inf, "0.123"),
+    ],
+)  # fmt: skip
+def test_as_many_digits_as_the_error_allows(number: float, error: float, text: str) -> None:
+    assert with_error(number, error) == text
