@@ -12,6 +12,7 @@ import torch
 
 from safelight.checkpoints.loading import require_shared_folder
 from safelight.comparison import elapsed_seconds
+from safelight.data.summary import in_short, remarks, summary
 from safelight.diagnosis import Diagnosis, diagnose_run
 from safelight.errors import PreflightError, SafelightError, Stopped
 from safelight.model.memory import is_out_of_memory
@@ -50,6 +51,8 @@ def run_training(setup: Setup, folder: RunFolder, terminal: Terminal, on_start: 
     hint = busy_machine(load, os.cpu_count() or 1, torch.get_num_threads())
     if setup.runtime.device.type == "cpu" and hint is not None:
         terminal.say(hint)
+    if group.is_main and setup.state.counters.step == 0:
+        _repeat_remarks(setup, terminal)
     if setup.batches.count < config.train.batch_size:
         terminal.say(
             f"Only {setup.batches.count} images for batches of {config.train.batch_size}: each image comes more than "
@@ -87,6 +90,16 @@ def run_training(setup: Setup, folder: RunFolder, terminal: Terminal, on_start: 
         _write_report(folder, terminal)
         terminal.last_screen(setup, folder, elapsed_seconds(folder) or 0.0, _diagnosis(folder))
     return Run(folder.path, config, setup.state.counters.step)
+
+
+def _repeat_remarks(setup: Setup, terminal: Terminal) -> None:
+    """What `safelight data` warns about, in short: few people call it before they train."""
+    data = setup.config.data
+    found = list(remarks(summary(setup.images, data), data))
+    for remark in found:
+        terminal.say(f"Data: {in_short(remark)}")
+    if found:
+        terminal.say(f"More: safelight data {data.source}")
 
 
 def _diagnosis(folder: RunFolder) -> Diagnosis | None:
