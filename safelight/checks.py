@@ -222,9 +222,16 @@ SEARCH: dict[str, Check] = {
     length: Check(f"search/{length}", f"Error after an update {length} times as long, over the error before.")
     for length in ("0.1", "0.3", "1", "3", "10", "100", "10000", "1000000")
 }
+SEARCH_SHORTER: dict[str, Check] = {
+    length: Check(f"search/{length}", f"The same {length} times as long, where nothing longer lowers the error.")
+    for length in ("0.03", "0.01", "0.003", "0.001", "0.0001", "0.00001")
+}
 SEARCH_START = Check("search/start", "Error before the update.")
 SEARCH_ZERO = Check("search/zero", "Error of a prediction of 0.")
 SEARCH_RATE = Check("search/rate", "Learning rate of the update.")
+TRIAL_RATE = Check("trial/rate", "Learning rate that did not hold in the preflight.")
+TRIAL_ERROR = Check("trial/error", "Error after one update with it, over that of a prediction of 0.")
+TRIAL_HOLDS = Check("trial/holds", "Highest rate tried with which the error stayed below that.")
 LABELS_GAIN = Check("labels/gain", "Error with the labels of other samples minus that with the true ones.")
 LABELS_GAIN_ERROR = Check("labels/gain_error", "Standard error of that gain.")
 LABELS_ERROR = Check("labels/error", "Error with the true labels.")

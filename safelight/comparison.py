@@ -25,7 +25,8 @@ BEST = {  # what counts as better; a loss by itself mostly says which timesteps 
 
 
 def compare(paths: tuple[Path, ...], signals: tuple[str, ...]) -> dict[str, Any]:
-    """{"settings": {key: [values]}, "runs": [{"run", "status", "step", "steps", "seconds", "signals"}]}."""
+    """{"settings": {key: [values]}, "runs": [{"run", "status", "step", "steps", "seconds", "best_step", "evaluation",
+    "signals"}]}."""
     folders = [open_recorded(path) for path in paths]
     configs = [resolve(file=folder.config) if folder.config.is_file() else None for folder in folders]  # watched: none
     settings = [None if config is None else flatten(to_dict(config)) for config in configs]
@@ -41,7 +42,9 @@ def _describe_run(folder: RunFolder, config: Config | None, signals: tuple[str, 
             "status": status.get("status"),
             "step": status.get("step"),
             "steps": None if config is None else config.train.steps,
-            "seconds": newest_state(folder.checkpoints, "seconds", float),
+            "seconds": elapsed_seconds(folder),
+            "best_step": status.get("best_step"),
+            "evaluation": status.get("evaluation"),
             "signals": describe_signals(history, signals),
         }
 
@@ -55,6 +58,18 @@ def differing_settings(configs: Sequence[Mapping[str, Any] | None]) -> dict[str,
         for key in keys
         if any(config.get(key) != known[0].get(key) for config in known)
     }
+
+
+def elapsed_seconds(folder: RunFolder) -> float | None:
+    """What a run has taken, from its first step on, with pictures, evaluations and checkpoints, over all its resumes.
+    Runs of before it was written down: seconds of training alone, or since it was created."""
+    status = folder.status()
+    if isinstance(found := status.get("seconds"), float):
+        return found
+    if (trained := newest_state(folder.checkpoints, "seconds", float)) is not None:
+        return trained
+    created, heartbeat = status.get("created"), status.get("heartbeat")
+    return max(0.0, heartbeat - created) if isinstance(created, float) and isinstance(heartbeat, float) else None
 
 
 def newest_state(checkpoints: Path, name: str, kind: type[Number]) -> Number | None:
@@ -74,5 +89,7 @@ def describe_signals(history: History, signals: tuple[str, ...] = ()) -> dict[st
     found = {name: describe(history, name) for name in names}
     for name, facts in found.items():
         facts["best"] = None if BEST.get(name) is None else facts.get(str(BEST[name]))
-        facts["best_step"] = None if facts["best"] is None else history.find(name, facts["best"])
+        # A reading has the number of its update, from 0; people, pictures and checkpoints count steps that are done.
+        found_at = None if facts["best"] is None else history.find(name, facts["best"])
+        facts["best_step"] = None if found_at is None else found_at + 1
     return found

@@ -11,6 +11,8 @@ from pathlib import Path
 import torch
 
 from safelight.checkpoints.loading import require_shared_folder
+from safelight.comparison import elapsed_seconds
+from safelight.data.summary import in_short, remarks, summary
 from safelight.diagnosis import Diagnosis, diagnose_run
 from safelight.errors import PreflightError, SafelightError, Stopped
 from safelight.model.memory import is_out_of_memory
@@ -41,7 +43,7 @@ def run_training(setup: Setup, folder: RunFolder, terminal: Terminal, on_start: 
         terminal.say("The run has reached its last step: nothing is left to train. For more: --steps N --force")
         Trainer(setup, folder, terminal).run()  # no step, but a snapshot or timelapse that a kill prevented
         return Run(folder.path, setup.config, setup.state.counters.step)
-    started, config, group = time.time(), setup.config, setup.group
+    config, group = setup.config, setup.group
     load = os.getloadavg()[0]  # before our own threads add to it
     terminal.first_screen(setup, folder, _seconds_per_step(setup))
     if on_start is not None and group.is_main:
@@ -49,6 +51,8 @@ def run_training(setup: Setup, folder: RunFolder, terminal: Terminal, on_start: 
     hint = busy_machine(load, os.cpu_count() or 1, torch.get_num_threads())
     if setup.runtime.device.type == "cpu" and hint is not None:
         terminal.say(hint)
+    if group.is_main and setup.state.counters.step == 0:
+        _repeat_remarks(setup, terminal)
     if setup.batches.count < config.train.batch_size:
         terminal.say(
             f"Only {setup.batches.count} images for batches of {config.train.batch_size}: each image comes more than "
@@ -84,8 +88,18 @@ def run_training(setup: Setup, folder: RunFolder, terminal: Terminal, on_start: 
         raise
     if group.is_main:
         _write_report(folder, terminal)
-        terminal.last_screen(setup, folder, time.time() - started, _diagnosis(folder))
+        terminal.last_screen(setup, folder, elapsed_seconds(folder) or 0.0, _diagnosis(folder))
     return Run(folder.path, config, setup.state.counters.step)
+
+
+def _repeat_remarks(setup: Setup, terminal: Terminal) -> None:
+    """What `safelight data` warns about, in short: few people call it before they train."""
+    data = setup.config.data
+    found = list(remarks(summary(setup.images, data), data))
+    for remark in found:
+        terminal.say(f"Data: {in_short(remark)}")
+    if found:
+        terminal.say(f"More: safelight data {data.source}")
 
 
 def _diagnosis(folder: RunFolder) -> Diagnosis | None:

@@ -17,6 +17,7 @@ from rich.progress import Progress as Bar
 from rich.text import Text
 
 from safelight import __version__
+from safelight.words import with_error
 
 if TYPE_CHECKING:
     from safelight.diagnosis import Diagnosis
@@ -28,7 +29,6 @@ REFRESHES_PER_SECOND = 4
 PLAIN_SECONDS = 10.0
 ACCENT = "dark_orange"
 WIDE = 160  # columns with room for everything
-SMOOTHING = 0.98
 
 
 class Terminal:
@@ -37,7 +37,6 @@ class Terminal:
     def __init__(self, console: Console | None = None, *, quiet: bool = False) -> None:
         self.console = console or Console(stderr=True, highlight=False, quiet=quiet)
         self._latest: Progress | None = None
-        self._loss, self._weight = 0.0, 0.0
         self._live = False
         self._printed = time.monotonic()
 
@@ -51,21 +50,15 @@ class Terminal:
 
     def show(self, progress: Progress) -> None:
         self._latest = progress
-        if math.isfinite(progress.loss):
-            self._loss = self._loss * SMOOTHING + progress.loss * (1 - SMOOTHING)
-            self._weight = self._weight * SMOOTHING + (1 - SMOOTHING)
         ended = progress.step == progress.steps
         if not self._live and (ended or time.monotonic() - self._printed >= PLAIN_SECONDS):
             self._printed = time.monotonic()
             line = (
-                f"step {progress.step}/{progress.steps}  loss {self._smooth_loss():.4f}{_skill(progress, 2)}  "
+                f"step {progress.step}/{progress.steps}  loss {progress.loss:.4g}{_skill(progress, 2)}  "
                 f"lr {progress.lr:.2e}  gradient {progress.norm:.3f}  {progress.images_per_second:,.0f} images/s  "
                 f"left {duration(progress.seconds_left)}{_refused(progress)}"
             )
             self._print(Text(line), soft_wrap=True)
-
-    def _smooth_loss(self) -> float:
-        return self._loss / self._weight if self._weight else math.nan
 
     @contextmanager
     def live(self) -> Iterator[None]:
@@ -99,7 +92,7 @@ class Terminal:
             (f"{duration(progress.seconds_left)} left", "bold"),
         )
         body = (
-            f"loss {self._smooth_loss():.4f}{_skill(progress, 3)}   gradient {progress.norm:.3f}   "
+            f"loss {progress.loss:.4g}{_skill(progress, 3)}   gradient {progress.norm:.3f}   "
             f"lr {progress.lr:.2e}   {progress.images_per_second:,.0f} images/s{_refused(progress)}"
         )
         return Group(head, Text(body, style="dim"))
@@ -131,11 +124,12 @@ class Terminal:
 
     def last_screen(self, parts: Setup, folder: RunFolder, seconds: float, diagnosis: Diagnosis | None) -> None:
         counters, pictures = parts.state.counters, folder.pictures()
-        by = "by evaluation" if counters.best_evaluated else f"probe loss {counters.best_loss:.4f}"
+        by = _evaluation_in_words(folder) if counters.best_evaluated else f"probe loss {counters.best_loss:.4g}"
+        loss = math.nan if self._latest is None else self._latest.loss
         best = f"best at step {counters.best_step:,} ({by})" if counters.best_step is not None else "nothing saved"
         self._table(
             f"done in {duration(seconds)}",
-            ("result", f"step {counters.step:,}, loss {self._smooth_loss():.4f}, {best}"),
+            ("result", f"step {counters.step:,}, loss {loss:.4g}, {best}"),
             ("samples", str(pictures[-1][1]) if pictures else "none were drawn"),
             ("timelapse", str(folder.samples / "timelapse.gif")),
             ("model", str(folder.checkpoints / f"step_{counters.step:08d}")),
@@ -162,6 +156,14 @@ def _verdict_rows(diagnosis: Diagnosis | None, folder: RunFolder, refused: int) 
     known = diagnosis.progress
     progress = [] if known is None or not known.bands else [("progress", known.words())]
     return [("verdict", diagnosis.verdict), *progress, *rows]
+
+
+def _evaluation_in_words(folder: RunFolder) -> str:
+    """The distance of the best checkpoint, as every page shows it."""
+    found = folder.status().get("evaluation")
+    if found is None:
+        return "by evaluation"
+    return f"{found['label']} {with_error(max(found['distance'], 0.0), found['error'])} on fresh noise"
 
 
 def _next_commands(folder: RunFolder) -> list[tuple[str, str]]:

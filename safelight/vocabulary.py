@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+RECENT = 64  # newest steps whose mean is shown where one number stands for a noisy signal
+
 
 @dataclass(frozen=True, slots=True)
 class Signal:

@@ -1,6 +1,22 @@
-"""Small things put into words, the same everywhere: sizes, and names that may be no text."""
+"""Small things put into words, the same everywhere: sizes, numbers, and names that may be no text."""
 
 from __future__ import annotations
+
+import math
+
+DIGITS = 4  # of a number in a finding: what a record holds is float32, exact to seven
+
+
+def round_number(number: float, digits: int = DIGITS) -> float:
+    """As a person writes it: 0.01, not 0.010000000474974513. Whole numbers stay whole."""
+    if not math.isfinite(number) or float(number).is_integer():
+        return number
+    return float(f"{number:.{digits}g}")
+
+
+def round_rate(rate: float) -> float:
+    """A learning rate that is advised: one digit."""
+    return round_number(rate, 1) if rate < 1 else float(f"{rate:.1g}")
 
 
 def in_bytes(count: float) -> str:
@@ -19,3 +35,12 @@ def printable(name: str) -> str:
 
 def megabytes(size: int) -> str:
     return f"{size / 1e6:,.1f} MB"
+
+
+def with_error(value: float, error: float) -> str:
+    """31 ± 2, 0.05 ± 0.15: as many digits as the error allows, one more where it begins with a 1."""
+    if not error > 0 or not math.isfinite(error):
+        return f"{value:.3g}"
+    size = math.floor(math.log10(error))
+    places = min(max(0, (error < 2 * 10.0**size) - size), 6)
+    return f"{value:.{places}f} ± {error:.{places}f}"

@@ -19,6 +19,7 @@ RULES = sorted((PACKAGE / "diagnosis").rglob("*.py"))
 PROBES = [
     *sorted((PACKAGE / "probes").rglob("*.py")),
     PACKAGE / "training" / "preflight.py",
+    PACKAGE / "healing" / "rates.py",
     PACKAGE / "training" / "previews.py",
     PACKAGE / "observing" / "batch_check.py",
 ]

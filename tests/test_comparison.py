@@ -45,7 +45,7 @@ def test_what_is_better_is_known_of_some_signals(tmp_path: Path) -> None:
     with open_history(run / "record.sqlite") as history:
         found = describe_signals(history)
         assert list(found) == ["probe/ema", "loss/mean"]
-        assert (found["probe/ema"]["best"], found["probe/ema"]["best_step"]) == (0.0, 199)
+        assert (found["probe/ema"]["best"], found["probe/ema"]["best_step"]) == (0.0, 200)
         assert (found["loss/mean"]["best"], found["loss/mean"]["best_step"]) == (None, None)
         assert list(describe_signals(history, ("own",))) == ["own"]
     [one] = compare((run,), ())["runs"]

@@ -6,7 +6,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from PIL import Image
 from tiny import Quiet, fingerprints, lose_the_moments, tiny
 
 import safelight
@@ -76,3 +78,38 @@ def test_a_resumed_run_is_checked_too(tmp_path: Path, monkeypatch: pytest.Monkey
     assert RunFolder(tmp_path / "run").status()["status"] == "refused"
     with open_history(tmp_path / "run" / "record.sqlite") as history:
         assert history.raw("loss/mean")[0].max() >= 5, "what was trained before is still there"
+
+
+def few(path: Path, count: int, different: int) -> Path:
+    path.mkdir()
+    for number in range(count):
+        levels = np.random.default_rng(number % different).integers(0, 256, (8, 8), np.uint8)
+        Image.fromarray(levels).save(path / f"{number:03}.png")
+    return path
+
+
+def test_what_data_warns_about_is_repeated_once_before_the_first_step(tmp_path: Path) -> None:
+    images, path = few(tmp_path / "images", 60, 3), tmp_path / "run"
+    said = run(path, **{"data.source": str(images), "train.preflight": "off"}).said
+    told = [line for line in said if line.startswith(("Data: ", "More: "))]
+    assert told == [
+        "Data: Copies: 57, which leaves 3 different images. What is seen twice is learnt by heart first.",
+        "Data: Few: 3. A model learns so few images by heart.",
+        f"More: safelight data {images}",
+    ]
+    screen = Quiet()
+    resume(path, settings={"train.steps": 8}, force=True, terminal=screen)
+    assert not [line for line in screen.said if line.startswith("Data: ")], "not again"
+
+
+def test_a_healthy_set_is_not_remarked_on(tmp_path: Path) -> None:
+    assert not [line for line in run(tmp_path / "run").said if line.startswith("Data: ")]
+
+
+@pytest.mark.parametrize("different", [1, 3])
+def test_copies_are_the_first_finding(different: int, tmp_path: Path) -> None:
+    images = few(tmp_path / "images", 64, different)
+    run(tmp_path / "run", **{"data.source": str(images), "train.preflight": "tell", "train.steps": 12})
+    found = safelight.diagnose(tmp_path / "run")
+    assert found[0].cause == "data.duplicates"
+    assert "data.same-batch" not in [finding.cause for finding in found]

@@ -33,7 +33,7 @@ def test_a_full_disk_under_the_log_costs_its_lines_only() -> None:
     assert "found" in log.getvalue()
 
 
-@pytest.mark.parametrize(("skill", "words"), [(None, "loss 0.5000  lr"), (1.318, "loss 0.5000  skill 1.32  lr")])
+@pytest.mark.parametrize(("skill", "words"), [(None, "loss 0.5  lr"), (1.318, "loss 0.5  skill 1.32  lr")])
 def test_the_skill_is_in_the_plain_line_once_it_is_measured(skill: float | None, words: str) -> None:
     log = io.StringIO()
     Terminal(Console(file=log, width=200)).show(Progress(8, 8, 0.5, 1e-3, 1.0, 100.0, 0.0, 0, skill))
@@ -45,4 +45,4 @@ def test_the_skill_is_in_the_live_block() -> None:
     terminal = Terminal(Console(file=log, width=200, force_terminal=True, color_system=None))
     with terminal.live():
         terminal.show(Progress(8, 8, 0.5, 1e-3, 1.0, 100.0, 0.0, 0, -0.25))
-    assert "loss 0.5000   skill -0.25   gradient" in log.getvalue()
+    assert "loss 0.5   skill -0.25   gradient" in log.getvalue()

@@ -14,6 +14,7 @@ from tyro.conf import Positional, UseAppendAction, arg
 from safelight.cli import options
 from safelight.errors import UsageError
 from safelight.terminal import ACCENT, duration, page
+from safelight.words import with_error
 
 CALLED = {"latest": "last", "recent": "recent mean", "best": "best"}
 
@@ -52,6 +53,7 @@ def print_page(found: dict[str, Any]) -> None:
     rows["status"] = [str(run["status"] or "–") for run in runs]
     rows["step"] = [f"{run['step'] if run['step'] is not None else '–'} of {run['steps'] or '?'}" for run in runs]
     rows["time"] = ["–" if run["seconds"] is None else duration(run["seconds"]) for run in runs]
+    rows["best checkpoint"] = [best_in_words(run["best_step"], run["evaluation"]) for run in runs]
     for name in dict.fromkeys(name for run in runs for name in run["signals"]):
         for kind, title in CALLED.items():
             words = [in_words(run["signals"].get(name, {}), kind) for run in runs]
@@ -61,6 +63,13 @@ def print_page(found: dict[str, Any]) -> None:
         style = "" if len(set(words)) > 1 else "dim"
         table.add_row(Text(name, style="dim"), *(Text(word, style=style) for word in words))
     page().print(table)
+
+
+def best_in_words(step: int | None, evaluation: dict[str, Any] | None) -> str:
+    if evaluation is None:
+        return "–" if step is None else f"step {step:,}"
+    distance = with_error(max(evaluation["distance"], 0.0), evaluation["error"])
+    return f"step {evaluation['step']:,}, {evaluation['label']} {distance} on fresh noise"
 
 
 def in_words(facts: dict[str, Any], kind: str) -> str:

@@ -119,7 +119,7 @@ class Command:
 
 
 def print_page(title: str, found: Assessment) -> None:
-    from safelight.evaluate.examination import shown
+    from safelight.words import with_error
 
     examination = found.examination
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
@@ -128,10 +128,10 @@ def print_page(title: str, found: Assessment) -> None:
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("meaning", overflow="fold")
     distance, kernel = examination.distance, examination.kernel
-    table.add_row(examination.label, shown(max(distance.corrected, 0), distance.error), "0", distance.sentence)
-    table.add_row("kernel", shown(kernel.value, kernel.error), "0", kernel.sentence)
+    table.add_row(examination.label, with_error(max(distance.corrected, 0), distance.error), "0", distance.sentence)
+    table.add_row("kernel", with_error(kernel.value, kernel.error), "0", kernel.sentence)
     if (gaussian := examination.gaussian) is not None:
-        table.add_row("Gaussian", shown(gaussian.distance.corrected, gaussian.distance.error), "0", GAUSSIAN)
+        table.add_row("Gaussian", with_error(gaussian.distance.corrected, gaussian.distance.error), "0", GAUSSIAN)
     for figure in examination.figures:
         table.add_row(figure.name, f"{figure.value:.3g}", _span(*figure.baseline), figure.sentence)
     if (copies := examination.copies) is not None:

@@ -64,13 +64,15 @@ def remarks(found: Mapping[str, Any], data: Data) -> Iterator[str]:
             f"{len(found['rejected']):,} of {total:,} files cannot be used, more than data.max_bad "
             f"({data.max_bad:.0%}) allows: training would refuse this set."
         )
-    if images < FEW:
+    different = images - found["duplicates"]
+    if found["duplicates"] > COPIES * images:
+        left = f", which leaves {different:,} different image{'s' * (different != 1)}" if different < FEW else ""
+        yield f"Copies: {found['duplicates']:,}{left}. What is seen twice is learnt by heart first. Remove them."
+    if different < FEW:
         yield (
-            f"Few: {images:,}. A model learns so few images by heart. More of them help most; "
+            f"Few: {different:,}. A model learns so few images by heart. More of them help most; "
             "--set data.flip=true and data.random_crop=0.1 help a little."
         )
-    if found["duplicates"] > COPIES * images:
-        yield f"Copies: {found['duplicates']:,}. What is seen twice is learnt by heart first. Remove them."
     if found["in_two_classes"]:
         yield f"In several classes: {found['in_two_classes']:,}. Their labels contradict each other."
     if found["blank"]:
@@ -96,6 +98,11 @@ def remarks(found: Mapping[str, Any], data: Data) -> Iterator[str]:
             f"The largest class has {max(counts) / min(counts):.0f} times as many images as the smallest. "
             "--set data.balance=true draws all classes equally often."
         )
+
+
+def in_short(remark: str) -> str:
+    """What is wrong and why, without what to do about it: the first two sentences."""
+    return ". ".join(remark.removesuffix(".").split(". ")[:2]) + "."
 
 
 def _sizes(found: Mapping[str, Any]) -> Iterator[Line]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from safelight.record.fact_encoding import replace_nonfinite
+from safelight.words import round_number
 
 Severity = Literal["error", "warning", "info"]
 Safety = Literal["safe", "unsafe", "manual"]
@@ -31,6 +32,9 @@ class Evidence:
     steps: tuple[int, int] | None = None
     usual: str | None = None  # what a healthy run has there
 
+    def rounded(self) -> Evidence:
+        return self if isinstance(self.value, str) else replace(self, value=round_number(self.value))
+
 
 @dataclass(frozen=True, slots=True)
 class Fix:
@@ -39,6 +43,10 @@ class Fix:
     """Settings that fix it, by their keys."""
     safety: Safety = "manual"
     """`safe`: cannot harm a run; `unsafe`: changes what is trained; `manual`: for a person to do."""
+
+    def rounded(self) -> Fix:
+        numbers = {key: round_number(value) if isinstance(value, float) else value for key, value in self.set.items()}
+        return replace(self, set=numbers)
 
 
 @dataclass(frozen=True, slots=True)

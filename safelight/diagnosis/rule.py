@@ -74,8 +74,9 @@ class Rule:
             step=detection.step,
             confidence=detection.confidence,
             summary=detection.summary,
-            evidence=tuple(each for each in detection.evidence if _is_recorded(each)),
-            fix=fix if fix.text else Fix(self.fix, fix.set, fix.safety),
+            # A record holds float32: 0.01 would be shown as 0.009999999776.
+            evidence=tuple(each.rounded() for each in detection.evidence if _is_recorded(each)),
+            fix=(fix if fix.text else Fix(self.fix, fix.set, fix.safety)).rounded(),
             ruled_out=detection.ruled_out,
             over=detection.over,
         )

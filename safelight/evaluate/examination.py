@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -23,6 +22,7 @@ from safelight.evaluate.neighbours import NEIGHBOURS, precision_recall
 from safelight.evaluate.real import choose, real_features
 from safelight.evaluate.reference import Reference, fit_reference
 from safelight.evaluate.thumbnails import Thumbnails, thumbnails_of
+from safelight.words import with_error
 
 LEAST_REAL = 100  # fewer make neither modes nor halves to compare with each other
 
@@ -84,7 +84,7 @@ class Examination:
         """The distance as it may be quoted: with its error and the number of samples."""
         doubt = "" if self.distance.trusted else ", too few samples to trust it"
         value = max(self.distance.corrected, 0.0)
-        return f"{self.label} {shown(value, self.distance.error)} (N = {self.distance.count:,}{doubt})"
+        return f"{self.label} {with_error(value, self.distance.error)} (N = {self.distance.count:,}{doubt})"
 
     def to_json(self) -> dict[str, Any]:
         copies, kinds, gaussian = self.copies, self.kinds, self.gaussian
@@ -143,11 +143,3 @@ def examine(
             variety.vendi, kinds.coverage, kinds.largest, kinds.different,
         )  # fmt: skip
     return Examination(real.label, own.distance, own.kernel, figures, copies, shares, gaussian)
-
-
-def shown(value: float, error: float) -> str:
-    """With as many digits as the error makes sense of."""
-    if not error > 0 or not math.isfinite(error):
-        return f"{value:.4g}"
-    digits = max(0, 1 - math.floor(math.log10(error)))
-    return f"{value:.{digits}f} ± {error:.{digits}f}"

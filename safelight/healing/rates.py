@@ -1,17 +1,27 @@
-"""Which learning rate a diverged run can take: a few updates with each, from the weights it goes back to."""
+"""Which learning rate a run can take: a few updates with each, from the weights it begins with or goes back to."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
+from safelight import checks
 from safelight.config.tree import Optimizer
+from safelight.words import round_rate
 
 HALVINGS, ROUNDS = 9, 4  # rates that are tried, and how often as many smaller ones are, where only the smallest will do
 UPDATES = 32  # with each: after 16 the noise of the first ones still shows, and 64 rank the rates alike
 HARDLY_WORSE = 1.02
 SHARE_OF_RUN, LONGEST_WARMUP = 0.08, 0.5  # of the run: the usual warmup, and the longest
+
+# Before the first step. Errors are those over the zero predictor's.
+SUSPECT = 1.5  # after one update at the full rate; healthy rates have 0.94 to 1.04
+HELD = 1.25  # during the updates with a lower rate
+TRIAL, TRIAL_WARMUP = 8, 4  # updates
+TRIES, SECONDS = 6, 20.0
+BELOW = 0.3  # of the rate at which the error would be that of the zero predictor: on digits 0.0039 from 0.1 and from 1
 
 
 def try_rates(settings: Optimizer, loss_after: Callable[[Optimizer, int], float]) -> dict[float, float]:
@@ -24,6 +34,28 @@ def try_rates(settings: Optimizer, loss_after: Callable[[Optimizer, int], float]
             # At full rate from the first update: a warmup would hide what it leads to.
             found[factor] = loss_after(replace(settings, lr=settings.lr * factor, warmup=0), UPDATES)
     return found
+
+
+def find_rate(settings: Optimizer, worst_error: Callable[[Optimizer, int, float], float]) -> dict[str, float]:
+    """Empty for a rate that holds, else readings with the first lower one that does. `worst_error`: settings, a number
+    of updates and a limit to the largest error after an update, over the zero predictor's; it may end at the limit."""
+    until = time.monotonic() + SECONDS
+    error = worst_error(replace(settings, warmup=0), 1, SUSPECT)
+    if error <= SUSPECT:
+        return {}
+    readings: dict[str, float] = {checks.TRIAL_RATE: settings.lr, checks.TRIAL_ERROR: error}
+    for rate in lower_rates(settings.lr, error):
+        if worst_error(replace(settings, lr=rate, warmup=TRIAL_WARMUP), TRIAL, HELD) <= HELD:
+            return readings | {checks.TRIAL_HOLDS: rate}
+        if time.monotonic() > until:
+            break
+    return readings
+
+
+def lower_rates(rate: float, error: float) -> Iterator[float]:
+    """Rates to try after one that led to an error, which grows with the square of the rate."""
+    start = BELOW * rate / math.sqrt(error) if math.isfinite(error) else rate / 1000
+    return (round_rate(start * BELOW**attempt) for attempt in range(TRIES))
 
 
 def choose_cut(losses: Mapping[float, float]) -> float:

@@ -10,13 +10,18 @@ MEMORY = 0.95  # per step
 
 
 class Speedometer:
-    """Times only what it is wrapped around, so pictures and checkpoints are left out."""
+    """The speed is that of what it is wrapped around, so pictures and checkpoints are left out of it."""
 
-    def __init__(self, before: float = 0.0) -> None:
-        """`before`: seconds that were trained before a resume."""
+    def __init__(self, before: float = 0.0, elapsed: float = 0.0) -> None:
+        """`before`: seconds that were trained before a resume; `elapsed`: all that had passed until then."""
         self._waited = self._worked = self._weight = 0.0
         self.seconds = 0.0  # since the start or resume
-        self._before = before
+        self._before, self._elapsed, self._begun = before, elapsed, time.perf_counter()
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds that the run has taken, with pictures, evaluations and checkpoints."""
+        return self._elapsed + time.perf_counter() - self._begun
 
     @property
     def trained(self) -> float:

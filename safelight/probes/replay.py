@@ -100,12 +100,21 @@ def search_line(model: nn.Module, before: StateBefore, micro_batch: ForwardPass)
     start = error(0.0)
     if not math.isfinite(start) or start <= 0:
         return {}
+    searched: dict[str, float] = {check: error(float(length)) / start for length, check in checks.SEARCH.items()}
+    for length, check in checks.SEARCH_SHORTER.items():  # only after an update that no usual length would have helped
+        if min(map(_lost_as_infinite, searched.values())) < 1:
+            break
+        searched[check] = error(float(length)) / start
     return {
-        **{check: error(float(length)) / start for length, check in checks.SEARCH.items()},
+        **searched,
         checks.SEARCH_START: start,
         checks.SEARCH_ZERO: float(target.square().mean()),
         checks.SEARCH_RATE: before.rate,
     }
+
+
+def _lost_as_infinite(ratio: float) -> float:
+    return ratio if math.isfinite(ratio) else math.inf
 
 
 @torch.no_grad()

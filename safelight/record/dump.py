@@ -11,8 +11,7 @@ from safelight.config.resolve import nearest
 from safelight.errors import UsageError
 from safelight.record.fact_encoding import replace_nonfinite
 from safelight.record.history import History
-from safelight.record.schema import CHUNK_STEPS
-from safelight.vocabulary import signal_of
+from safelight.vocabulary import RECENT, signal_of
 
 Span = tuple[int | None, int | None]
 COLUMNS = ("first", "last", "count", "nonfinite", "low", "high", "mean", "latest")
@@ -26,7 +25,7 @@ def describe(
     found: dict[str, Any] = {"unit": signal and signal.unit, "meaning": signal and signal.meaning}
     if total is None:
         return found | {"count": 0}
-    recent = history.total(name, max(total.first, total.last // CHUNK_STEPS * CHUNK_STEPS), total.last)
+    recent = history.total(name, max(total.first, total.last - RECENT + 1), total.last)
     found |= asdict(total) | {"recent": recent and recent.mean}
     if points is not None:
         spans = history.zoom(name, first, last, pixels=points)

@@ -34,7 +34,9 @@ class Trainer:
     ) -> None:
         self.setup, self.folder, self.screen = setup, folder, screen
         self.config, self.state = setup.config, setup.state
-        self._speed, self.record = Speedometer(self.state.counters.seconds), Recorder(*self._open_record())
+        elapsed = folder.status().get("seconds", self.state.counters.seconds)
+        self._speed = Speedometer(self.state.counters.seconds, elapsed if isinstance(elapsed, float) else 0.0)
+        self.record = Recorder(*self._open_record())
         session = Session(setup, folder, self.record, self._speed, screen)
         self._recovery = Recovery(session)
         self._healer = healer = self._recovery.healer
@@ -160,3 +162,4 @@ class Trainer:
             self.setup.loader.close()
             self._saving.close()
             self.record.close(interrupted=interrupted)
+            self.folder.update_status(seconds=self._speed.elapsed)

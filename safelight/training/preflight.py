@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 
 from safelight import checks
 from safelight.checkpoints.snapshot import Loaded
-from safelight.config import Config
+from safelight.config.tree import Config, Optimizer
 from safelight.data.images import hold_out
 from safelight.diagnosis.coverage import coverage
 from safelight.diagnosis.doctor import Diagnosis, examine
@@ -22,6 +23,7 @@ from safelight.diagnosis.run_history import InMemoryReadings, RunHistory
 from safelight.diffusion.sampling import Denoiser
 from safelight.diffusion.schedule import make_schedule
 from safelight.generate import Request, draw_from, make_denoiser
+from safelight.healing.rates import find_rate
 from safelight.observing.batch_check import BatchCheck
 from safelight.observing.observer import Observer
 from safelight.probes.forward_pass import Declared
@@ -29,12 +31,11 @@ from safelight.probes.probe_runner import InspectedLoop, ProbeRunner, with_check
 from safelight.probes.sampler import measure_guidance
 from safelight.training.build import Setup
 from safelight.training.state import State
-from safelight.training.step import Stepper
 from safelight.vocabulary import CHECK, LEARNING_RATE
 
 STEPS = 3
 TRIED_STEPS = 20  # of the sampler
-STATIC = tuple(f"{CHECK.name}/{name}/" for name in ("network", "sampler", "checkpoint"))
+STATIC = tuple(f"{CHECK.name}/{name}/" for name in ("network", "sampler", "checkpoint", "trial"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,12 +140,28 @@ def _take_trial_steps(
     observer.read()
     trained = _copies(setup.state.model.state_dict().values())
     before.restore()
-    record.add(step, with_check_prefix(_check_checkpoint(setup, stepper, trained, step)))
+    record.add(step, with_check_prefix(_check_checkpoint(setup, trained, step)))
+    if step == 0 and not setup.state.loss_scale.active:  # fp16 refuses its first updates
+        before.restore()
+        record.add(step, with_check_prefix(find_rate(setup.config.optimizer, partial(_worst_error, setup, before))))
 
 
-def _check_checkpoint(setup: Setup, stepper: Stepper, trained: list[Tensor], step: int) -> dict[str, float]:
+def _worst_error(setup: Setup, before: _StateCopy, optimizer: Optimizer, updates: int, limit: float) -> float:
+    """The largest error after one of the first updates of a run, over that of a network that always predicts 0, or over
+    its own at first where that is larger. Ends with the first one above the limit; everything is restored."""
+    stepper, worst = setup.stepper.single_process(), 0.0
+    first = max(1.0, stepper.trial_step(setup.inputs(0), 0, optimizer))
+    for number in range(1, updates + 1):
+        worst = max(worst, stepper.trial_step(setup.inputs(number), number, optimizer) / first)
+        if worst > limit:
+            break
+    before.restore()
+    return worst
+
+
+def _check_checkpoint(setup: Setup, trained: list[Tensor], step: int) -> dict[str, float]:
     """Saved after one step, loaded, and trained on: the weights must be those of the steps without that."""
-    state = setup.state
+    state, stepper = setup.state, setup.stepper.single_process()
     stepper.step(setup.inputs(step), step, observer=(observer := Observer(MemoryRecord(), state.monitors)))
     snapshot, saved = state.snapshot(), {name: _copies(tensors) for name, tensors in _tensors(state).items()}
     state.optimizer.state.clear()

@@ -126,6 +126,7 @@ class Saving:
         safe = counters.good_step if self._recovery.healer.enabled else None
         self._writer.wait()  # done already; of divided weights by the first process, and the others follow at once
         self._writer.submit(self._state.snapshot(again=True), best, safe)
+        self._folder.update_status(best_step=counters.best_step)
 
     def _measure_weights(self) -> dict[str, Any]:
         """How good the weights are: measured by the first process, and broadcast to all as counters."""

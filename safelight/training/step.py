@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
 from safelight.config import Config
+from safelight.config.tree import Optimizer
 from safelight.diffusion.micro_batch import MicroBatch
 from safelight.diffusion.objective import Noised, Objective
 from safelight.healing.step_settings import StepSettings, settings_at
@@ -190,6 +193,15 @@ class Stepper:
     def backward(self, weighted: Tensor) -> None:
         """The sum over a micro-batch divided by the whole batch: any number of micro-batches adds up the same."""
         (weighted.sum() * (self.state.loss_scale.value / self.config.train.batch_size)).backward()
+
+    def trial_step(self, inputs: Sequence[MicroBatch], step: int, optimizer: Optimizer) -> float:
+        """An update with other settings. The loss before it, over that of a network that always predicts 0, on the same
+        images and noise; infinite where it is not finite."""
+        noised = [self.objective.add_noise(micro.x0, micro.noise, micro.t) for micro in inputs]
+        zeros = [self.objective.loss(torch.zeros_like(each.target), each)[0] for each in noised]
+        loss = self.step(inputs, step, replace(self._default, optimizer=optimizer)).loss
+        ratio = float(loss.mean() / torch.cat(zeros).mean().clamp(min=1e-12))
+        return ratio if math.isfinite(ratio) else math.inf
 
     def forward(self, micro: MicroBatch, step: int, step_settings: StepSettings | None = None) -> tuple[Noised, Tensor]:
         noised = self.objective.add_noise(micro.x0, micro.noise, micro.t)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -21,6 +23,7 @@ from safelight.run import HEARTBEAT_SECONDS, RunFolder
 from safelight.training.build import Setup
 from safelight.training.ema import MAIN
 from safelight.training.nonfinite import count_refusal, stopped
+from safelight.vocabulary import RECENT
 
 SYSTEM_EVERY = 16  # steps between readings of speed and memory
 
@@ -31,7 +34,7 @@ class Progress:
 
     step: int
     steps: int
-    loss: float
+    loss: float  # mean of the last steps
     lr: float
     norm: float
     images_per_second: float
@@ -84,6 +87,11 @@ class Session:
                 torch.cuda.empty_cache()
 
 
+def _mean_of_finite(numbers: Iterable[float]) -> float:
+    finite = [number for number in numbers if math.isfinite(number)]
+    return sum(finite) / len(finite) if finite else math.nan
+
+
 class StepReader:
     """Reads the device once per window: a copy waits for all the work that is queued before it."""
 
@@ -99,10 +107,12 @@ class StepReader:
         self.skill: float | None = None  # of the newest checkpoint
         self._reported = 0.0
         self._window: list[StepView] = []
+        self._losses: deque[float] = deque(maxlen=RECENT)
 
     def restart(self) -> None:
         """The steps that were not read yet are given up."""
         self._window = []
+        self._losses.clear()
         self._observer.restart()
 
     def add(self, view: StepView) -> None:
@@ -128,7 +138,8 @@ class StepReader:
         self.os_signal = self.os_signal or max(int(view.stop_signal) for view in views)
         for view, reading in zip(views, readings, strict=True):
             self._read(view, reading)
-            if view.step % SYSTEM_EVERY == 0:
+            self._losses.append(reading[vocabulary.LOSS.name])
+            if view.step % SYSTEM_EVERY == 0 or view.step + 1 == self._setup.config.train.steps:
                 self._record_system(view.step)
         self._show(views[-1], readings[-1])
         self.diagnose()
@@ -172,7 +183,7 @@ class StepReader:
             Progress(
                 step=step,
                 steps=self._setup.config.train.steps,
-                loss=readings[vocabulary.LOSS.name],
+                loss=_mean_of_finite(self._losses),
                 lr=view.lr,
                 norm=readings[vocabulary.GRADIENT_NORM.name],
                 images_per_second=self._images_per_second,
@@ -183,7 +194,7 @@ class StepReader:
         )
         if time.monotonic() - self._reported > HEARTBEAT_SECONDS:
             self._reported = time.monotonic()
-            self._session.folder.update_status(step=step)
+            self._session.folder.update_status(step=step, seconds=self._session.speed.elapsed)
 
     def diagnose(self, *, at_last: bool = False) -> None:
         if self._setup.group.is_main:

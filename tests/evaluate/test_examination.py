@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from safelight.config.tree import Data
 from safelight.data.sources.shapes import shapes
-from safelight.evaluate.examination import LEAST_REAL, Examination, Real, examine, shown
+from safelight.evaluate.examination import LEAST_REAL, Examination, Real, examine
 from safelight.evaluate.features import Extractor, extract, own_extractor
 from safelight.evaluate.thumbnails import Thumbnails, find_copies, shrink
 
@@ -271,27 +271,6 @@ def test_the_summary_has_its_error_and_the_number_of_samples() -> None:
     assert "-" not in examined("held out").summary.removeprefix("FD-eye-pca32"), "no distance is below 0"
     assert few.copies is None
     assert few.to_json()["copies"] is None
-
-
-@pytest.mark.parametrize(
-    ("number", "error", "text"),
-    [
-        (12.3456, 0.0, "12.35"),
-        (12.3456, math.nan, "12.35"),
-        (12.3456, math.inf, "12.35"),
-        (12.3456, -1.0, "12.35"),
-        (12.3456, 0.05, "12.346 ± 0.050"),
-        (12.3456, 0.5, "12.35 ± 0.50"),
-        (12.3456, 1.0, "12.3 ± 1.0"),
-        (12.3456, 9.99, "12.3 ± 10.0"),
-        (12.3456, 10.0, "12 ± 10"),
-        (123456.0, 2345.0, "123456 ± 2345"),
-        (0.0, 0.00012, "0.00000 ± 0.00012"),
-        (0.0, 0.0, "0"),
-    ],
-)
-def test_as_many_digits_as_the_error_makes_sense_of(number: float, error: float, text: str) -> None:
-    assert shown(number, error) == text
 
 
 # The real side

@@ -10,6 +10,7 @@ import torch
 from micro_batches import after_backward, named_parameters, network, step
 from torch import nn
 
+from safelight import checks
 from safelight.probes.forward_pass import ForwardPass
 from safelight.probes.replay import explained, measure_labels, replay_gradient, search_line
 from safelight.probes.update import copy_state
@@ -130,6 +131,21 @@ def test_a_rate_that_is_too_high_makes_its_own_batch_worse(rate: float, worse: b
     before, micro_batches_seen = after_backward(model, optimizer=optimizer)
     optimizer.step()
     assert (search_line(model, before, micro_batches_seen[0])["search/1"] > 1) == worse
+
+
+def test_the_line_is_followed_down_to_an_update_that_helps_and_only_where_none_does() -> None:
+    found: dict[float, set[str]] = {}
+    for rate in (1e-3, 1e4):
+        model = network(dropout=0.0)
+        optimizer = torch.optim.SGD(model.parameters(), rate)
+        before, micro_batches_seen = after_backward(model, optimizer=optimizer)
+        optimizer.step()
+        readings = search_line(model, before, micro_batches_seen[0])
+        found[rate] = {str(check) for check in checks.SEARCH_SHORTER.values() if check in readings}
+    assert found[1e-3] == set()
+    shorter = [readings[check] for check in checks.SEARCH_SHORTER.values() if check in readings]
+    assert shorter[-1] < 1
+    assert all(ratio >= 1 for ratio in shorter[:-1])
 
 
 # Labels

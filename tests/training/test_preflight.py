@@ -181,6 +181,27 @@ def test_what_was_found_sound_is_in_the_record(tmp_path: Path) -> None:
         assert not [name for name in history.signals() if name.startswith(("check/sampler/", "check/checkpoint/"))]
 
 
+# The learning rate
+
+
+@pytest.mark.parametrize("rate", [0.3, 1.0])
+def test_a_rate_that_is_too_high_stops_the_run_with_one_that_holds(rate: float) -> None:
+    parts = enough(**{"optimizer.lr": rate, "train.steps": 1000})
+    before = everything(parts)
+    found = preflight(parts, lambda _: None)
+    assert [finding.cause for finding in found.findings] == ["lr.too-high"]
+    assert differences(before, everything(parts)) == []
+    advised = found.findings[0].fix.set["optimizer.lr"]
+    assert preflight(enough(**{"optimizer.lr": advised, "train.steps": 1000}), lambda _: None).findings == []
+    assert advised == pytest.approx(0.01, rel=0.5)
+
+
+def test_the_rate_is_tried_at_the_first_step_only() -> None:
+    parts = enough(**{"optimizer.lr": 1.0, "train.steps": 1000})
+    take(parts, range(1))
+    assert not [name for name in preflight(parts, lambda _: None).constants if "/trial/" in name]
+
+
 # Something is wrong
 
 

@@ -11,6 +11,8 @@ from safelight.diagnosis.rule import Detection, error, first_of, on_count, on_ep
 from safelight.diagnosis.run_history import RunHistory, name_of
 
 DUPLICATES, BLANK = 0.1, 0.1  # shares; digits, shapes and photographs have 0
+NOTHING_BUT_COPIES = 0.9  # share: batches of such images come again whatever draws them
+BATCH, DIFFERENT, BLANK_BATCH = 8, 0.1, 1e-3  # images of a batch, share of them that differ, their deviation
 CERTAIN = 8.0  # standard errors, at the least: labels that are drawn with weights are slightly correlated
 BEFORE, AFTER = 24, 6  # batches on either side of a change
 SAME = 3  # times that a batch equals the one before
@@ -33,6 +35,42 @@ def nonfinite(run: RunHistory) -> Detection | None:
         (Evidence(name_of(checks.NONFINITE["x0"]), 0.0, where, "1"),),
         ("an overflow inside the network: the images themselves are not finite",),
     )
+
+
+listed_copies = on_latest(
+    {checks.DATA_DUPLICATES: "below 0.01", checks.DATA_LARGEST_GROUP: None},
+    lambda share, *_: not share <= DUPLICATES,
+    "{0:.0%} of {2:.0f} images that were checked are copies of others.",
+    "a small dataset: its images are all different",
+    also=(checks.DATA_IMAGES,),
+    step=0,
+)
+
+
+def drawn_copies(run: RunHistory) -> Detection | None:
+    """Where the images themselves were not looked at: nearly all of the first batch are one and the same."""
+    drawn, different = run.numbers(checks.STREAM_DRAWN)[:1], run.numbers(checks.STREAM_DIFFERENT)[:1]
+    if len(run.steps(checks.DATA_DUPLICATES)) or not len(drawn) or not len(different):
+        return None
+    deviations = run.numbers(checks.BATCH_STD)[:1]
+    if drawn[0] < BATCH or different[0] > max(1.0, DIFFERENT * drawn[0]) or not (deviations > BLANK_BATCH).all():
+        return None  # blank batches are not images that come many times
+    step = int(run.steps(checks.STREAM_DRAWN)[0])
+    return Detection(
+        step,
+        f"Of the {drawn[0]:.0f} images of the first batch only {different[0]:.0f} "
+        f"{'is' if different[0] == 1 else 'are'} different: the others are copies.",
+        run.evidence_of({checks.STREAM_DIFFERENT: f"{drawn[0]:.0f}", checks.STREAM_DRAWN: None}, step),
+        ("the same batch at every step: its images would differ from each other",),
+    )
+
+
+copies = first_of(listed_copies, drawn_copies)
+
+
+def is_all_copies(run: RunHistory) -> bool:
+    """Then batches are alike without anything being wrong with how they are drawn."""
+    return run.latest(checks.DATA_DUPLICATES, 0.0) > NOTHING_BUT_COPIES or drawn_copies(run) is not None
 
 
 def in_order_of_labels(run: RunHistory) -> Detection | None:
@@ -130,8 +168,23 @@ same_order = on_count(
 
 
 def not_shuffled(run: RunHistory) -> Detection | None:
+    if is_all_copies(run):
+        return None
     again = None if len(run.steps(checks.STREAM_ALIKE["images"])) else same_order(run)
     return again or in_order_of_labels(run) or neighbours_alike(run)
+
+
+repeated_batch = on_count(
+    checks.STREAM_ALIKE["images"],
+    SAME,
+    "The batch of the step before came again {} times: the network is shown the same images at every step.",
+    "a new epoch: its batches are composed anew",
+    "images that are all copies of one: those of a batch differ",
+)
+
+
+def same_batch(run: RunHistory) -> Detection | None:
+    return None if is_all_copies(run) else repeated_batch(run)
 
 
 RULES = (
@@ -145,20 +198,13 @@ RULES = (
         detect=nonfinite,
     ),
     warning("DAT002", "data.duplicates", "The same image many times")(
-        what="More than a tenth of the images are exact copies of others.",
+        what="More than a tenth of the images are exact copies of others; or nearly all of a batch are.",
         why="Images that come many times are memorised first.",
         similar="A small dataset has few images, but different ones.",
         limits="Images that are nearly the same: `safelight data` finds those.",
         fix="Remove the copies; `safelight data` lists them.",
-        needs=(checks.DATA_DUPLICATES,),
-        detect=on_latest(
-            {checks.DATA_DUPLICATES: "below 0.01", checks.DATA_LARGEST_GROUP: None},
-            lambda share, *_: not share <= DUPLICATES,
-            "{0:.0%} of {2:.0f} images that were checked are copies of others.",
-            "a small dataset: its images are all different",
-            also=(checks.DATA_IMAGES,),
-            step=0,
-        ),
+        needs=((checks.DATA_DUPLICATES, checks.STREAM_DIFFERENT),),
+        detect=copies,
         explained_by="data.blank",
     ),
     warning("DAT003", "data.blank", "Blank images")(
@@ -198,16 +244,12 @@ RULES = (
     error("DAT006", "data.same-batch", "The same batch at every step")(
         what="Batches come back number for number, step after step.",
         why="The network memorises these few images; the loss looks very good.",
-        similar="A small dataset comes back too, but in different batches.",
+        similar="A small dataset comes back too, but in different batches. Where all images are copies of a few, "
+        "that is the cause (DAT002).",
         limits="The same images in another order.",
         fix="Take the next batch inside the loop; do not seed the shuffling at every step.",
         needs=(checks.STREAM_ALIKE["images"],),
-        detect=on_count(
-            checks.STREAM_ALIKE["images"],
-            SAME,
-            "The batch of the step before came again {} times: the network is shown the same images at every step.",
-            "a new epoch: its batches are composed anew",
-        ),
+        detect=same_batch,
         explained_by="timesteps.repeated forward.noise-repeated",
     ),
     error("DAT007", "data.held-out-overlap", "Held-out images that are trained on")(

@@ -12,13 +12,17 @@ from safelight.diagnosis.rule import Detection, error, first_of, warning
 from safelight.diagnosis.rules.learning import broken_weights, short_updates
 from safelight.diagnosis.run_history import RunHistory, episode_of
 from safelight.vocabulary import LEARNING_RATE, SKILL_RAW
+from safelight.words import round_rate
 
 WORSE = 1.25  # error after the update over that before, on its own batch; healthy runs have 0.86 to 1.05
 AWFUL = 1e3  # times the error before
 NOTHING, MUCH = 0.98, 0.999  # an update that gains less than the first, where a hundredfold one gains more
+LONGER = ("10", "100", "10000", "1000000")
 STRAIGHT = 5.0  # times more gain by a hundredfold update than by a tenfold one: the loss still falls in a straight line
 UNLEARNT = 0.6  # error over that of the zero predictor: above it, there is something left to learn
 BEGINNING, OVERSHOT, OFTEN = 32, 1.5, 3  # steps; times the zero predictor's error: 1.04 at most in healthy runs; times
+BELOW = 0.3  # of the rate at which the error would be that of the zero predictor
+FAR = 9.9  # times the highest rate that holds in the preflight, without a warm-up: more is too high with any
 PEAK = 0.9  # of the highest rate: a warm-up was over, or never there
 JUMP, ENDED = 5.0, 1e-3
 LONG = 50  # steps
@@ -40,11 +44,11 @@ def raises_error(run: RunHistory) -> Detection | None:
     first, last = int(steps[max(0, hits[0] - 1) if hits[0] in pairs else hits[0]]), hits[-1]
     over = int(steps[last + 1]) if last + 1 < len(steps) and not rising else None
     at, rate = int(steps[last]), float(rates[last])
-    better = next((k for k in (0.3, 0.1) if run.at(checks.SEARCH[f"{k:g}"], steps)[last] < 1.0), 0.03)
+    better = _length_that_holds(run, at)
     return Detection(
         first,
-        f"An update raises the error on its own batch {float(whole[last]):.3g} times; a step of {better:g} times its "
-        "length would not.",
+        f"An update raises the error on its own batch {float(whole[last]):.3g} times; "
+        + ("no shorter one would lower it." if better is None else f"one of {better:g} times its length would not."),
         (
             *run.evidence_of({checks.SEARCH["1"]: "below 1.05", checks.SEARCH["0.1"]: "below 1"}, at),
             Evidence(LEARNING_RATE.name, rate, (at, at)),
@@ -52,15 +56,64 @@ def raises_error(run: RunHistory) -> Detection | None:
         ("a hard batch: error before and after are those of the same samples with the same noise",),
         confidence=0.99,
         over=over,
-        fix=_lower(rate * better),
+        fix=_lower(run),
     )
 
 
-def _lower(rate: float, note: str = "") -> Fix | None:
-    """None where no rate is known: then the rule's own fix holds."""
-    if not rate > 0:
+def _length_that_holds(run: RunHistory, step: int) -> float | None:
+    """The longest update that would have lowered the error on its own batch, over the one that was made."""
+    at = np.array([step])
+    usual = {length: checks.SEARCH[length] for length in ("0.3", "0.1")}
+    lengths = usual | checks.SEARCH_SHORTER  # the longest first
+    return next((float(length) for length, check in lengths.items() if run.at(check, at)[0] < 1.0), None)
+
+
+def _rates_that_hold(run: RunHistory) -> list[float]:
+    """By every update that overshot. Two causes of one finding have one piece of advice: the lowest of these."""
+    steps, whole = run.series(checks.SEARCH["1"])
+    rates = run.at(checks.SEARCH_RATE, steps)
+    found: list[float] = []
+    for place in np.flatnonzero(~(whole <= WORSE)):
+        length = _length_that_holds(run, int(steps[place]))
+        found += [] if length is None else [float(rates[place]) * length]
+    overshot, ratios = _overshoots(run)
+    if len(overshot) >= OFTEN:
+        # The error grows with the square of the rate; that of the first overshoot comes from the update before it.
+        found.append(BELOW * _rate_at(run, int(overshot[0]) - 1) / float(np.sqrt(ratios[0])))
+    return [rate for rate in found if rate > 0]
+
+
+def _lower(run: RunHistory) -> Fix | None:
+    """To the rate that held in the preflight, where one was tried. None where no rate is known: then the rule's own fix
+    holds."""
+    held = run.latest(checks.TRIAL_HOLDS)
+    rates = [held] if held > 0 else _rates_that_hold(run)
+    if not rates:
         return None
-    return Fix(f"Lower the learning rate to about {rate:.1g}{note}.", {"optimizer.lr": float(f"{rate:.1g}")})
+    rate = round_rate(min(rates))
+    return Fix(f"Lower the learning rate to about {rate:g}.", {"optimizer.lr": rate})
+
+
+def fails_trial(run: RunHistory) -> Detection | None:
+    """Tried before the first step; what happened at that rate later counts more."""
+    steps, tried = run.series(checks.TRIAL_RATE)
+    held, error_ratio = run.latest(checks.TRIAL_HOLDS), run.latest(checks.TRIAL_ERROR)
+    if not len(steps) or not (tried[-1] > FAR * held or np.isnan(held)):
+        return None
+    begun, rates = run.series(LEARNING_RATE)
+    reached = begun[rates >= PEAK * tried[-1]]
+    if len(reached) and begun[-1] - reached[0] > BEGINNING:
+        return None
+    return Detection(
+        int(steps[-1]),
+        f"One update at the learning rate of {tried[-1]:g} brings the error to {error_ratio:.3g} times that of a "
+        "network that always predicts 0"
+        + (": no lower rate that was tried holds." if np.isnan(held) else f"; with {held:g} it falls."),
+        run.evidence_of({checks.TRIAL_ERROR: "below 1.05", checks.TRIAL_RATE: None, checks.TRIAL_HOLDS: None}),
+        ("a hard batch: both errors are of the same samples with the same noise",),
+        confidence=0.99,
+        fix=_lower(run),
+    )
 
 
 def _overshoots(run: RunHistory) -> tuple[np.ndarray, np.ndarray]:
@@ -87,7 +140,7 @@ def overshot(run: RunHistory, at_first: bool) -> Detection | None:
     steps, ratios = _overshoots(run)
     if len(steps) < OFTEN or _is_without_warmup(run, int(steps[0]), int(steps[-1])) != at_first:
         return None
-    rate, worst = _rate_at(run, int(steps[0])), int(steps[ratios.argmax()])
+    worst = int(steps[ratios.argmax()])
     return Detection(
         int(steps[0]),
         f"At {len(steps)} of the first steps the error was up to {float(ratios.max()):.3g} times that of a network "
@@ -100,11 +153,11 @@ def overshot(run: RunHistory, at_first: bool) -> Detection | None:
         run.evidence_of({checks.LOSS_ERROR: "below that of zero", checks.LOSS_ZERO: None}, worst),
         ("a hard batch: both errors are of the same samples with the same noise",),
         confidence=0.99,
-        fix=None if at_first else _lower(rate / 10, ", a tenth of what it was then"),
+        fix=None if at_first else _lower(run),
     )
 
 
-too_high = first_of(raises_error, partial(overshot, at_first=False), broken_weights)
+too_high = first_of(raises_error, partial(overshot, at_first=False), fails_trial, broken_weights)
 
 
 def too_low(run: RunHistory) -> Detection | None:
@@ -117,10 +170,12 @@ def too_low(run: RunHistory) -> Detection | None:
         return None
     risen = np.concatenate([[True], rates[1:] > 1.2 * np.maximum.accumulate(rates)[:-1]])
     straight = (1 - far) > STRAIGHT * (1 - ten)
+    lengths = np.full(len(steps), 100)
     for length in ("10000", "1000000"):  # a rate so low that even a hundredfold update gains nothing
         farther = run.at(checks.SEARCH[length], steps)
         lower = (far > MUCH) & (far < 1.001) & (farther < MUCH)
         far, straight = np.where(lower, farther, far), straight | lower
+        lengths = np.where(lower, int(length), lengths)
     hit = (whole > NOTHING) & (far < MUCH) & (ten < 1.001) & straight & (starts > UNLEARNT * zeros) & ~risen
     hit &= steps - steps[0] >= 30
     if hit.sum() < 2:
@@ -129,16 +184,29 @@ def too_low(run: RunHistory) -> Detection | None:
     rate = float(rates[last])
     return Detection(
         int(steps[np.flatnonzero(hit)[0]]),
-        f"Updates gain {1 - float(whole[last]):.2g} of the error each; a hundred times as long they would gain "
-        f"{1 - float(far[last]):.2g}. The training is far too slow.",
+        f"Updates gain {1 - float(whole[last]):.2g} of the error each; {int(lengths[last]):,} times as long they would "
+        f"gain {1 - float(far[last]):.2g}. The training is far too slow.",
         (
             *run.evidence_of({checks.SEARCH["1"]: "0.9 to 1", checks.SEARCH["100"]: "far above 1"}),
             Evidence(LEARNING_RATE.name, rate, (int(steps[-1]), int(steps[-1]))),
         ),
         ("a run that has converged: longer steps would not help it", "warm-up: the rate no longer rises"),
         confidence=0.99,
-        fix=Fix("Raise the learning rate tenfold, then check again.", {"optimizer.lr": rate * 10}, "unsafe"),
+        fix=_raise(float(rates.max()) * _raised(run, int(steps[last]))),  # the setting is that of the highest rate
     )
+
+
+def _raised(run: RunHistory, step: int) -> float:
+    """How many times as high the rate should be: a tenth of the length that gains most, which is that of one update on
+    its own samples; at least ten."""
+    at = np.array([step])
+    errors = {float(length): run.at(checks.SEARCH[length], at)[0] for length in LONGER}
+    return max(10.0, min(errors, key=lambda length: errors[length] if errors[length] < MUCH else 1.0) / 10)
+
+
+def _raise(rate: float) -> Fix:
+    rate = round_rate(rate)
+    return Fix(f"Raise the learning rate to about {rate:g}.", {"optimizer.lr": rate}, "unsafe")
 
 
 def no_warmup(run: RunHistory) -> Detection | None:
@@ -222,12 +290,12 @@ SIDE = (
 RULES = (
     error("LRA001", "lr.too-high", "A learning rate that is too high")(
         what="The update of a step raises the error on its own batch; or the first steps bring the error far above "
-        "that of a network that predicts 0.",
+        "that of a network that predicts 0, or updates that the preflight tries do.",
         why="The loss fluctuates or rises; weights grow until they overflow.",
         similar="A bad batch has a large loss before the update too. With a wrong sign every length is worse.",
         limits="Rates that are only unstable later: see `loss.diverged`.",
         fix="Lower optimizer.lr, or lengthen optimizer.warmup.",
-        needs=((checks.SEARCH["1"], checks.LOSS_ERROR, SKILL_RAW),),
+        needs=((checks.SEARCH["1"], checks.LOSS_ERROR, checks.TRIAL_RATE, SKILL_RAW),),
         detect=too_high,
         explained_by=f"{SIDE} lr.jump accumulation. forward.",
     ),

@@ -13,7 +13,7 @@ from safelight.diagnosis.verdict import LONGEST, shorten, skill_summary
 from safelight.diagnosis.verdict import verdict as judge
 from safelight.pages.data.numbers import count, mapping, text
 from safelight.pages.data.run_state import RunStatus
-from safelight.pages.data.trend import newest_distance
+from safelight.pages.data.trend import best_distance, newest_distance
 from safelight.record.history import History
 
 
@@ -87,11 +87,11 @@ def _direction(history: History) -> str:
 
 
 def _finished(run_status: RunStatus, history: History, step: str) -> str:
-    distance, best = newest_distance(history), count(mapping(run_status.facts.get("evaluation")).get("step"))
+    distance, best = newest_distance(history), best_distance(run_status.facts)
     step = f"{step}{_impatience(history)}"
     if best is not None:
-        measured = "" if distance is None else f" The last evaluation: {distance.words()}."
-        return f"Finished at step {step}; the best checkpoint is that of step {best:,}.{measured}"
+        chosen = f"the best checkpoint is that of step {best.step:,}, {best.words()} on fresh noise"
+        return f"Finished at step {step}; {chosen}."
     return f"Finished at step {step}" + ("." if distance is None else f": {distance.words()}.")
 
 

@@ -86,8 +86,8 @@ def _recorded(
         "findings": cards,
         "events": events(history),
         "pictures": pictures(history, run, found.id),
-        "best_step": best_step(history, run_status.facts.get("evaluation")),
-        "distance": distance_of(history),
+        "best_step": best_step(history, run_status.facts),
+        "distance": distance_of(history, run_status.facts),
         "progress": progress(history).to_json(),
         "cursor": max((each["last"] for each in signals), default=-1),
         "version": version(run_status, history, diagnosed),
@@ -162,7 +162,10 @@ def _data(run: RunFolder) -> dict[str, Any] | None:
 
 
 def _seconds(path: Path, run_status: RunStatus) -> float | None:
-    """Trained so far, as the newest checkpoint has it; else since it was created."""
+    """What the run has taken; of one of before that was written down as `comparison.elapsed_seconds` has it, reading
+    nothing outside the folder."""
+    if (taken := number(run_status.facts.get("seconds"))) is not None:
+        return taken
     for folder in sorted(RunFolder(path).checkpoints.glob("step_*"), reverse=True)[:3]:
         found = number(read_json(path, folder.relative_to(path) / "state.json").get("seconds"))
         if found is not None:

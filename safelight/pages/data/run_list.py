@@ -31,7 +31,7 @@ def entry(found: FoundRun, diagnosed: RuleFindings = None) -> dict[str, Any]:
             shown |= {
                 "finding": worst and {key: worst[key] for key in ("code", "cause", "severity")},
                 "thumbnail": next((picture.id for picture in newest), None),
-                "distance": distance_of(history),
+                "distance": distance_of(history, run_status.facts),
             }
             return shown | status(run_status, history, cards)
     except RecordError:

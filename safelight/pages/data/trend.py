@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from safelight.pages.data.numbers import count, mapping, number, text
 from safelight.record.history import History
 from safelight.vocabulary import DISTANCE, DISTANCE_ERROR
+from safelight.words import with_error
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +27,7 @@ class LatestDistance:
     better: bool | None
 
     def words(self) -> str:
-        shown = f"{self.value:.3g}" if self.error is None else _with_error(self.value, self.error)
+        shown = with_error(max(self.value, 0.0), self.error or 0.0)
         if self.better is None or self.against is None:
             return f"{self.label} {shown}"
         change = " and improving" if self.better else f", no better than at step {self.against:,}"
@@ -50,11 +52,11 @@ def newest_distance(history: History) -> LatestDistance | None:
     )
 
 
-def best_step(history: History, evaluation: Any) -> int | None:
-    """Completed steps of the best checkpoint: as chosen at the end, else by the evaluations so far."""
-    chosen = count(mapping(evaluation).get("step"))
-    if chosen is not None:
-        return chosen
+def best_step(history: History, facts: Mapping[str, Any]) -> int | None:
+    """Completed steps of the best checkpoint: as the run chose it, else by the evaluations so far."""
+    for chosen in (count(mapping(facts.get("evaluation")).get("step")), count(facts.get("best_step"))):
+        if chosen is not None:
+            return chosen
     best: int | None = None
     for facts in (mapping(note.facts) for note in history.events("evaluated", most=1000)):
         against = facts.get("against")
@@ -63,14 +65,18 @@ def best_step(history: History, evaluation: Any) -> int | None:
     return best
 
 
-def distance_of(history: History) -> list[float | int | None] | None:
-    """[value, error, step] for a list of runs."""
-    found = newest_distance(history)
-    return None if found is None else [number(found.value), number(found.error), found.step]
+def distance_of(history: History, facts: Mapping[str, Any]) -> list[float | int | None] | None:
+    """[value, error, step]: of the newest evaluation; at the end of a run of its best checkpoint on fresh noise, as the
+    last screen has it."""
+    found = best_distance(facts) or newest_distance(history)
+    return None if found is None else [number(max(found.value, 0.0)), number(found.error), found.step]
 
 
-def _with_error(value: float, error: float) -> str:
-    """31 ± 2, 0.05 ± 0.15: as many digits as the error allows, one more where it begins with a 1."""
-    size = math.floor(math.log10(error)) if error > 0 else 0
-    places = min(max(0, (error < 2 * 10.0**size) - size), 4)
-    return f"{value:.{places}f} ± {error:.{places}f}"
+def best_distance(facts: Mapping[str, Any]) -> LatestDistance | None:
+    """Of the best checkpoint on fresh noise, which it was not chosen by; `facts` of run.json."""
+    scored = mapping(facts.get("evaluation"))
+    value, step = number(scored.get("distance")), count(scored.get("step"))
+    if value is None or step is None:
+        return None
+    label = text(scored.get("label"), 40) or "distance"
+    return LatestDistance(label, value, number(scored.get("error")), step, None, None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from histories import LABELS, STEPS, chance, checks
+from histories import HEALTHY, LABELS, STEPS, chance, checks
 from rule_rows import Row, check_row, fires_in, parameters, row
 
 from safelight.diagnosis.rules import data
@@ -13,6 +13,25 @@ ROWS = [
     row("images that are not finite", "data.nonfinite", checks(data__nonfinite=0.01)),
     row("a batch that is not finite", "data.nonfinite", checks(finite__x0=([40], [0.0]))),
     row("copies among the images", "data.duplicates", checks(data__duplicates=0.2)),
+    row("nothing but copies of one image", "data.duplicates",
+        checks(data__duplicates=0.99, data__largest_group=1.0, stream__images_alike=(STEPS[1:], np.ones(127)),
+               stream__images_again=(STEPS[1:], np.ones(127)), stream__different=([0, 127], [1, 1]),
+               batch__mean=np.full(128, -0.3))),
+    row("copies of three images in small batches", "data.duplicates",
+        checks(data__duplicates=0.98, data__largest_group=0.34, stream__images_alike=(STEPS[1::3], np.ones(43)),
+               stream__images_again=(STEPS[9:], np.ones(119)), stream__different=([0, 127], [2, 3]))),
+    row("the same batch, with some copies in it", "data.same-batch data.duplicates",
+        checks(data__duplicates=0.2, stream__images_alike=(STEPS[1:], np.ones(127)))),
+    row("copies that only the batches show", "data.duplicates",
+        {name: value for name, value in HEALTHY.items() if "check/data/" not in name}
+        | checks(stream__images_alike=(STEPS[1:], np.ones(127)), stream__different=([0, 127], [1, 1])), whole=True),
+    row("blank batches, of which nothing else is known", "data.same-batch scale.wrong-std",
+        {name: value for name, value in HEALTHY.items() if "check/data/" not in name}
+        | checks(stream__images_alike=(STEPS[1:], np.ones(127)), stream__different=([0, 127], [1, 1]),
+                 batch__std=np.full(128, 1e-6)), whole=True),
+    row("a batch with an image twice", "",
+        {name: value for name, value in HEALTHY.items() if "check/data/" not in name}
+        | checks(stream__different=([0, 127], [7, 900])), whole=True),
     row("a few copies", "", checks(data__duplicates=0.09)),
     row("blank images", "data.blank", checks(data__blank=0.3)),
     row("a few blank images", "", checks(data__blank=0.09)),

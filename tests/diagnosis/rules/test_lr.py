@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from histories import ERROR, LOOKS, STEPS, checks, measured
-from rule_rows import PARTS_STILL, STILL, Row, check_row, fires_in, parameters, row
+from histories import ERROR, LOOKS, STEPS, Series, checks, measured
+from rule_rows import PARTS_STILL, STILL, Row, case_of, check_row, fires_in, parameters, row
 
+from safelight.diagnosis.doctor import examine
 from safelight.diagnosis.rules import lr
 
 RATES = np.full(128, 1e-3)
@@ -19,6 +20,16 @@ ROWS = [
         | {f"check/search/{length}": ([1], [2.0]) for length in ("0.1", "0.3", "3")}),
     row("too high once", "", checks(search__1=(LOOKS, [1.0, 1.0, 1.0, 2.0, 1.0, 1.0, 1.0]))),
     row("a little too far", "", checks(search__1=(LOOKS, np.full(7, 1.1)))),
+    row("a rate that the preflight could not take", "lr.too-high",
+        checks(trial__rate=0.1, trial__error=56, trial__holds=0.004)
+        | measured(optimizer__lr=(STEPS[:20], np.linspace(0, 0.1, 20)))),
+    row("a rate for which the preflight found no lower one", "lr.too-high", checks(trial__rate=0.1, trial__error=56)
+        | measured(optimizer__lr=(STEPS[:20], np.linspace(0, 0.1, 20)))),
+    row("a rate that only a warm-up makes possible", "", checks(trial__rate=0.02, trial__error=2.7, trial__holds=0.004)
+        | measured(optimizer__lr=(STEPS[:20], np.linspace(0, 0.02, 20)))),
+    row("a rate that the preflight could not take, and the run could", "",
+        checks(trial__rate=0.1, trial__error=56, trial__holds=0.004)
+        | measured(optimizer__lr=(STEPS, np.minimum(0.1, 0.002 * (1 + STEPS))))),
     row("too low", "lr.too-low", checks(search__1=(LOOKS, np.full(7, 0.99999)), search__10=(LOOKS, np.full(7, 0.9999)),
         search__100=(LOOKS, np.full(7, 0.998)), search__start=(LOOKS, np.full(7, 0.9)))),
     row("converged", "", checks(search__1=(LOOKS, np.full(7, 0.99999)), search__10=(LOOKS, np.full(7, 0.9999)),
@@ -51,6 +62,49 @@ ROWS = [
 @pytest.mark.parametrize("given", parameters(ROWS))
 def test_the_cause_is_named_and_nothing_else(given: Row) -> None:
     check_row(given)
+
+
+TRIED = checks(trial__rate=1.0, trial__error=5860, trial__holds=0.004)
+OVERSHOT = checks(
+    loss__error=np.where(np.isin(STEPS, [1, 2, 3]), 198.0, ERROR), search__1=(LOOKS, np.full(7, 0.95))
+) | measured(optimizer__lr=(STEPS, 0.2 * np.minimum(5, 1 + STEPS)))  # no longer at its peak when it overshot
+RAISED = checks(search__1=(LOOKS, np.full(7, 9.0)), search__rate=(LOOKS, np.full(7, 1.0)))
+HELD_ONLY_SHORT = {f"check/search/{length}": (LOOKS, np.full(7, ratio)) for length, ratio in (
+    ("0.3", 4.0), ("0.1", 1.4), ("0.03", 1.1), ("0.01", 1.01), ("0.003", 0.9))}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("series", "rate"),
+    [
+        (TRIED | measured(optimizer__lr=([0], [0.1])), 0.004),
+        (TRIED | OVERSHOT, 0.004),
+        (TRIED | RAISED | HELD_ONLY_SHORT, 0.004),
+        (OVERSHOT, 0.004),
+        (RAISED | HELD_ONLY_SHORT, 0.003),
+        (RAISED | HELD_ONLY_SHORT | OVERSHOT | RAISED, 0.003),
+    ],
+)
+def test_one_finding_advises_one_rate(series: Series, rate: float) -> None:
+    finding = next(each for each in examine(case_of(row("too high", "", series))) if each.cause == "lr.too-high")
+    assert finding.fix.set == {"optimizer.lr": rate}
+    assert finding.fix.text == f"Lower the learning rate to about {rate:g}."
+
+
+@pytest.mark.parametrize(
+    ("hundred", "far", "rate"),
+    [(0.998, 2.0, 1e-5), (0.99, 0.7, 1e-3), (0.9999, 0.9, 1e-3)],  # the rate is 1e-6
+)
+def test_a_rate_that_is_too_low_is_raised_along_the_line(hundred: float, far: float, rate: float) -> None:
+    series = checks(
+        search__1=(LOOKS, np.full(7, 0.99999)),
+        search__10=(LOOKS, np.full(7, 0.99999)),
+        search__100=(LOOKS, np.full(7, hundred)),
+        search__10000=(LOOKS, np.full(7, far)),
+        search__start=(LOOKS, np.full(7, 0.9)),
+        search__rate=(LOOKS, np.full(7, 1e-6)),
+    )
+    [finding] = examine(case_of(row("too low", "", series)))
+    assert (finding.cause, finding.fix.set) == ("lr.too-low", {"optimizer.lr": rate})
 
 
 def test_every_rule_fires_in_some_row() -> None:

@@ -121,7 +121,7 @@ EQUAL: Event = (0, "data", {"classes": {"cat": 900, "dog": 400}})
         (LEARNT, (UNEQUAL, *twice(**CROWDED)), {"data.balance": True}, "model.widths", [64, 128]),
         (LEARNT, twice(**REPEATED), {"sample.guidance": 5.0}, "sample.guidance", 1.0),
         (skilled(1.5, 1.5, raw=1.8), twice(**BLURRED), {"ema.width": 0.2}, "ema.width", 0.1),
-        (skilled(1.5, 1.5, raw=1.8), twice(**BLURRED), EXPONENTIAL, "ema.decay", 0.84375),
+        (skilled(1.5, 1.5, raw=1.8), twice(**BLURRED), EXPONENTIAL, "ema.decay", 0.8438),
         (skilled(1.2, 1.5), twice(**BLURRED), {}, "train.steps", 256),
         (LEARNT, twice(**BLURRED), {}, "model.widths", [64, 128]),
         (NOT_YET, twice(**MUSH), {}, "train.steps", 256),
