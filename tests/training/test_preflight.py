@@ -15,6 +15,7 @@ from torch import Tensor
 
 import safelight
 from safelight.cli import main
+from safelight.config.tree import Optimizer
 from safelight.diagnosis.rules.conditioning import GUIDED
 from safelight.diffusion.objective import Noised, Objective
 from safelight.errors import PreflightError
@@ -194,6 +195,18 @@ def test_a_rate_that_is_too_high_stops_the_run_with_one_that_holds(rate: float) 
     advised = found.findings[0].fix.set["optimizer.lr"]
     assert preflight(enough(**{"optimizer.lr": advised, "train.steps": 1000}), lambda _: None).findings == []
     assert advised == pytest.approx(0.01, rel=0.5)
+
+
+def test_every_rate_is_tried_from_the_same_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    worst: list[float] = []
+
+    def try_twice(settings: Optimizer, worst_error: Callable[[Optimizer, int, float], float]) -> dict[str, float]:
+        worst.extend(worst_error(settings, 2, float("inf")) for _ in range(2))
+        return {}
+
+    monkeypatch.setattr(module, "find_rate", try_twice)
+    preflight(enough(**{"optimizer.lr": 1.0, "optimizer.warmup": 0}), lambda _: None)
+    assert worst[0] == worst[1] > 1.5
 
 
 def test_the_rate_is_tried_at_the_first_step_only() -> None:
