@@ -55,7 +55,7 @@ def test_a_run_may_continue_all_the_same(wanted: str, tmp_path: Path, monkeypatc
     reported = [line for line in screen.said if "CHK001" in line]
     assert bool(reported) == (wanted == "tell")
     causes = [finding.cause for finding in safelight.diagnose(tmp_path / "run")]
-    assert causes == (["checkpoint.optimizer-lost"] if wanted == "tell" else [])
+    assert causes == (["checkpoint.optimizer-lost"] if wanted == "tell" else ["loss.undertrained"])
 
 
 def test_a_refused_run_continues_when_it_is_fixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,7 +65,7 @@ def test_a_refused_run_continues_when_it_is_fixed(tmp_path: Path, monkeypatch: p
             run(tmp_path / "run")
     resume(tmp_path / "run", terminal=Quiet())
     assert RunFolder(tmp_path / "run").status()["status"] == "finished"
-    assert safelight.diagnose(tmp_path / "run") == []
+    assert [finding.cause for finding in safelight.diagnose(tmp_path / "run")] == ["loss.undertrained"]
     run(tmp_path / "healthy")
     assert fingerprints(tmp_path / "run") == fingerprints(tmp_path / "healthy")
 

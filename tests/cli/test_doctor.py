@@ -13,19 +13,21 @@ import safelight
 from safelight.cli import main
 
 
-def test_nothing_is_found_in_a_healthy_run(trained_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_is_found_in_a_healthy_run_but_that_it_is_short(
+    trained_run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["doctor", str(trained_run)]) == 0
     printed = capsys.readouterr().out
-    assert "Nothing was found" in printed
+    assert "1 warning: The run ended after 6 steps" in printed
     assert "\nProgress: " in printed
     assert main(["doctor", str(trained_run), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["findings"] == found["coverage"]["missing"] == []
+    assert [finding["cause"] for finding in found["findings"]] == ["loss.undertrained"]
+    assert found["coverage"]["missing"] == []
     assert 40 < found["coverage"]["looked"] < found["coverage"]["rules"]
-    looked = f"the {found['coverage']['looked']} of {found['coverage']['rules']} rules that had what they need"
-    assert looked in found["verdict"]
+    assert "It is undertrained." in found["verdict"]
     assert found["progress"].keys() == {"sentence", "signal", "bands", "learning_rate"}
-    assert safelight.diagnose(trained_run) == []
+    assert [finding.code for finding in safelight.diagnose(trained_run)] == ["LEA003"]
 
 
 def test_an_average_that_is_too_long_is_named(
