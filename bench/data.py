@@ -38,7 +38,7 @@ from safelight.data.scan import available_cores
 from safelight.data.sources import SourceFile
 from safelight.data.sources.image_folder import ImageFolder
 from safelight.training.batch_loader import BatchLoader
-from safelight.training.build import Setup, build, fit_to_data
+from safelight.training.build import Setup, build, infer_data_settings
 
 SIDE, STORED, BATCH, QUALITY = 64, 512, 64, 90
 DEFAULT_THREADS = Data().workers or 0  # on a CPU
@@ -292,7 +292,7 @@ def _train(parts: Setup, feed: BatchLoader, first: int, steps: int) -> Stretch:
 def demo_parts() -> Setup:
     config = resolve(preset="digits")
     images = open_images(config.data)
-    return build(fit_to_data(config, images), images, lambda text: None)
+    return build(infer_data_settings(config, images), images, lambda text: None)
 
 
 def waiting_rows(found: Mapping[int, list[Stretch]], steps: int) -> tuple[list[Row], float]:

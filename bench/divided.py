@@ -25,7 +25,7 @@ from safelight.config.resolve import resolve
 from safelight.data.prepare import open_images
 from safelight.model.unet import units_of
 from safelight.processes.group import ProcessGroup, join_group
-from safelight.training.build import Setup, build, fit_to_data
+from safelight.training.build import Setup, build, infer_data_settings
 
 COUNTS, HOWS = (1, 2, 4), ("whole", "divided")
 KINDS = ("weights", "gradients", "moments", "averages")
@@ -40,7 +40,7 @@ def configure(how: str) -> Config:
 def make(how: str, group: ProcessGroup) -> Setup:
     config = configure(how)
     images = open_images(config.data)
-    return build(fit_to_data(config, images), images, print, group=group)
+    return build(infer_data_settings(config, images), images, print, group=group)
 
 
 def train(parts: Setup, first: int, count: int) -> None:

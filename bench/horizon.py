@@ -157,7 +157,7 @@ def worker() -> None:
     """One of the processes that are timed: its share of the work alone, the sum alone, and whole steps."""
     from safelight.data.prepare import open_images
     from safelight.processes.group import join_group
-    from safelight.training.build import build, fit_to_data
+    from safelight.training.build import build, infer_data_settings
 
     torch.set_num_threads(1)
     processes = int(os.environ["WORLD_SIZE"])
@@ -165,7 +165,7 @@ def worker() -> None:
     config = resolve(preset="digits", settings=settings)
     with join_group(config.train) as group:
         images = group.local_main_first(lambda: open_images(config.data))
-        parts = build(fit_to_data(config, images), images, lambda _: None, group=group)
+        parts = build(infer_data_settings(config, images), images, lambda _: None, group=group)
         inputs = parts.loader.load(0)
         flat = torch.zeros(sum(parameter.numel() for parameter in parts.state.model.parameters()))
         for step in range(3):

@@ -21,7 +21,7 @@ from safelight.data.prepare import open_images
 from safelight.diffusion.objective import target_of
 from safelight.diffusion.schedule import make_schedule
 from safelight.model.unet import predict
-from safelight.training.build import fit_to_data
+from safelight.training.build import infer_data_settings
 from safelight.training.network import build_model
 from safelight.training.optimizer import learning_rate
 from safelight.training.runtime import choose_device
@@ -72,7 +72,7 @@ def bare_loop(config: Config, images: Images, block: int) -> Block:
 def measure(config: Config, block: int, rounds: int) -> dict[str, list[float]]:
     """Seconds of every block, by contender."""
     images = open_images(config.data)
-    guests = {BARE: bare_loop(fit_to_data(config, images), images, block)}
+    guests = {BARE: bare_loop(infer_data_settings(config, images), images, block)}
     alternation = Alternation(guests, block=block, rounds=rounds)
     with tempfile.TemporaryDirectory() as folder, contextlib.suppress(Enough):
         start.train(config, run=Path(folder) / "run", terminal=alternation)

@@ -38,7 +38,7 @@ from safelight.config import Config
 from safelight.config.resolve import resolve
 from safelight.data.prepare import open_images
 from safelight.model.unet import predict
-from safelight.training.build import fit_to_data
+from safelight.training.build import infer_data_settings
 from safelight.training.network import build_model
 
 SIDE, IMAGES, BATCH = 32, 1024, 32
@@ -239,7 +239,7 @@ class Course:
 def compare(course: Course, package: ModuleType | None, scratch: Path) -> list[list[str]]:
     """All of them with networks of one size; then safelight once more, with the very network of lucidrains."""
     config, batch, block = course.config, course.config.train.batch_size, course.block
-    model = build_model(fit_to_data(config, open_images(config.data)))
+    model = build_model(infer_data_settings(config, open_images(config.data)))
     ours = Network.weigh("UNet2DModel", model)
     guests, networks = {DIFFUSERS: diffusers_loop(model, course.folder, batch, block)}, {HOST: ours, DIFFUSERS: ours}
     if package is None:

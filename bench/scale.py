@@ -23,7 +23,7 @@ from safelight.config.resolve import resolve
 from safelight.data.prepare import open_images
 from safelight.processes.group import ProcessGroup, join_group
 from safelight.processes.reduction import Reduction
-from safelight.training.build import Setup, build, fit_to_data
+from safelight.training.build import Setup, build, infer_data_settings
 
 PROCESSES = 2
 EFFICIENCY, SAVE_SHARE, SAVE_EVERY = 0.9, 0.01, 60.0
@@ -64,7 +64,7 @@ def configure(case: str, shards: int | None = None) -> Config:
 def make(case: str, name: str, group: ProcessGroup) -> Contender:
     config = configure(case, SHARDS.get(name))
     images = open_images(config.data)
-    parts = build(fit_to_data(config, images), images, print, group=ProcessGroup() if name in ALONE else group)
+    parts = build(infer_data_settings(config, images), images, print, group=ProcessGroup() if name in ALONE else group)
     if name == DDP:
         # It takes the mean where a sum is wanted, which costs the same.
         parts.stepper.network, parts.stepper.reduction = DistributedDataParallel(parts.state.model), Reduction()

@@ -26,7 +26,7 @@ from safelight.config.resolve import resolve
 from safelight.data.prepare import open_images
 from safelight.pages.data.runs import describe
 from safelight.run import RunFolder
-from safelight.training.build import build, fit_to_data
+from safelight.training.build import build, infer_data_settings
 
 TABS = 10
 LONGEST = 480.0  # seconds after which no round is begun
@@ -77,7 +77,7 @@ def measure_lookers(root: Path, lookers: Lookers, serve: Callable[[Path], Any], 
     """The demo's training step with all monitors and the record; the order turns from round to round."""
     config = resolve(preset="digits")
     images = open_images(config.data)
-    config = fit_to_data(config, images)
+    config = infer_data_settings(config, images)
     times: dict[bool, list[float]] = {True: [], False: []}
     spent: dict[bool, list[Sequence[float]]] = {True: [], False: []}  # by the server, by the lookers
     with contextlib.ExitStack() as stack:

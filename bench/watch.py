@@ -38,7 +38,7 @@ from safelight.observing.observer import Observer
 from safelight.probes.probe_runner import ProbeRunner
 from safelight.probes.probe_schedule import CLOSE, ProbeSchedule
 from safelight.record.store import RecordWriter
-from safelight.training.build import Setup, build, fit_to_data
+from safelight.training.build import Setup, build, infer_data_settings
 from safelight.training.network import build_model
 from safelight.training.preflight import make_probe_runner
 
@@ -123,7 +123,7 @@ def main() -> None:
 def enter(stack: contextlib.ExitStack, folder: Path, settings: dict[str, Any]) -> Iterator[Contender]:
     config = resolve(preset="digits", settings=settings)
     images = open_images(config.data)
-    config = fit_to_data(config, images)
+    config = infer_data_settings(config, images)
     unwatched, recorded, diagnosed = (build(config, images, lambda _: None) for _ in range(3))
     alone, seen = trainer(stack, folder / "diagnosed", unwatched, diagnosed)
     yield alone

@@ -110,17 +110,17 @@ TARGET_COSINE = {kind: Check(f"target/{kind}_cosine", f"Cosine of the target wit
 TARGET_SQUARE = Check("target/square", "Mean square of the target.")
 
 # The loss, and what is not finite.
-LOSS_ERROR = Check("loss/error", "Mean squared error of prediction and target.")
-LOSS_ZERO = Check("loss/zero", "The same error for a prediction of 0.")
+LOSS_MSE = Check("loss/error", "Mean squared error of prediction and target.")
+LOSS_ZERO_MSE = Check("loss/zero", "The same error for a prediction of 0.")
 LOSS_SLOPE = Check("loss/slope", "Factor of the prediction that would give the least error.")
-LOSS_TOLD = Check("loss/told", "The loss that the loop passes.")
+LOSS_REPORTED = Check("loss/told", "The loss that the loop passes.")
 LOSS_SAME_SHAPE = Check("loss/same_shape", "1 if prediction and target have the same shape.")
 NONFINITE: dict[str, Check] = {
     name: Check(f"finite/{name}", f"0 at a step at which {name} is not finite.", beside)
-    for name, beside in (("x0", BATCH_REACH), ("noise", NOISE_COUNT), ("x_t", FORWARD_WRONG), ("target", LOSS_ERROR),
-                         ("pred", LOSS_ERROR), ("loss", LOSS_ERROR))
+    for name, beside in (("x0", BATCH_REACH), ("noise", NOISE_COUNT), ("x_t", FORWARD_WRONG), ("target", LOSS_MSE),
+                         ("pred", LOSS_MSE), ("loss", LOSS_MSE))
 }  # fmt: skip
-NONFINITE_LOSS_NUMBER = Check("finite/loss_number", "0 at a step at which the loss is infinite, not NaN.", LOSS_ERROR)
+NONFINITE_LOSS_NUMBER = Check("finite/loss_number", "0 at a step at which the loss is infinite, not NaN.", LOSS_MSE)
 
 # A stream of steps: what comes again, and what comes at all.
 STREAM_DIFFERENT = Check("stream/different", "Number of different images so far.")

@@ -13,7 +13,7 @@ from safelight.data.sources import KNOWN
 from safelight.diffusion.micro_batch import MicroBatch
 from safelight.model.memory import Memory, available_memory, largest_batch, traced
 from safelight.terminal import duration
-from safelight.training.build import Setup, build, fit_to_data
+from safelight.training.build import Setup, build, infer_data_settings
 from safelight.training.previews import preview_steps
 from safelight.training.runtime import choose_device
 from safelight.training.step import seconds_per_step
@@ -129,4 +129,4 @@ def parts_for(config: Config) -> Setup:
         class_names=tuple(map(str, range(classes))),
         fingerprint="",
     )
-    return build(fit_to_data(config, images), images, lambda _: None)
+    return build(infer_data_settings(config, images), images, lambda _: None)

@@ -33,7 +33,7 @@ from safelight.processes.restarts import is_restart, refuse_hopeless
 from safelight.run import RunFolder, SilentFolder, create_run, free_name, open_run, point_latest, refuse_used
 from safelight.runner import OnStart, run_training
 from safelight.terminal import Terminal
-from safelight.training.build import build, check_divisible, fit_to_data
+from safelight.training.build import build, check_divisible, infer_data_settings
 from safelight.training.network import build_model, is_sharded
 from safelight.training.preflight import preflight
 from safelight.training.recovery import undo as undo_act
@@ -63,7 +63,7 @@ def train(
             assert run is not None
             return _resume_here(run, group, terminal, model, on_start)
         images = group.local_main_first(lambda: _open_images(config, terminal))
-        fitted = fit_to_data(config, images)
+        fitted = infer_data_settings(config, images)
         path = Path(group.broadcast(lambda: str(_new_path(run, config))))
         setup = build(fitted, images, terminal.say, model, group)
         with _hold(path, group, create_run) as folder:
@@ -160,7 +160,7 @@ def check_before_training(config: Config, terminal: Terminal) -> Diagnosis:
         terminal.say(f"Warning: {warning}")
     choose_device(config.train.device)
     images = _open_images(config, terminal)
-    setup = build(fit_to_data(config, images), images, terminal.say)
+    setup = build(infer_data_settings(config, images), images, terminal.say)
     try:
         return preflight(setup, terminal.say).diagnosis
     finally:

@@ -111,11 +111,11 @@ def test_probes_import_nothing_of_the_diagnosis() -> None:
 @pytest.mark.parametrize(
     ("source", "names"),
     [
-        ("case.latest(checks.LOSS_ERROR)", ["loss/error"]),
+        ("case.latest(checks.LOSS_MSE)", ["loss/error"]),
         ("checks.NONFINITE['x0']", ["finite/x0"]),
         ("for check in checks.RESPONSE.values(): pass", ["response/labels", "response/time"]),
         ("_moments(checks.NOISE_MOMENTS, x)", ["noise/highest", "noise/lowest", "noise/mean", "noise/std"]),
-        ("other.LOSS_ERROR", []),
+        ("other.LOSS_MSE", []),
         ("checks.FORWARD_LIMIT", []),
     ],
 )
@@ -131,7 +131,7 @@ def test_the_search_sees_what_is_used(source: str, names: list[str]) -> None:
         ("case.check(f'target/{kind}')", 1),
         ("Evidence('check/loss/error', 1)", 1),
         ("def f():\n    'Reads loss/error.'", 0),
-        ("told[checks.LOSS_ERROR] = 1", 0),
+        ("told[checks.LOSS_MSE] = 1", 0),
         ("Evidence('loss over error', 1)", 0),
         ("open('logs/error')", 0),
     ],

@@ -20,7 +20,7 @@ from safelight.diffusion.micro_batch import MicroBatch
 from safelight.diffusion.objective import Noised
 from safelight.observing.observer import Observer
 from safelight.record.store import SilentRecordWriter
-from safelight.training.build import Setup, build, fit_to_data
+from safelight.training.build import Setup, build, infer_data_settings
 from safelight.training.ema import MAIN
 from safelight.training.optimizer import learning_rate
 
@@ -71,7 +71,7 @@ class Own:
         os.environ.setdefault("SAFELIGHT_CACHE", str(Path(tempfile.gettempdir()) / "gauntlet-cache"))
         config = resolve(preset="digits", settings=settings)
         images = open_images(config.data, lambda *_: None, lambda _: None)
-        self.parts: Setup = build(fit_to_data(config, images), images, lambda _: None)
+        self.parts: Setup = build(infer_data_settings(config, images), images, lambda _: None)
         self.base: Base = "own"
         self.options, self.seed, self.step = options, seed, 0
         state = self.parts.state

@@ -20,16 +20,16 @@ def is_storm(overflows: int) -> bool:
 class Divergence(NamedTuple):
     """Limits of a loss beyond which all that was learnt is lost."""
 
-    of_zero: float  # over the loss of a model that always predicts 0
-    risen: float  # over the lowest loss of the run
+    zero_ratio: float  # over the loss of a model that always predicts 0
+    best_ratio: float  # over the lowest loss of the run
 
     def holds(self, loss: float, lowest: float, zero: float) -> bool:
         """Also for a loss that is not a number."""
-        return not loss <= self.of_zero * zero and not loss <= self.risen * lowest
+        return not loss <= self.zero_ratio * zero and not loss <= self.best_ratio * lowest
 
 
 SUSPECTED = Divergence(0.95, 1.5)  # healing then measures the fixed set, where no draw of a batch can be blamed
-CERTAIN = Divergence(2.0, 3.0)  # by the batches alone
+DIVERGED = Divergence(2.0, 3.0)  # by the batches alone
 
 # A gradient or loss beyond all that came before.
 SUSPICIOUS = 8.0  # robust standard deviations of the logarithm: healing then repeats the step

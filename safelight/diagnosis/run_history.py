@@ -152,8 +152,8 @@ class RunHistory:
 
     def _learns(self) -> bool:
         """Whether the network is better than one that always predicts 0; without that error, better than at first."""
-        if len(self.steps(checks.LOSS_ERROR)):
-            return self.latest(checks.LOSS_ERROR) < LEARNS * self.latest(checks.LOSS_ZERO)
+        if len(self.steps(checks.LOSS_MSE)):
+            return self.latest(checks.LOSS_MSE) < LEARNS * self.latest(checks.LOSS_ZERO_MSE)
         losses = self.numbers(LOSS)
         return len(losses) > 16 and bool(np.median(losses[-8:]) < LEARNS * np.median(losses[:8]))
 

@@ -20,7 +20,7 @@ from safelight.healing.alarms import DivergenceWatch, is_lost
 from safelight.healing.journal import Act, Journal, Kind
 from safelight.healing.rates import choose_cut, longer_warmup, try_rates
 from safelight.healing.replays import Replays
-from safelight.healing.step_settings import StepSettings, next_micro_batches, settings_at
+from safelight.healing.step_settings import StepSettings, effective_settings, next_micro_batches
 from safelight.model.memory import is_out_of_memory
 from safelight.processes.group import ProcessGroup
 
@@ -71,7 +71,7 @@ class Training(Protocol):
 
     # The loss of a model that always predicts zero, and that of the raw weights, on the fixed set.
     def zero_level(self) -> float: ...
-    def probe_loss(self) -> float: ...
+    def fixed_set_loss(self) -> float: ...
 
     def inputs(self, step: int, step_settings: StepSettings) -> Sequence[MicroBatch]: ...
 
@@ -118,7 +118,7 @@ class Healer:
         return step_settings
 
     def _settings(self, step: int) -> StepSettings:
-        return settings_at(self._config, self._state.journal.acts, step)
+        return effective_settings(self._config, self._state.journal.acts, step)
 
     def _keep_train_mode(self, step: int) -> bool:
         """Whether a module had to be returned to train mode; the first time is an act, which holds from then on."""
@@ -183,7 +183,7 @@ class Healer:
     def _check_divergence(self, step: int, loss: float) -> None:
         if not self._state.watch.add_loss(loss, self._zero):
             return
-        probe, lowest = self._training.probe_loss(), self._state.counters.lowest_probe
+        probe, lowest = self._training.fixed_set_loss(), self._state.counters.lowest_probe
         if is_lost(probe, lowest, self._zero):
             facts = {"probe": probe, "lowest_probe": lowest, "zero_level": self._zero}
             raise Rollback("lower-rate", step, f"diverged: the probe loss is {probe:.4g}, it was {lowest:.4g}", facts)

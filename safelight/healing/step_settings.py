@@ -23,7 +23,7 @@ class StepSettings:
     """Modules that leave train mode are returned to it before every step."""
 
 
-def settings_at(config: Config, acts: Sequence[Act], step: int) -> StepSettings:
+def effective_settings(config: Config, acts: Sequence[Act], step: int) -> StepSettings:
     micro_batches = int(config.train.accumulate if config.train.accumulate != "auto" else 1)
     found = StepSettings(config.optimizer, config.train.precision, micro_batches, frozenset(), False)
     for act in acts:

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from safelight.vocabulary import LOSS, LOSS_AT_LEVEL, LOSS_WHITENED, TIMESTEPS_OUTSIDE
+from safelight.vocabulary import LOSS, LOSS_AT_LEVEL, LOSS_NORMALIZED, TIMESTEPS_OUTSIDE
 
 LEVELS = 16  # noise levels that have a loss of their own
 BINS = 4 * LEVELS  # finer ones, whose usual loss is remembered
@@ -50,7 +50,7 @@ class LossMonitor:
             finite = np.isfinite(loss)
             loss, bins = loss[finite], bins[finite]
         hits, totals = np.bincount(bins, minlength=BINS), np.bincount(bins, loss, BINS)
-        readings[LOSS_WHITENED.name] = self._whitened(hits, totals) if math.isfinite(mean) else mean
+        readings[LOSS_NORMALIZED.name] = self._whitened(hits, totals) if math.isfinite(mean) else mean
         self._remember(hits, totals)
         if (step + 1) % WINDOW == 0:
             readings |= self._levels()

@@ -172,10 +172,10 @@ def read_magnitudes(magnitudes: Mapping[str, float]) -> dict[str, float]:
     readings: dict[str, float] = {}
     if "error" in magnitudes:
         error, zero, answer = (magnitudes[name] ** 2 for name in ("error", "zero", "answer"))
-        readings |= {checks.LOSS_ERROR: error, checks.LOSS_ZERO: zero}
+        readings |= {checks.LOSS_MSE: error, checks.LOSS_ZERO_MSE: zero}
         if answer > 0:  # <answer, target> / <answer, answer>, from the three sides of the triangle
             readings[checks.LOSS_SLOPE] = (answer + zero - error) / (2 * answer)
-        readings[checks.LOSS_TOLD] = magnitudes["passed"]
+        readings[checks.LOSS_REPORTED] = magnitudes["passed"]
     if "x0" in magnitudes:
         readings[checks.BATCH_REACH] = magnitudes["x0"]
     readings |= {check: 0.0 for name, check in checks.NONFINITE.items() if not math.isfinite(magnitudes.get(name, 0.0))}

@@ -71,7 +71,7 @@ class ProbeRunner:
         self._named = trained(subject.model)
         self._size = sum(p.numel() * p.element_size() for _, p in self._named)
         self._schedule = ProbeSchedule()
-        self._is_complete = False  # the loop passes what a call would show
+        self._has_all_tensors = False  # the loop passes what a call would show
         self._hooks = CallHooks(
             subject.model, self._named, self._needs_call, lambda: self._schedule.due.thorough, self._is_replayed
         )
@@ -152,7 +152,7 @@ class ProbeRunner:
         return next(self.subject.model.parameters()).device
 
     def _needs_call(self) -> bool:
-        return not (self._is_complete and self._schedule.is_quiet)
+        return not (self._has_all_tensors and self._schedule.is_quiet)
 
     def _is_replayed(self) -> bool:
         return self._alone and self._schedule.due.replay and self._has_room()
@@ -279,7 +279,7 @@ class ProbeRunner:
     def _after_update(self, passes: Sequence[ForwardPass]) -> list[PendingReading]:
         self._record_change(checks.ACCUMULATION_MICRO_BATCHES, float(len(passes)))
         self._record_change(checks.ACCUMULATION_BACKWARDS, float(self._hooks.take_backwards()))
-        self._is_complete = passes[-1].is_complete
+        self._has_all_tensors = passes[-1].is_complete
         readings, self._readings = self._readings, {}
         pieces = self._measure_step(passes)
         before, previous = self._before, self._previous

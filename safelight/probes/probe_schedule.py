@@ -86,7 +86,7 @@ class ProbeSchedule:
             readings.get(checks.SAMPLE_PARAMETER_ECHO, 0.0) > 0.95
             or readings.get(checks.SAMPLE_PARAMETER_MOVED, 1.0) == 0
         )
-        for name in (checks.LOSS_ERROR, checks.SAMPLE_PARAMETER_GRADIENT):
+        for name in (checks.LOSS_MSE, checks.SAMPLE_PARAMETER_GRADIENT):
             number = readings.get(name, 0.0)
             if number > 0 and math.isfinite(number):
                 leaps |= self._is_leap(name, math.log(number))

@@ -10,7 +10,7 @@ from safelight.config import Config
 from safelight.data.batches import Batches
 from safelight.diffusion.draws import draw_label_drop, draw_noise, draw_timesteps
 from safelight.diffusion.micro_batch import MicroBatch
-from safelight.healing.step_settings import StepSettings, settings_at
+from safelight.healing.step_settings import StepSettings, effective_settings
 
 
 class BatchLoader:
@@ -20,7 +20,7 @@ class BatchLoader:
     def __init__(self, config: Config, batches: Batches, *, rank: int = 0, processes: int = 1) -> None:
         self.config, self.batches = config, batches
         self._rank, self._processes = rank, processes
-        self._step_settings = self._default = settings_at(config, (), 0)
+        self._step_settings = self._default = effective_settings(config, (), 0)
         self._workers = workers = config.data.workers or 0
         self._pool = ThreadPoolExecutor(workers, "safelight-feed") if workers else None
         self._ahead: dict[int, Future[list[MicroBatch]]] = {}

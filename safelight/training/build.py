@@ -59,7 +59,7 @@ class Setup:
         return [micro.moved(self.runtime.to_device) for micro in self.loader.prepare(step, step_settings)]
 
 
-def fit_to_data(config: Config, images: Images) -> Config:
+def infer_data_settings(config: Config, images: Images) -> Config:
     """Fills in what the data decides, and refuses what it cannot give."""
     classes = len(images.class_names)
     if config.data.balance and images.labels is None:

@@ -32,8 +32,8 @@ def build_model(config: Config, architecture: dict[str, Any] | None = None) -> n
     """The U-Net of a config, on the CPU, with what is wrapped around its blocks. A run that was fine-tuned from a
     pipeline is rebuilt from the `architecture` in its folder: the pipeline may be gone."""
     channels, classes = config.data.channels, config.data.classes
-    assert channels is not None, "fit_to_data comes first"
-    assert classes is not None, "fit_to_data comes first"
+    assert channels is not None, "infer_data_settings comes first"
+    assert classes is not None, "infer_data_settings comes first"
     if config.model.init is not None and architecture is not None:
         model = unet_from_description(architecture)
     elif config.model.init is not None:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from safelight.diffusion.micro_batch import MicroBatch
 from safelight.errors import Stopped
-from safelight.healing.step_settings import settings_at
+from safelight.healing.step_settings import effective_settings
 from safelight.monitors.modules import NAMED
 from safelight.observing.observer import StepView
 from safelight.observing.recorder import Recorder
@@ -120,7 +120,7 @@ def _in_pass(stepper: Stepper, micro: MicroBatch, step: int) -> str | None:
         check("the input images", micro.x0)
         check("the input noise", micro.noise)
         if not found:
-            step_settings = settings_at(stepper.config, stepper.state.journal.acts, step)
+            step_settings = effective_settings(stepper.config, stepper.state.journal.acts, step)
             noised, prediction = stepper.forward(micro, step, step_settings)
             check("the output of the model", prediction)
             _, weighted = stepper.objective.loss(prediction, noised)

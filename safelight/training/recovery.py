@@ -62,7 +62,7 @@ class Recovery:
     def warmup_steps(self, settings: Optimizer) -> int:
         return warmup_steps(settings, self._setup.config.train.steps)
 
-    def probe_loss(self) -> float:
+    def fixed_set_loss(self) -> float:
         return self.group.broadcast(lambda: float(self._setup.fixed_set.losses(self._state)[0].mean()))
 
     def is_overflow(self, loss: Tensor) -> bool:
@@ -81,7 +81,7 @@ class Recovery:
             if bool(view.refused) and not self._state.loss_scale.active:
                 break
         else:
-            loss = self.probe_loss()
+            loss = self.fixed_set_loss()
         self.restore(loaded)
         return loss
 

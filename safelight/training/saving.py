@@ -65,7 +65,7 @@ class Saving:
 
     def _save_start(self) -> None:
         """What a run goes back to that diverges before its first checkpoint."""
-        self._state.counters.lowest_probe = self._recovery.probe_loss()
+        self._state.counters.lowest_probe = self._recovery.fixed_set_loss()
         self._state.counters.good_step = 0
         if self._group.is_main:
             self._session.attempt("The first checkpoint", self._write_now)

@@ -15,7 +15,7 @@ from safelight.config import Config
 from safelight.config.tree import Optimizer
 from safelight.diffusion.micro_batch import MicroBatch
 from safelight.diffusion.objective import Noised, Objective
-from safelight.healing.step_settings import StepSettings, settings_at
+from safelight.healing.step_settings import StepSettings, effective_settings
 from safelight.keys import derive_seed
 from safelight.model.unet import predict
 from safelight.monitors.modules import join_norms
@@ -54,7 +54,7 @@ class Stepper:
         self.config, self.runtime, self.objective = config, runtime, objective
         self.state, self.network = state, network
         self._parameters = [parameter for _, parameter in state.weights.named]
-        self._default = settings_at(config, (), 0)
+        self._default = effective_settings(config, (), 0)
         self._buffers: list[tuple[Tensor, Tensor]] = []  # of the model, before the step
         self.reduction, self.group = (Reduction(), ProcessGroup()) if reduction is None else (reduction, runtime.group)
 

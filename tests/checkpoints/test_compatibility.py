@@ -13,7 +13,7 @@ from tiny import tiny
 from safelight.checkpoints.snapshot import Loaded
 from safelight.data.prepare import open_images
 from safelight.errors import CheckpointError
-from safelight.training.build import Setup, build, fit_to_data
+from safelight.training.build import Setup, build, infer_data_settings
 
 Change = Callable[[dict[str, Any], dict[str, Any]], object]
 
@@ -22,7 +22,7 @@ Change = Callable[[dict[str, Any], dict[str, Any]], object]
 def parts() -> Iterator[Setup]:
     config = tiny()
     images = open_images(config.data)
-    made = build(fit_to_data(config, images), images, lambda words: None)
+    made = build(infer_data_settings(config, images), images, lambda words: None)
     made.stepper.step(made.loader.prepare(0), 0)
     made.state.counters.step = 1
     yield made

@@ -93,7 +93,7 @@ def test_two_processes_prepare_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_threads_that_prepare_ahead_do_not_show(pile: tuple[Path, set[str], set[str]], tmp_path: Path) -> None:
     from safelight.config.resolve import resolve
     from safelight.training.batch_loader import BatchLoader
-    from safelight.training.build import fit_to_data, make_batches
+    from safelight.training.build import infer_data_settings, make_batches
 
     settings = {"data.flip": True, "data.random_crop": 0.25, "data.jitter": 0.2, "data.balance": True}
     config = resolve(
@@ -101,7 +101,7 @@ def test_threads_that_prepare_ahead_do_not_show(pile: tuple[Path, set[str], set[
     )
     data = replace(config.data, source=str(pile[0]), image_size=16, cache=str(tmp_path))
     images = open_images(data)
-    config = fit_to_data(replace(config, data=data), images)
+    config = infer_data_settings(replace(config, data=data), images)
     seen = {}
     for workers in (0, 1, 4):
         given = replace(config, data=replace(config.data, workers=workers))

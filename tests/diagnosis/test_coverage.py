@@ -10,7 +10,7 @@ import pytest
 from histories import HEALTHY, LABELS, Series, checks, measured
 from rule_rows import Row, every_row, history_of
 
-from safelight.checks import DATA_BLANK, LOSS_ERROR, SAMPLE_PARAMETER_CHANGED, SAMPLE_PARAMETER_MOVED
+from safelight.checks import DATA_BLANK, LOSS_MSE, SAMPLE_PARAMETER_CHANGED, SAMPLE_PARAMETER_MOVED
 from safelight.config import Config
 from safelight.config.resolve import resolve
 from safelight.diagnosis.coverage import coverage
@@ -127,11 +127,11 @@ def rule_with(*needs: Any) -> Rule:
     ("needs", "series", "missing"),
     [
         ((), {}, ()),
-        ((LOSS_ERROR,), {}, ("check/loss/error",)),
-        ((LOSS_ERROR,), checks(loss__error=1), ()),
-        ((LOSS_ERROR, LOSS), checks(loss__error=1), ("loss/mean",)),
-        (((LOSS_ERROR, LOSS),), checks(loss__error=1), ()),
-        (((LOSS_ERROR, LOSS),), checks(loss__zero=1), ("check/loss/error", "loss/mean")),
+        ((LOSS_MSE,), {}, ("check/loss/error",)),
+        ((LOSS_MSE,), checks(loss__error=1), ()),
+        ((LOSS_MSE, LOSS), checks(loss__error=1), ("loss/mean",)),
+        (((LOSS_MSE, LOSS),), checks(loss__error=1), ()),
+        (((LOSS_MSE, LOSS),), checks(loss__zero=1), ("check/loss/error", "loss/mean")),
         ((UPDATE_RATIO,), measured(update__ratio__conv_in=([0], [1])), ()),
         ((UPDATE_RATIO,), measured(update__refused=([0], [1])), ("update/ratio",)),
         (
@@ -166,7 +166,7 @@ def test_the_control_of_needs_can_fail() -> None:
     """A need that is not one, and a need that is left out, are seen."""
     blank = next(rule for rule in RULES if rule.code == "DAT003")
     assert silenced(blank, (DATA_BLANK,))
-    assert not silenced(blank, (LOSS_ERROR,))
+    assert not silenced(blank, (LOSS_MSE,))
     assert unnamed(replace(blank, needs=())) == {"check/data"}
 
 

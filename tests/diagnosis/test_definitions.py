@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from safelight.diagnosis.definitions import CERTAIN, STORM, STORM_STEPS, SUSPECTED, is_storm
+from safelight.diagnosis.definitions import DIVERGED, STORM, STORM_STEPS, SUSPECTED, is_storm
 from safelight.diagnosis.rules import clipping, loss, precision
 from safelight.healing import alarms
 
@@ -23,13 +23,13 @@ def test_half_of_the_steps_are_a_storm() -> None:
 )  # fmt: skip
 def test_what_is_certain_is_suspected_first(loss: float, lowest: float, suspected: bool, certain: bool) -> None:
     assert SUSPECTED.holds(loss, lowest, 1.0) == suspected
-    assert CERTAIN.holds(loss, lowest, 1.0) == certain
+    assert DIVERGED.holds(loss, lowest, 1.0) == certain
 
 
 def test_rules_and_healing_have_no_limits_of_their_own() -> None:
     """What is written here stands nowhere else."""
     assert alarms.SUSPECTED is SUSPECTED
     assert alarms.is_storm is precision.is_storm is is_storm
-    assert loss.CERTAIN is CERTAIN
+    assert loss.DIVERGED is DIVERGED
     for module in (alarms, loss, precision, clipping):
         assert not {"STORM", "UNLEARNT", "AWAY", "FARTHEST"} & vars(module).keys()

@@ -7,7 +7,7 @@ import pytest
 from safelight.config import Config
 from safelight.config.resolve import resolve
 from safelight.healing.journal import Act, Journal
-from safelight.healing.step_settings import next_micro_batches, settings_at
+from safelight.healing.step_settings import effective_settings, next_micro_batches
 
 
 def act(kind: str, since: int = 10, undone: int | None = None, **facts: object) -> Act:
@@ -19,7 +19,7 @@ def config(**settings: object) -> Config:
 
 
 def test_without_acts_a_step_is_made_as_the_config_says() -> None:
-    found = settings_at(config(train__accumulate=4, train__precision="fp16"), (), 0)
+    found = effective_settings(config(train__accumulate=4, train__precision="fp16"), (), 0)
     assert found.optimizer is not None
     assert (found.precision, found.micro_batches, found.quarantined, found.keeps_train_mode) == (
         "fp16",
@@ -42,21 +42,21 @@ EFFECTS = {
 @pytest.mark.parametrize(("done", "setting", "before", "after"), EFFECTS.values(), ids=EFFECTS.keys())
 def test_an_act_holds_from_its_step_until_it_is_undone(done: Act, setting, before: object, after: object) -> None:
     journal = Journal([done])
-    found = {step: setting(settings_at(config(), journal.acts, step)) for step in (0, 9, 10, 50)}
+    found = {step: setting(effective_settings(config(), journal.acts, step)) for step in (0, 9, 10, 50)}
     assert found == {0: before, 9: before, 10: after, 50: after}
     journal.undo(1, 30)
-    found = {step: setting(settings_at(config(), journal.acts, step)) for step in (9, 10, 29, 30)}
+    found = {step: setting(effective_settings(config(), journal.acts, step)) for step in (9, 10, 29, 30)}
     assert found == {9: before, 10: after, 29: after, 30: before}
 
 
 def test_a_redone_step_changes_nothing_that_comes_after() -> None:
-    assert settings_at(config(), [act("redo")], 10) == settings_at(config(), (), 10)
+    assert effective_settings(config(), [act("redo")], 10) == effective_settings(config(), (), 10)
 
 
 def test_cuts_multiply_and_micro_batches_do_not() -> None:
     acts = [act("lower-rate", factor=0.5, warmup=None), act("lower-rate", factor=0.25, warmup=None)]
     acts += [act("halve-batch", micro_batches=2), act("halve-batch", micro_batches=4)]
-    found = settings_at(config(optimizer__lr=1.0), acts, 10)
+    found = effective_settings(config(optimizer__lr=1.0), acts, 10)
     assert (found.optimizer.lr, found.micro_batches) == (0.125, 4)
 
 

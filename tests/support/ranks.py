@@ -14,7 +14,7 @@ from torch import Tensor
 
 from safelight.data.prepare import open_images
 from safelight.processes.group import ProcessGroup
-from safelight.training.build import Setup, build, fit_to_data
+from safelight.training.build import Setup, build, infer_data_settings
 from safelight.training.step import Stepper
 
 SIZE = {"train__batch_size": 24}
@@ -23,7 +23,7 @@ SIZE = {"train__batch_size": 24}
 def build_with(group: ProcessGroup, **settings: object) -> Setup:
     config = tiny(**SIZE | settings)
     images = open_images(config.data)
-    return build(fit_to_data(config, images), images, print, group=group)
+    return build(infer_data_settings(config, images), images, print, group=group)
 
 
 def taken(parts: Setup, count: int = 2) -> list[Tensor]:

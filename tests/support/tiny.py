@@ -14,7 +14,7 @@ from safelight.config import Config
 from safelight.config.resolve import resolve
 from safelight.data.prepare import open_images
 from safelight.terminal import Terminal
-from safelight.training.build import Setup, build, fit_to_data
+from safelight.training.build import Setup, build, infer_data_settings
 from safelight.training.state import State
 from safelight.training.step_reader import Progress
 
@@ -46,7 +46,7 @@ def tiny(**settings: Any) -> Config:
 def parts_of(**settings: Any) -> Setup:
     config = tiny(**settings)
     images = open_images(config.data)
-    return build(fit_to_data(config, images), images, lambda _: None)
+    return build(infer_data_settings(config, images), images, lambda _: None)
 
 
 class Quiet(Terminal):

@@ -17,7 +17,7 @@ from safelight import opened, start
 from safelight.data.prepare import open_images
 from safelight.errors import UsageError
 from safelight.export import export_pipeline
-from safelight.training.build import build, fit_to_data
+from safelight.training.build import build, infer_data_settings
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_training_begins_with_the_weights_of_the_pipeline(pipeline: Path) -> None:
     config = tiny(model__init=str(pipeline))
     images = open_images(config.data)
-    model = build(fit_to_data(config, images), images, print).state.model
+    model = build(infer_data_settings(config, images), images, print).state.model
     for name, value in DDPMPipeline.from_pretrained(pipeline).unet.state_dict().items():
         assert torch.equal(model.state_dict()[name], value), name
 
@@ -70,10 +70,10 @@ def test_other_process_is_refused_with_its_cure(
     config = tiny(model__init=edited(pipeline, tmp_path / "pipe", **scheduler))
     images = open_images(config.data)
     if cure is None:
-        build(fit_to_data(config, images), images, print)
+        build(infer_data_settings(config, images), images, print)
         return
     with pytest.raises(UsageError, match=re.escape(cure)):
-        build(fit_to_data(config, images), images, print)
+        build(infer_data_settings(config, images), images, print)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_other_images_are_refused(settings: dict[str, Any], words: str, pipeline
     config = tiny(model__init=str(pipeline), **settings)
     images = open_images(config.data)
     with pytest.raises(UsageError, match=re.escape(words)):
-        build(fit_to_data(config, images), images, print)
+        build(infer_data_settings(config, images), images, print)
 
 
 def test_scheduler_file_that_is_no_json_is_told_in_words(pipeline: Path, tmp_path: Path) -> None:
@@ -96,4 +96,4 @@ def test_scheduler_file_that_is_no_json_is_told_in_words(pipeline: Path, tmp_pat
     config = tiny(model__init=str(copy))
     images = open_images(config.data)
     with pytest.raises(UsageError, match="settings are expected"):
-        build(fit_to_data(config, images), images, print)
+        build(infer_data_settings(config, images), images, print)

@@ -16,7 +16,7 @@ from safelight.checkpoints.reader import load
 from safelight.checkpoints.writer import write
 from safelight.config.resolve import resolve
 from safelight.data.prepare import open_images
-from safelight.training.build import build, fit_to_data
+from safelight.training.build import build, infer_data_settings
 from torture.child_run import FewLayers
 from torture.fuzz_child import Reader, watch
 from torture.moments import QUICK, moment
@@ -113,7 +113,7 @@ def open_checkpoints(trial: Trial, run: Path) -> Reader:
     body = json.loads((path / manifest.NAME).read_bytes())
     config = resolve(file=run / "config.yaml")
     images = open_images(config.data)
-    parts = build(fit_to_data(config, images), images, lambda words: None, FewLayers())
+    parts = build(infer_data_settings(config, images), images, lambda words: None, FewLayers())
 
     def read(files: Files) -> None:
         shutil.rmtree(path, ignore_errors=True)

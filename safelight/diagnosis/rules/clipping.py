@@ -57,7 +57,7 @@ def outlier_batches(run: RunHistory) -> Detection | None:
         step,
         f"{count} batch{'es' * (count != 1)} differed strongly from all others, first at step {step:,}: images or "
         "errors many times as large as usual, which one update carries into every weight.",
-        run.evidence_of({checks.BATCH_REACH: "as in other batches", checks.LOSS_ERROR: "as usual"}, step),
+        run.evidence_of({checks.BATCH_REACH: "as in other batches", checks.LOSS_MSE: "as usual"}, step),
         ("images that changed once and for all: the batches after it are as before",),
         confidence=0.99,
     )

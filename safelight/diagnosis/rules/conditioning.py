@@ -130,7 +130,7 @@ def unhelpful(run: RunHistory) -> Detection | None:
     steps, gains = run.series(checks.LABELS_GAIN)
     errors, losses = run.at(checks.LABELS_GAIN_ERROR, steps), run.at(checks.LABELS_ERROR, steps)
     late = np.flatnonzero(steps >= LATE)
-    learnt = run.latest(checks.LOSS_ERROR, 1.0) < LEARNT * run.latest(checks.LOSS_ZERO, 0.0)
+    learnt = run.latest(checks.LOSS_MSE, 1.0) < LEARNT * run.latest(checks.LOSS_ZERO_MSE, 0.0)
     if len(late) < 2 or not learnt or ignored(run) is not None:
         return None
     windows = late, late[-3:], late[-2:]

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from safelight import checks
-from safelight.diagnosis.definitions import CERTAIN
+from safelight.diagnosis.definitions import DIVERGED
 from safelight.diagnosis.finding import Evidence
 from safelight.diagnosis.rule import Detection, error, first_of, on_episode, on_latest, warning
 from safelight.diagnosis.run_history import Episode, RunHistory, episode_of, name_of
@@ -155,7 +155,7 @@ def weight_nonfinite(run: RunHistory) -> Detection | None:
     if not len(bad):
         return None
     before = {int(s) for name, check in checks.NONFINITE.items() if name != "loss" for s in run.steps(check)}
-    compared = {int(s) for s, error in zip(*run.series(checks.LOSS_ERROR), strict=True) if error < OVERFLOWS}
+    compared = {int(s) for s, error in zip(*run.series(checks.LOSS_MSE), strict=True) if error < OVERFLOWS}
     infinite = {int(s) for s in run.steps(checks.NONFINITE_LOSS_NUMBER)}  # NaN may come from what was not shown
     alone = [int(step) for step in bad if int(step) not in before and int(step) in compared | infinite]
     steps, losses = run.series(LOSS)
@@ -188,8 +188,8 @@ def few_decide(run: RunHistory) -> Detection | None:
     steps, cosines = _replayed(run)
     early = _first(steps)
     low = episode_of(steps[early], (cosines[early] >= UNRELATED) & (cosines[early] < LOW), 2)
-    places, losses = run.series(checks.LOSS_TOLD)
-    errors = run.at(checks.LOSS_ERROR, places)
+    places, losses = run.series(checks.LOSS_REPORTED)
+    errors = run.at(checks.LOSS_MSE, places)
     healthy = np.isfinite(losses) & np.isfinite(errors) & (errors > 0) & (losses > 0)
     ratios = losses[healthy] / errors[healthy]
     ratio = float(np.median(ratios)) if len(ratios) else 1.0
@@ -228,8 +228,8 @@ def _rising(run: RunHistory) -> Detection | None:
 
 
 def diverged(run: RunHistory) -> Detection | None:
-    steps, errors = run.series(checks.LOSS_ERROR)
-    zeros = run.numbers(checks.LOSS_ZERO)
+    steps, errors = run.series(checks.LOSS_MSE)
+    zeros = run.numbers(checks.LOSS_ZERO_MSE)
     if not len(steps) or len(zeros) != len(steps):
         return _rising(run)
     if len(steps) < 3 * WINDOW:
@@ -237,7 +237,7 @@ def diverged(run: RunHistory) -> Detection | None:
     ratios = errors / np.maximum(zeros, 1e-12)
     smooth = np.median(sliding_window_view(ratios, WINDOW), axis=1)
     best = np.minimum.accumulate(smooth)
-    bad = ~(smooth < CERTAIN.of_zero) & ~(smooth < CERTAIN.risen * best)
+    bad = ~(smooth < DIVERGED.zero_ratio) & ~(smooth < DIVERGED.best_ratio * best)
     if not bad[-1]:
         return None
     first = int(steps[WINDOW - 1 + np.flatnonzero(~bad)[-1]]) if (~bad).any() else int(steps[0])
@@ -245,7 +245,7 @@ def diverged(run: RunHistory) -> Detection | None:
         first,
         f"The error is {float(smooth[-1]):.3g} times that of a model which always predicts 0; it had been "
         f"{float(best[-1]):.3g}. The training has diverged.",
-        (Evidence(name_of(checks.LOSS_ERROR), float(errors[-1]), (first, int(steps[-1]))),),
+        (Evidence(name_of(checks.LOSS_MSE), float(errors[-1]), (first, int(steps[-1]))),),
         confidence=0.99,
     )
 
@@ -333,7 +333,7 @@ RULES = (
         similar="min-SNR weights stay within a factor of the usual.",
         limits="Wrong weights that are mild.",
         fix="Cap the weights: min(SNR, 5), divided by SNR for epsilon and by SNR + 1 for v.",
-        needs=((checks.ANSWER_UNHEARD, checks.LOSS_TOLD, checks.REPLAY_COSINE),),
+        needs=((checks.ANSWER_UNHEARD, checks.LOSS_REPORTED, checks.REPLAY_COSINE),),
         detect=first_of(weights_of_zero, few_decide),
         explained_by="loss.sign loss.not-of loss.weight-nonfinite target. loss.shape precision. optimizer. timesteps. "
         "forward.",
@@ -344,7 +344,7 @@ RULES = (
         similar="A single spike is over within a few steps. Images of another range raise the loss as well.",
         limits="A rise that stays below the zero predictor.",
         fix="Return to the last good checkpoint, lower optimizer.lr, lengthen optimizer.warmup.",
-        needs=((checks.LOSS_ERROR, LOSS),),
+        needs=((checks.LOSS_MSE, LOSS),),
         detect=diverged,
         explained_by="*",
     ),

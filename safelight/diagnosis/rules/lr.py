@@ -119,8 +119,8 @@ def fails_trial(run: RunHistory) -> Detection | None:
 def _overshoots(run: RunHistory) -> tuple[np.ndarray, np.ndarray]:
     """(steps, times the zero predictor's error) of the beginning at which the network is far worse than one that always
     predicts 0, and than it was at first. Paired: both errors are of the same samples and noise."""
-    steps, errors = run.series(checks.LOSS_ERROR)
-    zeros = run.numbers(checks.LOSS_ZERO)
+    steps, errors = run.series(checks.LOSS_MSE)
+    zeros = run.numbers(checks.LOSS_ZERO_MSE)
     if not len(steps) or len(zeros) != len(steps):
         return np.zeros(0, np.int64), np.zeros(0)
     ratios = errors / np.maximum(zeros, 1e-12)
@@ -150,7 +150,7 @@ def overshot(run: RunHistory, at_first: bool) -> Detection | None:
             if at_first
             else "after a good start: updates are too large."
         ),
-        run.evidence_of({checks.LOSS_ERROR: "below that of zero", checks.LOSS_ZERO: None}, worst),
+        run.evidence_of({checks.LOSS_MSE: "below that of zero", checks.LOSS_ZERO_MSE: None}, worst),
         ("a hard batch: both errors are of the same samples with the same noise",),
         confidence=0.99,
         fix=None if at_first else _lower(run),
@@ -295,7 +295,7 @@ RULES = (
         similar="A bad batch has a large loss before the update too. With a wrong sign every length is worse.",
         limits="Rates that are only unstable later: see `loss.diverged`.",
         fix="Lower optimizer.lr, or lengthen optimizer.warmup.",
-        needs=((checks.SEARCH["1"], checks.LOSS_ERROR, checks.TRIAL_RATE, SKILL_RAW),),
+        needs=((checks.SEARCH["1"], checks.LOSS_MSE, checks.TRIAL_RATE, SKILL_RAW),),
         detect=too_high,
         explained_by=f"{SIDE} lr.jump accumulation. forward.",
     ),
@@ -332,7 +332,7 @@ RULES = (
         why="The damage of the first steps may be permanent: dead units, labels that are ignored.",
         similar="A rate that is too high for the run raises the error at later steps too.",
         fix="Lengthen optimizer.warmup.",
-        needs=((checks.SEARCH["1"], checks.LOSS_ERROR),),
+        needs=((checks.SEARCH["1"], checks.LOSS_MSE),),
         detect=no_warmup,
         explained_by=f"{SIDE} lr.jump accumulation. forward.",
     ),

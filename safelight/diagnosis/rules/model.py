@@ -45,8 +45,8 @@ def dead_parts(run: RunHistory) -> Detection | None:
 
 
 def init_gain(run: RunHistory) -> Detection | None:
-    steps, errors = run.series(checks.LOSS_ERROR)
-    zeros = run.at(checks.LOSS_ZERO, steps[:1])
+    steps, errors = run.series(checks.LOSS_MSE)
+    zeros = run.at(checks.LOSS_ZERO_MSE, steps[:1])
     if not len(steps) or not LOUD * zeros[0] < errors[0] < np.inf:
         return None
     step = int(steps[0])
@@ -54,7 +54,7 @@ def init_gain(run: RunHistory) -> Detection | None:
         step,
         f"The first error is {float(errors[0] / zeros[0]):.3g} times that of a model which predicts 0: the output of "
         "the new network is far too large.",
-        (run.evidence(checks.LOSS_ERROR, "at most 1.5 times loss/zero", step), run.evidence(checks.LOSS_ZERO)),
+        (run.evidence(checks.LOSS_MSE, "at most 1.5 times loss/zero", step), run.evidence(checks.LOSS_ZERO_MSE)),
         ("a learning rate: no update had been made",),
     )
 
@@ -130,7 +130,7 @@ RULES = (
         similar="Images of another range make the output large as well. A learning rate acts after the first step.",
         limits="Less than four times the target.",
         fix="Initialise with the usual gain; let the last layer begin at zero.",
-        needs=(checks.LOSS_ERROR, checks.LOSS_ZERO),
+        needs=(checks.LOSS_MSE, checks.LOSS_ZERO_MSE),
         detect=init_gain,
         explained_by="scale. data.nonfinite forward.noise-not-normal",
     ),

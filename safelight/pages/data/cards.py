@@ -10,7 +10,7 @@ from safelight.config.resolve import types_of_fields
 from safelight.diagnosis import diagnose
 from safelight.diagnosis.finding import ORDER, subsystem_of, urgency
 from safelight.diagnosis.rules import RULES
-from safelight.pages.data.numbers import count, items, mapping, number, text, trimmed
+from safelight.pages.data.numbers import as_dict, as_float, as_int, as_list, as_str, trimmed
 from safelight.pages.data.run_files import inside
 from safelight.pages.data.run_state import RunStatus
 from safelight.record.history import History
@@ -45,7 +45,7 @@ def findings(
 
 def acts(run_status: RunStatus) -> list[dict[str, Any]]:
     """The journal of healing."""
-    return [act for act in trimmed(items(run_status.facts.get("journal"), MOST)) if isinstance(act, dict)]
+    return [act for act in trimmed(as_list(run_status.facts.get("journal"), MOST)) if isinstance(act, dict)]
 
 
 def is_diagnosed(run_status: RunStatus) -> bool:
@@ -66,34 +66,34 @@ def run_rules(run: RunFolder) -> RuleFindings:
 
 def card(found: dict[str, Any], run: RunFolder, journal: Sequence[dict[str, Any]], name: str) -> dict[str, Any]:
     """A finding with every field checked: the record may be untrusted."""
-    code, cause = text(found.get("code"), 20) or "", text(found.get("cause"), 100) or "unknown"
-    subsystem, severity, fix = subsystem_of(cause), found.get("severity"), mapping(found.get("fix"))
-    settings, safety = trimmed(mapping(fix.get("set"))), text(fix.get("safety"), 20)
+    code, cause = as_str(found.get("code"), 20) or "", as_str(found.get("cause"), 100) or "unknown"
+    subsystem, severity, fix = subsystem_of(cause), found.get("severity"), as_dict(found.get("fix"))
+    settings, safety = trimmed(as_dict(fix.get("set"))), as_str(fix.get("safety"), 20)
     return {
         "code": code,
         "title": TITLES.get(code),
         "cause": cause,
         "subsystem": subsystem,
         "severity": severity if severity in ORDER else "info",
-        "step": count(found.get("step")) or 0,
-        "over": count(found.get("over")),
-        "confidence": number(found.get("confidence")),
-        "summary": text(found.get("summary")) or "",
-        "evidence": [_evidence(each) for each in items(found.get("evidence"), 20) if isinstance(each, dict)],
-        "fix": {"text": text(fix.get("text")) or "", "set": settings, "safety": safety},
-        "ruled_out": [text(each) or "" for each in items(found.get("ruled_out"), 20)],
+        "step": as_int(found.get("step")) or 0,
+        "over": as_int(found.get("over")),
+        "confidence": as_float(found.get("confidence")),
+        "summary": as_str(found.get("summary")) or "",
+        "evidence": [_evidence(each) for each in as_list(found.get("evidence"), 20) if isinstance(each, dict)],
+        "fix": {"text": as_str(fix.get("text")) or "", "set": settings, "safety": safety},
+        "ruled_out": [as_str(each) or "" for each in as_list(found.get("ruled_out"), 20)],
         "healed": [act for act in journal if subsystem in HEALED_BY.get(str(act.get("kind")), ())],
         "command": command(run, name, settings, safety),
     }
 
 
 def _evidence(found: dict[str, Any]) -> dict[str, Any]:
-    steps, value = [count(step) for step in items(found.get("steps"))], found.get("value")
+    steps, value = [as_int(step) for step in as_list(found.get("steps"))], found.get("value")
     return {
-        "signal": text(found.get("signal"), 200) or "",
-        "value": text(value, 500) if isinstance(value, str) else number(value),
+        "signal": as_str(found.get("signal"), 200) or "",
+        "value": as_str(value, 500) if isinstance(value, str) else as_float(value),
         "steps": steps if len(steps) == 2 and None not in steps else None,
-        "usual": text(found.get("usual"), 500),
+        "usual": as_str(found.get("usual"), 500),
     }
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from safelight.pages.data.numbers import count, text
+from safelight.pages.data.numbers import as_int, as_str
 from safelight.pages.data.run_files import inside, resolve_inside
 from safelight.record.history import History, RecordedPicture
 from safelight.run import RunFolder
@@ -33,8 +33,8 @@ class FoundPicture:
             "id": self.id,
             "kind": self.row.kind[:100],
             "step": self.row.step,
-            "width": count(self.row.width),
-            "height": count(self.row.height),
+            "width": as_int(self.row.width),
+            "height": as_int(self.row.height),
             "url": f"/api/runs/{run_id}/pictures/{self.id}",
         }
 
@@ -62,12 +62,12 @@ def locate(run: RunFolder, rows: Iterable[RecordedPicture]) -> Iterator[FoundPic
     folders: dict[Path, Path | None] = {}
     for row in rows:
         named = Path(row.path)
-        if named.is_absolute() or ".." in named.parts or named.suffix.lower() not in TYPES or count(row.step) is None:
+        if named.is_absolute() or ".." in named.parts or named.suffix.lower() not in TYPES or as_int(row.step) is None:
             continue
         if named.parent not in folders:
             folders[named.parent] = resolve_inside(run.path, named.parent)
         folder = folders[named.parent]
-        if folder is None or text(row.kind) is None:
+        if folder is None or as_str(row.kind) is None:
             continue
         path = folder / named.name
         try:

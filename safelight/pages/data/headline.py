@@ -11,7 +11,7 @@ from safelight.diagnosis.coverage import coverage
 from safelight.diagnosis.run_history import RunHistory
 from safelight.diagnosis.verdict import LONGEST, shorten, skill_summary
 from safelight.diagnosis.verdict import verdict as judge
-from safelight.pages.data.numbers import count, mapping, text
+from safelight.pages.data.numbers import as_dict, as_int, as_str
 from safelight.pages.data.run_state import RunStatus
 from safelight.pages.data.trend import best_distance, newest_distance
 from safelight.record.history import History
@@ -37,7 +37,7 @@ def _judge(run_status: RunStatus, history: History | None, findings: Sequence[di
     if run_status.state == "empty":
         return "waiting", "Nothing has been recorded yet: the first numbers come with the first step."
     step, shown = f"{run_status.step or 0:,}", _worst(present)
-    reason = shown or text(run_status.facts.get("last_finding"), 200)
+    reason = shown or as_str(run_status.facts.get("last_finding"), 200)
     if run_status.state == "crashed":
         return "bad", _crashed(run_status, step)
     if run_status.state == "stopped":
@@ -97,8 +97,8 @@ def _finished(run_status: RunStatus, history: History, step: str) -> str:
 
 def _impatience(history: History) -> str:
     """Of a run that its patience ended."""
-    facts = mapping(next((note.facts for note in history.events("patience", most=1)), None))
-    checkpoints = count(facts.get("checkpoints"))
+    facts = as_dict(next((note.facts for note in history.events("patience", most=1)), None))
+    checkpoints = as_int(facts.get("checkpoints"))
     return "" if checkpoints is None else f", after {checkpoints} checkpoints without a lower loss (train.patience)"
 
 
@@ -107,7 +107,7 @@ def _crashed(run_status: RunStatus, step: str) -> str:
         return f"Out of memory at step {step}. `safelight estimate` reports what fits."
     if run_status.status == "unsaved":
         return f"Not saved at step {step}: make room on the disk, then `safelight resume`."
-    error = text(run_status.facts.get("error"), LONGEST)
+    error = as_str(run_status.facts.get("error"), LONGEST)
     return f"Crashed at step {step}" + (f": {error}" if error else ".")
 
 

@@ -16,7 +16,7 @@ def plain(numbers: np.ndarray) -> list[float | None]:
     """Six significant digits; None where there is no finite number."""
     wide = np.asarray(numbers, np.float64)
     if len(wide) <= FEW:
-        return [number(each) for each in wide.tolist()]
+        return [as_float(each) for each in wide.tolist()]
     finite = np.isfinite(wide)
     known = np.where(finite, wide, 0.0)
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
@@ -33,7 +33,7 @@ def whole(numbers: np.ndarray) -> list[int]:
     return np.asarray(numbers, np.int64).tolist()
 
 
-def number(value: Any) -> float | None:
+def as_float(value: Any) -> float | None:
     """A finite number, or None: for facts that may hold anything."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
@@ -44,22 +44,22 @@ def number(value: Any) -> float | None:
     return float(f"{found:.{DIGITS}g}") if math.isfinite(found) else None
 
 
-def count(value: Any) -> int | None:
+def as_int(value: Any) -> int | None:
     """A whole number of a size that browsers keep, or None."""
     found = isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 53
     return value if found else None
 
 
-def text(value: Any, most: int = LONGEST_TEXT) -> str | None:
+def as_str(value: Any, most: int = LONGEST_TEXT) -> str | None:
     return value[:most] if isinstance(value, str) else None
 
 
-def mapping(value: Any) -> dict[str, Any]:
+def as_dict(value: Any) -> dict[str, Any]:
     """A JSON object; an empty one where it is anything else."""
     return value if isinstance(value, dict) else {}
 
 
-def items(value: Any, most: int = MOST_ITEMS) -> list[Any]:
+def as_list(value: Any, most: int = MOST_ITEMS) -> list[Any]:
     """The first of a JSON array; none where it is anything else."""
     return list(value[:most]) if isinstance(value, list | tuple) else []
 
@@ -75,5 +75,5 @@ def trimmed(value: Any, depth: int = DEEPEST, items: int = MOST_ITEMS) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, int) and not isinstance(value, bool):
-        return value if abs(value) < 1 << 53 else number(value)
+        return value if abs(value) < 1 << 53 else as_float(value)
     return value[:LONGEST_TEXT] if isinstance(value, str) else value if value is None else bool(value)

@@ -14,7 +14,7 @@ from safelight.errors import RecordError, SafelightError
 from safelight.pages.data.cards import RuleFindings, acts, findings, is_diagnosed, run_rules
 from safelight.pages.data.gallery import pictures
 from safelight.pages.data.headline import verdict
-from safelight.pages.data.numbers import count, mapping, number, trimmed
+from safelight.pages.data.numbers import as_dict, as_float, as_int, trimmed
 from safelight.pages.data.run_files import inside, read_json
 from safelight.pages.data.run_state import RunStatus, number_of_seconds, read_status
 from safelight.pages.data.runs import FoundRun, describe
@@ -103,8 +103,8 @@ def status(
     left, speed = (history.last(name) if history is not None else None for name in (TIME_LEFT.name, SPEED.name))
     return {
         **{name: getattr(run_status, name) for name in ("status", "state", "step", "steps", "heartbeat", "age")},
-        "left": number(left[1]) if left is not None and live else None,
-        "speed": number(speed[1]) if speed is not None else None,
+        "left": as_float(left[1]) if left is not None and live else None,
+        "speed": as_float(speed[1]) if speed is not None else None,
         "verdict": judged or verdict(run_status, history, cards),
     }
 
@@ -134,10 +134,10 @@ def events(history: History) -> list[dict[str, Any]]:
     """The newest, with facts that are small."""
     return [
         {
-            "step": count(note.step),
+            "step": as_int(note.step),
             "time": number_of_seconds(note.time),
             "kind": str(note.name)[:100],
-            "facts": trimmed(mapping(note.facts), depth=4, items=SMALL),
+            "facts": trimmed(as_dict(note.facts), depth=4, items=SMALL),
         }
         for note in history.events(most=MOST_EVENTS)
         if note.name not in QUIET
@@ -164,10 +164,10 @@ def _data(run: RunFolder) -> dict[str, Any] | None:
 def _seconds(path: Path, run_status: RunStatus) -> float | None:
     """What the run has taken; of one of before that was written down as `comparison.elapsed_seconds` has it, reading
     nothing outside the folder."""
-    if (taken := number(run_status.facts.get("seconds"))) is not None:
+    if (taken := as_float(run_status.facts.get("seconds"))) is not None:
         return taken
     for folder in sorted(RunFolder(path).checkpoints.glob("step_*"), reverse=True)[:3]:
-        found = number(read_json(path, folder.relative_to(path) / "state.json").get("seconds"))
+        found = as_float(read_json(path, folder.relative_to(path) / "state.json").get("seconds"))
         if found is not None:
             return found
     if run_status.created is None or run_status.heartbeat is None:

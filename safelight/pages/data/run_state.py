@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from safelight.pages.data.numbers import count, number, text
+from safelight.pages.data.numbers import as_float, as_int, as_str
 from safelight.pages.data.run_files import read_json
 from safelight.run import RunFolder
 
@@ -47,25 +47,25 @@ class RunStatus:
 
 def read_status(run: RunFolder) -> RunStatus:
     facts = read_json(run.path, run.status_file.name)
-    heartbeat, status = number_of_seconds(facts.get("heartbeat")), text(facts.get("status"), 40)
+    heartbeat, status = number_of_seconds(facts.get("heartbeat")), as_str(facts.get("status"), 40)
     journal = facts.get("journal")
     age = None if heartbeat is None else max(0.0, time.time() - heartbeat)
     return RunStatus(
         state=_state(status, age, facts.get("kind") == "watched"),
         status=status,
-        step=count(facts.get("step")),
-        steps=count(facts.get("steps")),
+        step=as_int(facts.get("step")),
+        steps=as_int(facts.get("steps")),
         created=number_of_seconds(facts.get("created")),
         heartbeat=heartbeat,
         age=None if age is None else round(age, 1),
-        attempt=f"{count(facts.get('pid'))}-{len(journal) if isinstance(journal, list) else 0}",
+        attempt=f"{as_int(facts.get('pid'))}-{len(journal) if isinstance(journal, list) else 0}",
         facts=facts,
     )
 
 
 def number_of_seconds(value: Any) -> float | None:
     """Since 1970; `number` would round it to hours."""
-    known = number(value) is not None and abs(value) < 1e11
+    known = as_float(value) is not None and abs(value) < 1e11
     return round(float(value), 3) if known else None
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from safelight.pages.data.numbers import count, mapping, number, text
+from safelight.pages.data.numbers import as_dict, as_float, as_int, as_str
 from safelight.record.history import History
 from safelight.vocabulary import DISTANCE, DISTANCE_ERROR
 from safelight.words import with_error
@@ -39,29 +39,29 @@ def newest_distance(history: History) -> LatestDistance | None:
     if last is None or not math.isfinite(last[1]):
         return None
     error = history.last(DISTANCE_ERROR.name)
-    facts = mapping(next((note.facts for note in history.events("evaluated", most=1)), None))
-    against = mapping(facts.get("against"))
+    facts = as_dict(next((note.facts for note in history.events("evaluated", most=1)), None))
+    against = as_dict(facts.get("against"))
     better = against.get("better")
     return LatestDistance(
-        label=text(facts.get("label"), 40) or "distance",
+        label=as_str(facts.get("label"), 40) or "distance",
         value=last[1],
         error=error[1] if error is not None and math.isfinite(error[1]) else None,
         step=last[0] + 1,
-        against=count(against.get("step")),
+        against=as_int(against.get("step")),
         better=better if isinstance(better, bool) else None,
     )
 
 
 def best_step(history: History, facts: Mapping[str, Any]) -> int | None:
     """Completed steps of the best checkpoint: as the run chose it, else by the evaluations so far."""
-    for chosen in (count(mapping(facts.get("evaluation")).get("step")), count(facts.get("best_step"))):
+    for chosen in (as_int(as_dict(facts.get("evaluation")).get("step")), as_int(facts.get("best_step"))):
         if chosen is not None:
             return chosen
     best: int | None = None
-    for facts in (mapping(note.facts) for note in history.events("evaluated", most=1000)):
+    for facts in (as_dict(note.facts) for note in history.events("evaluated", most=1000)):
         against = facts.get("against")
         if best is None or not isinstance(against, dict) or against.get("better") is True:
-            best = count(facts.get("after")) or best
+            best = as_int(facts.get("after")) or best
     return best
 
 
@@ -69,14 +69,14 @@ def distance_of(history: History, facts: Mapping[str, Any]) -> list[float | int 
     """[value, error, step]: of the newest evaluation; at the end of a run of its best checkpoint on fresh noise, as the
     last screen has it."""
     found = best_distance(facts) or newest_distance(history)
-    return None if found is None else [number(max(found.value, 0.0)), number(found.error), found.step]
+    return None if found is None else [as_float(max(found.value, 0.0)), as_float(found.error), found.step]
 
 
 def best_distance(facts: Mapping[str, Any]) -> LatestDistance | None:
     """Of the best checkpoint on fresh noise, which it was not chosen by; `facts` of run.json."""
-    scored = mapping(facts.get("evaluation"))
-    value, step = number(scored.get("distance")), count(scored.get("step"))
+    scored = as_dict(facts.get("evaluation"))
+    value, step = as_float(scored.get("distance")), as_int(scored.get("step"))
     if value is None or step is None:
         return None
-    label = text(scored.get("label"), 40) or "distance"
-    return LatestDistance(label, value, number(scored.get("error")), step, None, None)
+    label = as_str(scored.get("label"), 40) or "distance"
+    return LatestDistance(label, value, as_float(scored.get("error")), step, None, None)

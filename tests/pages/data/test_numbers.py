@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from safelight.pages.data.numbers import number, plain, trimmed
+from safelight.pages.data.numbers import as_float, plain, trimmed
 
 
 def test_numbers_are_short_and_never_not_finite() -> None:
@@ -26,7 +26,7 @@ def test_numbers_are_short_and_never_not_finite() -> None:
         1e38,
         1e-38,
     ]
-    assert [number(x) for x in (True, "1", None, float("nan"), 10**400, 3)] == [None] * 5 + [3.0]
+    assert [as_float(x) for x in (True, "1", None, float("nan"), 10**400, 3)] == [None] * 5 + [3.0]
 
 
 def test_facts_of_a_stranger_are_cut() -> None:
