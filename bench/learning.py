@@ -1,6 +1,6 @@
 """Whether runs that learn badly end with an open finding of the right cause, and whether healthy ones end without any.
 
-    python -m bench.learning                      # 100 bad runs and 60 healthy ones; about 40 minutes on two cores
+    python -m bench.learning                      # 102 bad runs and 60 healthy ones; about 40 minutes on two cores
     python -m bench.learning --before f72717b     # and what the code of that revision says about the same records
 
 Each run trains the digits of 8 px, fashion-mnist or shapes with a small network for 200 steps of 128 images. Bad ones
@@ -54,9 +54,9 @@ class Case:
         return f"{self.kind}-{self.name}-{self.data}-{self.seed}".replace(" ", "-").replace("/", "")
 
 
-def bad() -> Iterator[Case]:
+def bad(seeds: int) -> Iterator[Case]:
     high, low = ("lr.too-high", "lr.no-warmup", "loss.diverged"), ("lr.too-low",)
-    for seed in range(2):
+    for seed in range(seeds):
         for data in DATA:
             for factor in (10, 30, 100, 300):
                 yield Case("rate too high", f"x{factor}", data, seed, {"optimizer.lr": RATE * factor}, high)
@@ -103,11 +103,13 @@ def train(case: Case, folder: Path) -> Path:
     run = folder / case.folder
     if not (run / "record.sqlite").exists():
         settings = {"train.steps": STEPS, "train.batch_size": 128, "train.preflight": "tell", "train.threads": 1}
-        settings |= {"train.seed": case.seed, "optimizer.lr": RATE, "evaluate.every": 0, "sample.every": 0}
+        settings |= {"train.seed": case.seed, "optimizer.lr": RATE, "evaluate.every": 0, "sample.every": STEPS}
         settings |= SMALL | DATA[case.data] | case.settings
         command = [sys.executable, "-c", SCRIPT, case.data, str(run), json.dumps(settings)]
         environment = os.environ | {"OMP_NUM_THREADS": "1"}
-        subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, check=False)
+        ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+        if not (run / "record.sqlite").exists():
+            raise RuntimeError(f"{case.folder} did not begin: {ended.stderr[-500:]}")
     return run
 
 
@@ -128,7 +130,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--before", help="a revision whose rules look at the same records")
     parser.add_argument("--runs", type=Path, help="where runs are kept; unset: a temporary folder")
-    parser.add_argument("--seeds", type=int, default=2, help="of the healthy runs")
+    parser.add_argument("--seeds", type=int, default=2, help="runs of each case")
     parser.add_argument("--most", type=int, help="stop after so many runs")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
@@ -139,7 +141,7 @@ def main() -> None:
                 ["git", "worktree", "add", "-q", "--detach", str(trees["before"]), given.before], cwd=ROOT, check=True
             )
         try:
-            cases = [*bad(), *healthy(given.seeds)][: given.most]
+            cases = [*bad(given.seeds), *healthy(given.seeds)][: given.most]
             with ThreadPoolExecutor(os.cpu_count()) as pool:
                 runs = list(pool.map(lambda case: train(case, folder), cases))
                 answers = {name: list(pool.map(partial(diagnose, tree=tree), runs)) for name, tree in trees.items()}
