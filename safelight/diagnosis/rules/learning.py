@@ -130,10 +130,10 @@ def _vanishing(run: RunHistory) -> tuple[str, float]:
 
 def _facts(found: Learning) -> tuple[str, Evidence]:
     words = (
-        f"After {found.images:,} images the model is worse than a filter that knows only the mean image and one "
+        f"after {found.images:,} images the model is worse than a filter that knows only the mean image and one "
         f"variance (skill {found.latest:.2f})"
         if found.latest < 0
-        else f"After {found.images:,} images the model is not as good as the best linear filter (skill "
+        else f"after {found.images:,} images the model is not as good as the best linear filter (skill "
         f"{found.latest:.2f} of 1)"
     )
     return words, Evidence(SKILL_RAW.name, found.latest, (int(found.steps[0]), found.step), "above 1 by then")
@@ -148,8 +148,8 @@ def broken_weights(run: RunHistory) -> Detection | None:
     rate = float(run.numbers(LEARNING_RATE).max(initial=0.0))
     return Detection(
         0,
-        f"{words}, and the weights of {part} have grown {times:.3g} times: updates were too large, and have broken the "
-        "network.",
+        f"Updates were too large, and have broken the network: the weights of {part} have grown {times:.3g} times, and "
+        f"{words}.",
         (evidence, run.evidence(f"{WEIGHT_NORM.name}/{part}", "grows by a tenth at most")),
         ("a network that is too small: its weights would not have grown",),
         confidence=0.95,
@@ -168,8 +168,8 @@ def short_updates(run: RunHistory) -> Detection | None:
     better = float(f"{rate * min(100.0, 4e-3 / size):.1g}")
     return Detection(
         0,
-        f"{words}, and an update moves the weights by {size:.1g} of their length; in healthy runs it is about 0.004. "
-        "The training is too slow.",
+        f"The training is too slow: an update moves the weights by {size:.1g} of their length, in healthy runs by about "
+        f"0.004, and {words}.",
         (evidence, Evidence(UPDATE_RATIO.name, size, (int(found.steps[0]), found.step), "0.003 to 0.009")),
         ("a network that is too small: its updates would be as long as usual",),
         confidence=0.95,
@@ -184,8 +184,8 @@ def vanishing(run: RunHistory) -> Detection | None:
     words, evidence = _facts(found)
     return Detection(
         0,
-        f"{words}, and the gradient of {part} is {share:.1g} of that of the part with the largest, each for the length "
-        "of its weights: it vanishes on its way through the network.",
+        f"The gradient vanishes on its way through the network: that of {part} is {share:.1g} of the largest one of a part, "
+        f"each for the length of its weights, and {words}.",
         (evidence, run.evidence(f"{GRADIENT_PART.name}/{part}", "within a factor of 100 of the others")),
         ("a learning rate that is too low: all gradients would be of the usual size",),
         confidence=0.95,
@@ -203,8 +203,8 @@ def too_small(run: RunHistory) -> Detection | None:
     half = found.steps[len(found.steps) // 2]
     return Detection(
         0,
-        f"{words}, and hardly becomes better since step {int(half):,}, though updates and gradients are as they should "
-        "be: the network is too small for these images.",
+        f"The network is too small for these images: {words}, and hardly becomes better since step {int(half):,}, though "
+        "updates and gradients are as they should be.",
         (evidence, run.evidence(SKILL_HELD, "as on trained images")),
         ("a learning rate that is too low or too high: updates are of the usual length, weights have not grown",),
         confidence=0.9,
@@ -216,7 +216,7 @@ def nothing_learnt(run: RunHistory) -> Detection | None:
     if found is None or (found.latest >= 0 and not found.is_stalled):
         return None
     words, evidence = _facts(found)
-    return Detection(0, f"{words}. It learns nothing, or far too slowly.", (evidence,), confidence=0.95)
+    return Detection(0, f"The model learns nothing, or far too slowly: {words}.", (evidence,), confidence=0.95)
 
 
 def undertrained(run: RunHistory) -> Detection | None:
