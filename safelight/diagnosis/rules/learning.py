@@ -168,8 +168,8 @@ def short_updates(run: RunHistory) -> Detection | None:
     better = float(f"{rate * min(100.0, 4e-3 / size):.1g}")
     return Detection(
         0,
-        f"The training is too slow: an update moves the weights by {size:.1g} of their length, in healthy runs by about "
-        f"0.004, and {words}.",
+        f"The training is too slow: an update moves the weights by {size:.1g} of their length, in healthy runs by "
+        f"about 0.004, and {words}.",
         (evidence, Evidence(UPDATE_RATIO.name, size, (int(found.steps[0]), found.step), "0.003 to 0.009")),
         ("a network that is too small: its updates would be as long as usual",),
         confidence=0.95,
@@ -184,8 +184,8 @@ def vanishing(run: RunHistory) -> Detection | None:
     words, evidence = _facts(found)
     return Detection(
         0,
-        f"The gradient vanishes on its way through the network: that of {part} is {share:.1g} of the largest one of a part, "
-        f"each for the length of its weights, and {words}.",
+        f"The gradient vanishes on its way through the network: that of {part} is {share:.1g} of the largest one of a "
+        f"part, each for the length of its weights, and {words}.",
         (evidence, run.evidence(f"{GRADIENT_PART.name}/{part}", "within a factor of 100 of the others")),
         ("a learning rate that is too low: all gradients would be of the usual size",),
         confidence=0.95,
@@ -203,8 +203,8 @@ def too_small(run: RunHistory) -> Detection | None:
     half = found.steps[len(found.steps) // 2]
     return Detection(
         0,
-        f"The network is too small for these images: {words}, and hardly becomes better since step {int(half):,}, though "
-        "updates and gradients are as they should be.",
+        f"The network is too small for these images: {words}, and hardly becomes better since step {int(half):,}, "
+        "though updates and gradients are as they should be.",
         (evidence, run.evidence(SKILL_HELD, "as on trained images")),
         ("a learning rate that is too low or too high: updates are of the usual length, weights have not grown",),
         confidence=0.9,
