@@ -16,7 +16,13 @@ LOOKS = 3  # their median: one checkpoint alone may lie in a trough of the loss
 LEARNT, KEPT = 0.5, 0.75  # the skill that can be lost; the share of it that healthy runs keep, at 0.93 and more
 UPDATES = 64  # before which no run is judged: warm-ups are that long
 FOREIGN = ((60_000, 500, 0.0),)  # the same for loops that are not ours: a small network of any kind
-SLOW = ((10_000, 64, 0.0), (24_000, 150, 0.9), (60_000, 300, 1.0))  # after images and updates all healthy runs had it
+SLOW = (
+    (10_000, 64, 0.0),
+    (24_000, 150, 0.9),
+    (60_000, 300, 1.0),
+)  # images, updates: runs of the presets had it by then
+STUCK = ((10_000, 64, 0.0), (24_000, 150, 0.36), (60_000, 300, 0.5))  # the slowest healthy ones had 0.42 after 25,600
+Table = tuple[tuple[int, int, float], ...]
 GROWN = 1.25  # norm of a part's weights over its first; 1.10 at most in healthy runs that begin from random weights
 SMALL_UPDATE = 1.2e-3  # of the weights: median over the parts, where they are long; healthy runs have 0.003 to 0.009
 VANISHED = 1e-4  # smallest gradient of a part over the largest, each for its weights; 0.01 and more in healthy runs
@@ -61,20 +67,19 @@ def learning(run: RunHistory) -> Learning | None:
     return Learning(steps[LOOKS - 1 :], np.median(windows, axis=1), int(drawn))
 
 
-def slow(run: RunHistory) -> Learning | None:
+def slow(run: RunHistory, table: Table | None = None) -> Learning | None:
     """Where the model never was as good as every healthy run is after as many images."""
-    found = learning(run)
+    found, table = learning(run), table or (FOREIGN if run.config is None else SLOW)
     if found is None or (run.config is not None and run.config.model.init is not None):
         return None  # fine-tuning
-    due = max(
-        (
-            s
-            for images, updates, s in (FOREIGN if run.config is None else SLOW)
-            if found.images >= images and found.step >= updates
-        ),
-        default=-np.inf,
-    )
-    return found if float(found.skills.max()) < due else None
+    due = [skill for images, updates, skill in table if found.images >= images and found.step >= updates]
+    return found if due and float(found.skills.max()) < max(due) else None
+
+
+def stuck(run: RunHistory) -> Learning | None:
+    """The same with wide margins, for what no other reading confirms."""
+    found = slow(run, FOREIGN if run.config is None else STUCK)
+    return found if found is not None and found.is_stalled else None
 
 
 def ruined(run: RunHistory) -> Detection | None:
@@ -194,8 +199,8 @@ def vanishing(run: RunHistory) -> Detection | None:
 
 def too_small(run: RunHistory) -> Detection | None:
     """Nothing is wrong with its updates, and it stays where it is, on trained and on held-out images alike."""
-    found, size = slow(run), _updates(run)
-    if found is None or not found.is_stalled or not size >= SMALL_UPDATE:
+    found, size = stuck(run), _updates(run)
+    if found is None or not size >= SMALL_UPDATE:
         return None
     if _growth(run)[1] >= GROWN or _vanishing(run)[1] < VANISHED:
         return None
@@ -212,8 +217,8 @@ def too_small(run: RunHistory) -> Detection | None:
 
 
 def nothing_learnt(run: RunHistory) -> Detection | None:
-    found = slow(run)
-    if found is None or (found.latest >= 0 and not found.is_stalled):
+    found = stuck(run)
+    if found is None:
         return None
     words, evidence = _facts(found)
     return Detection(0, f"The model learns nothing, or far too slowly: {words}.", (evidence,), confidence=0.95)
