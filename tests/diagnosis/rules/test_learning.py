@@ -93,16 +93,16 @@ def test_every_rule_fires_in_some_row() -> None:
 
 
 def too_high(series: Series) -> Series:
-    """Two updates raise the error, at steps 16 and 32; later ones do not."""
-    return series | checks(search__1=([16, 32, 48, 64, 96], [2.4, 1.3, 0.97, 0.98, 0.98]),
-                           **{"search__0.1": ([16, 32, 48, 64, 96], [0.97] * 5)},
-                           **{"search__0.3": ([16, 32, 48, 64, 96], [0.97] * 5)},
-                           search__rate=([16, 32, 48, 64, 96], [0.05] * 5))  # fmt: skip
+    """Two updates raise the error, at steps 32 and 64; later ones do not."""
+    return series | checks(search__1=([32, 64, 96, 128, 192], [2.4, 1.3, 0.97, 0.98, 0.98]),
+                           **{"search__0.1": ([32, 64, 96, 128, 192], [0.97] * 5)},
+                           **{"search__0.3": ([32, 64, 96, 128, 192], [0.97] * 5)},
+                           search__rate=([32, 64, 96, 128, 192], [0.05] * 5))  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("skills", "over"),
-    [(LEARNS, 48), (NOTHING, None), ([0.8, 0.8, 0.7, 0.3, 0.2, 0.2, 0.2, 0.1], None)],
+    [(LEARNS, 96), (NOTHING, None), ([0.8, 0.8, 0.7, 0.3, 0.2, 0.2, 0.2, 0.1], None)],
     ids=["recovered", "never learnt again", "never regained"],
 )
 def test_an_error_that_ended_stays_open_while_the_run_has_not_recovered(skills: list[float], over: int | None) -> None:
@@ -117,7 +117,7 @@ def test_damage_that_came_long_after_has_its_own_finding() -> None:
     steps = [16 * (place + 1) - 1 for place in range(len(late))]
     series = HEALTHY | too_high(skilled(LEARNS)) | measured(skill__raw=(steps, late))
     findings = examine(RunHistory(InMemoryReadings(series)))
-    assert [(finding.cause, finding.over) for finding in findings] == [("loss.ruined", None), ("lr.too-high", 48)]
+    assert [(finding.cause, finding.over) for finding in findings] == [("loss.ruined", None), ("lr.too-high", 96)]
 
 
 def test_images_are_counted_by_the_settings_of_a_run() -> None:
