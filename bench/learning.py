@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -112,6 +113,17 @@ def train(case: Case, folder: Path) -> Path:
     return run
 
 
+def without_new_settings(run: Path, folder: Path) -> Path:
+    """A copy that code from before `train.patience` can read."""
+    copy = folder / run.name
+    copy.mkdir(parents=True, exist_ok=True)
+    for name in ("record.sqlite", "run.json"):
+        shutil.copy(run / name, copy / name)
+    lines = (run / "config.yaml").read_text().splitlines(keepends=True)
+    (copy / "config.yaml").write_text("".join(line for line in lines if "patience" not in line))
+    return copy
+
+
 def diagnose(run: Path, tree: Path) -> list[str]:
     """The causes of the findings that are open, the worst first, as the code in `tree` sees them."""
     command = [sys.executable, "-m", "safelight", "doctor", str(run), "--json"]
@@ -143,7 +155,12 @@ def main() -> None:
             cases = [*bad(given.seeds), *healthy(given.seeds)][: given.most]
             with ThreadPoolExecutor(os.cpu_count()) as pool:
                 runs = list(pool.map(lambda case: train(case, folder), cases))
-                answers = {name: list(pool.map(partial(diagnose, tree=tree), runs)) for name, tree in trees.items()}
+                answers: dict[str, list[list[str]]] = {}
+                for name, tree in trees.items():
+                    seen = (
+                        runs if tree == ROOT else [without_new_settings(run, Path(temporary) / "old") for run in runs]
+                    )
+                    answers[name] = list(pool.map(partial(diagnose, tree=tree), seen))
         finally:
             if given.before:
                 subprocess.run(["git", "worktree", "remove", "--force", str(trees["before"])], cwd=ROOT, check=False)

@@ -22,6 +22,7 @@ SLOW = (
     (60_000, 300, 1.0),
 )  # images, updates: runs of the presets had it by then
 STUCK = ((10_000, 64, 0.0), (24_000, 150, 0.36), (60_000, 300, 0.5))  # the slowest healthy ones had 0.42 after 25,600
+ENDED = 0.7  # at the end of a run; healthy ones of 25,600 images had 0.74 and more
 Table = tuple[tuple[int, int, float], ...]
 GROWN = 1.25  # norm of a part's weights over its first; 1.10 at most in healthy runs that begin from random weights
 SMALL_UPDATE = 1.2e-3  # of the weights: median over the parts, where they are long; healthy runs have 0.003 to 0.009
@@ -79,7 +80,12 @@ def slow(run: RunHistory, table: Table | None = None) -> Learning | None:
 def stuck(run: RunHistory) -> Learning | None:
     """The same with wide margins, for what no other reading confirms."""
     found = slow(run, FOREIGN if run.config is None else STUCK)
-    return found if found is not None and found.is_stalled else None
+    return found if found is not None and found.is_stalled and not _predicts_noise(run) else None
+
+
+def _predicts_noise(run: RunHistory) -> bool:
+    """At much noise the noise is nearly the input: filters have it for free, healthy networks learn it last."""
+    return run.config is not None and run.config.diffusion.prediction == "epsilon"
 
 
 def ruined(run: RunHistory) -> Detection | None:
@@ -228,7 +234,13 @@ def undertrained(run: RunHistory) -> Detection | None:
     """At the end of a run, where nothing else explains it."""
     steps, skills = run.series(SKILL_RAW)
     planned = run.config.train.steps if run.config is not None else run.status.get("steps")
-    if not len(steps) or not isinstance(planned, int) or steps[-1] < planned - 1 or skills[-1] >= 1:
+    if (
+        _predicts_noise(run)
+        or not len(steps)
+        or not isinstance(planned, int)
+        or steps[-1] < planned - 1
+        or skills[-1] >= ENDED
+    ):
         return None
     return Detection(
         int(steps[-1]),
@@ -255,7 +267,7 @@ RULES = (
         what="After thousands of images the model is worse than a filter that knows hardly anything of them.",
         why="The loss may look normal: most of it is the same for every model.",
         similar="Where updates have broken the weights it is lr.too-high; where they are too short, lr.too-low.",
-        limits="Runs that learn a little, far too slowly.",
+        limits="Runs that learn a little, far too slowly; those that predict the noise.",
         fix="Compare with a run of the same images and the preset's settings; check what differs.",
         needs=(SKILL_RAW, (CONFIG, checks.STREAM_DRAWN)),
         detect=nothing_learnt,
@@ -266,7 +278,8 @@ RULES = (
         what="At the end of the run a linear filter still denoises better than the model.",
         why="Samples are noise or mush.",
         similar="A model that learns nothing stays there, however long it is trained.",
-        limits="Models that are better than a linear filter and still draw bad samples: see the evaluation.",
+        limits="Models that are nearly as good as a linear filter and draw bad samples: see the evaluation. Those that "
+        "predict the noise.",
         fix="Train longer: raise train.steps.",
         needs=(SKILL_RAW,),
         detect=undertrained,
@@ -288,7 +301,7 @@ RULES = (
         what="The model stays below a linear filter, though gradients and updates are as they should be.",
         why="It has too few weights to learn these images, however long it is trained.",
         similar="A rate that is too low has short updates; one that is too high makes weights grow.",
-        limits="Networks that are a little too small: they are better than a linear filter.",
+        limits="Networks that are a little too small; those that predict the noise.",
         fix="Raise model.widths.",
         needs=(SKILL_RAW, (CONFIG, checks.STREAM_DRAWN), UPDATE_RATIO),
         detect=too_small,
