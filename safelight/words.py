@@ -44,3 +44,8 @@ def with_error(value: float, error: float) -> str:
     size = math.floor(math.log10(error))
     places = min(max(0, (error < 2 * 10.0**size) - size), 6)
     return f"{value:.{places}f} ± {error:.{places}f}"
+
+
+def lower_first(text: str) -> str:
+    """A sentence that is continued from another."""
+    return text[:1].lower() + text[1:]

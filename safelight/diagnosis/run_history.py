@@ -82,6 +82,12 @@ class RunHistory:
     status: Mapping[str, Any] = field(default_factory=dict)
     _known: dict[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict, repr=False)
 
+    @property
+    def planned_steps(self) -> int | None:
+        """The length of the run; None where a loop did not pass it."""
+        planned = self.status.get("steps") if self.config is None else self.config.train.steps
+        return planned if isinstance(planned, int) else None
+
     def series(self, reading: ReadingName) -> tuple[np.ndarray, np.ndarray]:
         """(steps, numbers) of the whole run; empty where it was not recorded."""
         name = name_of(reading)
@@ -168,6 +174,11 @@ class RunHistory:
     def evidence_of(self, usual: HealthyRanges, step: int | None = None) -> tuple[Evidence, ...]:
         """That of several readings, each with what a healthy run has."""
         return tuple(self.evidence(reading, range_, step) for reading, range_ in usual.items())
+
+
+def running_median(numbers: np.ndarray, width: int) -> np.ndarray:
+    """Of every `width` numbers in a row: one for each but the first `width - 1`."""
+    return np.median(np.lib.stride_tricks.sliding_window_view(numbers, width), axis=1)
 
 
 def episode_of(steps: np.ndarray, hits: np.ndarray, least: int = 1) -> Episode | None:

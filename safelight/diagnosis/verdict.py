@@ -9,6 +9,7 @@ from typing import Protocol
 from safelight.diagnosis.coverage import Coverage
 from safelight.diagnosis.run_history import ReadingSource
 from safelight.vocabulary import SKILL_EMA, SKILL_RAW
+from safelight.words import lower_first
 
 LINEAR = 1.0  # the skill of the best linear filter
 KEPT = 0.8  # of the best skill of the run; a healthy one keeps more than 0.95 of it
@@ -73,7 +74,9 @@ def verdict(findings: Sequence[Found], coverage: Coverage, skill: SkillSummary |
         parts.append(f"Nothing was found by {coverage.words()}.")
     if skill is not None:
         healthy = not past and skill.latest >= LINEAR and not skill.is_ruined
-        parts.insert(0 if healthy else len(parts), f"Healthy: {_lower(skill.words())}" if healthy else skill.words())
+        parts.insert(
+            0 if healthy else len(parts), f"Healthy: {lower_first(skill.words())}" if healthy else skill.words()
+        )
     if watched and (advice := coverage.advice()) is not None:
         parts.append(advice.words())
     return " ".join(parts)
@@ -97,7 +100,3 @@ def _past(findings: Sequence[Found], skill: SkillSummary | None) -> str:
 def shorten(text: str) -> str:
     """For a sentence that names a finding."""
     return text if len(text) <= LONGEST else text[: LONGEST - 1].rstrip() + "…"
-
-
-def _lower(text: str) -> str:
-    return text[0].lower() + text[1:]

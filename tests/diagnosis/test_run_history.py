@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 from histories import checks
 
 from safelight.checks import Check
-from safelight.diagnosis.run_history import Episode, InMemoryReadings, RunHistory, episode_of
+from safelight.config import Config
+from safelight.config.resolve import resolve
+from safelight.diagnosis.run_history import Episode, InMemoryReadings, RunHistory, episode_of, running_median
 
 SOME, NONE = Check("some/thing", "Something."), Check("no/thing", "Nothing.")
 RUN = RunHistory(InMemoryReadings(checks(some__thing=([4, 8, 12], [1, 2, 3]))))
@@ -69,3 +72,20 @@ def test_named_parameters() -> None:
     events = [(0, "parameters", {"frozen": list("abcde"), "missing": ["f"]})]
     run = RunHistory(InMemoryReadings({}, events))
     assert [run.named_parameters(kind) for kind in ("frozen", "missing", "other")] == ["a, b, c, d …", "f", ""]
+
+
+@pytest.mark.parametrize(
+    ("config", "status", "planned"),
+    [
+        (resolve(preset="digits", settings={"train.steps": 7}), {"steps": 9}, 7),
+        (None, {"steps": 9}, 9),
+        (None, {}, None),
+        (None, {"steps": "many"}, None),  # a status that nobody of ours wrote
+    ],
+)
+def test_the_planned_length_of_a_run(config: Config | None, status: dict[str, Any], planned: int | None) -> None:
+    assert RunHistory(InMemoryReadings({}), config, status).planned_steps == planned
+
+
+def test_a_running_median_takes_no_notice_of_one_number() -> None:
+    assert running_median(np.array([1.0, 2.0, 90.0, 3.0, 4.0]), 3).tolist() == [2.0, 3.0, 4.0]

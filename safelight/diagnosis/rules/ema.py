@@ -94,8 +94,8 @@ def not_sampled(run: RunHistory) -> Episode | None:
 def worse_than_raw(run: RunHistory) -> Detection | None:
     """At the end of a run, when the rate is low and an EMA should have caught up."""
     steps, gains = run.series(EMA_GAIN)
-    planned = run.config.train.steps if run.config is not None else run.status.get("steps")
-    if len(steps) < 2 or not isinstance(planned, int) or steps[-1] < NEAR_END * planned:
+    planned = run.planned_steps
+    if len(steps) < 2 or planned is None or steps[-1] < NEAR_END * planned:
         return None
     raw, ema = run.at(PROBE_RAW, steps[-2:]), run.at(PROBE_EMA, steps[-2:])
     if not (gains[-2:] < -CERTAIN).all() or not (ema > (1 + LAG) * raw).all():

@@ -10,7 +10,7 @@ from safelight import checks
 from safelight.diagnosis.budget import RATE, allowed, bound
 from safelight.diagnosis.finding import Evidence
 from safelight.diagnosis.rule import Detection, on_latest, warning
-from safelight.diagnosis.run_history import RunHistory, episode_of
+from safelight.diagnosis.run_history import RunHistory, episode_of, running_median
 from safelight.vocabulary import (
     COPIES,
     COPIES_CHANCE,
@@ -83,7 +83,7 @@ def memorised(run: RunHistory) -> Detection | None:
     steps, floors = run.series(SKILL_FLOOR)
     if len(steps) < LOOKS:
         return None
-    smooth = np.median(np.lib.stride_tricks.sliding_window_view(floors, LOOKS), axis=1)
+    smooth = running_median(floors, LOOKS)
     behind = run.at(SKILL_EMA, steps, 0.0) - run.at(SKILL_HELD, steps, -math.inf)
     episode = episode_of(steps[LOOKS - 1 :], (smooth >= FLOOR) & (behind[LOOKS - 1 :] > BEHIND))
     if episode is None:

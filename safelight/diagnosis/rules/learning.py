@@ -9,7 +9,7 @@ import numpy as np
 from safelight import checks
 from safelight.diagnosis.finding import Evidence, Fix
 from safelight.diagnosis.rule import CONFIG, Detection, error, warning
-from safelight.diagnosis.run_history import RunHistory
+from safelight.diagnosis.run_history import RunHistory, running_median
 from safelight.vocabulary import GRADIENT_PART, LEARNING_RATE, SKILL_HELD, SKILL_RAW, UPDATE_RATIO, WEIGHT_NORM
 from safelight.words import round_rate
 
@@ -66,9 +66,8 @@ def learning(run: RunHistory) -> Learning | None:
     steps, skills = run.series(SKILL_RAW)
     if len(steps) < LOOKS or steps[-1] < UPDATES:
         return None
-    windows = np.lib.stride_tricks.sliding_window_view(skills, LOOKS)
     drawn = run.config.train.batch_size * (int(steps[-1]) + 1) if run.config else run.latest(checks.STREAM_DRAWN, 0.0)
-    return Learning(steps[LOOKS - 1 :], np.median(windows, axis=1), int(drawn))
+    return Learning(steps[LOOKS - 1 :], running_median(skills, LOOKS), int(drawn))
 
 
 def slow(run: RunHistory, own: Table = SLOW) -> Learning | None:
@@ -238,14 +237,8 @@ def nothing_learnt(run: RunHistory) -> Detection | None:
 def undertrained(run: RunHistory) -> Detection | None:
     """At the end of a run, where nothing else explains it."""
     steps, skills = run.series(SKILL_RAW)
-    planned = run.config.train.steps if run.config is not None else run.status.get("steps")
-    if (
-        _predicts_noise(run)
-        or not len(steps)
-        or not isinstance(planned, int)
-        or steps[-1] < planned - 1
-        or skills[-1] >= ENDED
-    ):
+    planned = run.planned_steps
+    if _predicts_noise(run) or not len(steps) or planned is None or steps[-1] < planned - 1 or skills[-1] >= ENDED:
         return None
     return Detection(
         int(steps[-1]),

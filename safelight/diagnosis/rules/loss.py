@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 
 from safelight import checks
 from safelight.diagnosis.definitions import DIVERGED
 from safelight.diagnosis.finding import Evidence
 from safelight.diagnosis.rule import Detection, error, first_of, on_episode, on_latest, warning
-from safelight.diagnosis.run_history import Episode, RunHistory, episode_of, name_of
+from safelight.diagnosis.run_history import Episode, RunHistory, episode_of, name_of, running_median
 from safelight.vocabulary import GRADIENT_NORM, LOSS, NONFINITE_PARAMETERS, REFUSED
 
 ENOUGH = 8  # steps
@@ -212,7 +211,7 @@ def _rising(run: RunHistory) -> Detection | None:
     if len(losses) < 4 * WINDOW or not (losses[np.isfinite(losses)] > 0).all():
         return None
     losses = np.nan_to_num(losses, nan=np.inf)
-    smooth = np.median(sliding_window_view(losses, WINDOW), axis=1)
+    smooth = running_median(losses, WINDOW)
     best, begin = float(smooth.min()), float(smooth[0])
     if not smooth[-1] > RISEN * max(best, begin):
         return None
@@ -235,7 +234,7 @@ def diverged(run: RunHistory) -> Detection | None:
     if len(steps) < 3 * WINDOW:
         return None
     ratios = errors / np.maximum(zeros, 1e-12)
-    smooth = np.median(sliding_window_view(ratios, WINDOW), axis=1)
+    smooth = running_median(ratios, WINDOW)
     best = np.minimum.accumulate(smooth)
     bad = ~(smooth < DIVERGED.zero_ratio) & ~(smooth < DIVERGED.best_ratio * best)
     if not bad[-1]:

@@ -27,6 +27,7 @@ from safelight.vocabulary import (
     VENDI,
     Signal,
 )
+from safelight.words import lower_first
 
 LINEAR = 1.0  # the skill of the best linear filter: below it a network has not learnt enough to be called collapsed
 IN_A_ROW = 2  # evaluations; a healthy run on digits is past all of these at its second one
@@ -59,7 +60,7 @@ class Evaluation:
 
 def evaluations(run: RunHistory) -> list[Evaluation]:
     found: list[Evaluation] = []
-    planned = math.inf if run.config is None else run.config.train.steps
+    planned = run.planned_steps or math.inf
     for event in run.events("evaluated"):
         last = float(event.facts.get("after", event.step + 1)) >= planned
         found.append(
@@ -116,8 +117,8 @@ def _undertrained(run: RunHistory, found: Sequence[Evaluation], episode: Episode
     latest = found[-1]
     return Detection(
         episode.first,
-        f"Undertrained: {_lower(latest.quality.sentence)} The network has a skill of {latest.skill:.2f}, and that of a "
-        "linear filter is 1.",
+        f"Undertrained: {lower_first(latest.quality.sentence)} The network has a skill of {latest.skill:.2f}, and that "
+        "of a linear filter is 1.",
         (Evidence(SKILL_EMA.name, latest.skill, (latest.step, latest.step), "above 1"), *_distances(run, latest)),
         ("mode collapse: the network has not learnt enough yet to be said to have collapsed",),
         confidence=0.99,
@@ -198,10 +199,6 @@ def _wider(run: RunHistory) -> Fix | None:
     widths = [2 * width for width in run.config.model.widths]
     text = "The skill no longer rises, so the network may be too small: double its widths"
     return Fix(f"{text}, to {', '.join(map(str, widths))}.", {"model.widths": widths}, "manual")
-
-
-def _lower(text: str) -> str:
-    return text[0].lower() + text[1:]
 
 
 NEEDS = (DENSITY, LARGEST_MODE, VARIETY)
