@@ -1,0 +1,297 @@
+"""Which Gaussian process a loop trains, from what its own samples are made of: proven, or not known."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import ndtr
+
+FEWEST = 16  # samples that have to agree before anything is said
+EXACT = 2e-3  # of a coefficient: fp32 has 1e-6, bf16 5e-4 on 64 pixels
+EXPLAINED = 0.01  # what may be left over of x_t or a target: fp32 has 1e-7, bf16 0.004
+SPREAD = 0.05  # between the smallest and largest noise level: one level alone fits many processes
+
+
+@dataclass(frozen=True, slots=True)
+class Mixtures:
+    """For each sample: x_t = a·x0 + s·noise, target = p·x0 + q·noise, and the time that the network is shown.
+
+    `a` and `s` are of the input as the network sees it. What could not be fitted was left out."""
+
+    a: np.ndarray
+    s: np.ndarray
+    t: np.ndarray | None = None
+    p: np.ndarray | None = None
+    q: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return len(self.a)
+
+    @property
+    def sigma(self) -> np.ndarray:
+        """Noise over signal: what all processes have in common."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return self.s / self.a
+
+
+@dataclass(frozen=True, slots=True)
+class Recognised:
+    """What is known of a loop's process; None where it is not known."""
+
+    process: str | None = None
+    """vp, flow, ve, edm."""
+    sigma_data: float | None = None
+    """Of EDM's preconditioned input."""
+    target: str | None = None
+    """epsilon, sample, v, flow, score, edm; with a minus sign in front where it is the opposite."""
+    time: str | None = None
+    """As a formula of the noise level, such as `t = 1000·s`."""
+    time_rises: bool | None = None
+    """Whether a larger time means more noise; None where it does not follow the noise at all."""
+    density: str | None = None
+
+    @property
+    def is_known(self) -> bool:
+        return self.process is not None and self.target is not None
+
+    def words(self) -> str:
+        """For a person, with everything that is not known named as such."""
+        process = PROCESSES.get(self.process or "", "a process that is not known")
+        if self.sigma_data is not None:
+            process += f" with sigma_data {self.sigma_data:.3g}"
+        target = TARGETS.get((self.target or "").removeprefix("-"), "that is not known")
+        if (self.target or "").startswith("-"):
+            target = OPPOSITES.get(self.target or "", f"{target}, negated")
+        parts = [process, f"target {target}", self.time or "a time that is not known"]
+        return ", ".join([*parts, self.density] if self.density else parts)
+
+
+PROCESSES = {
+    "vp": "a variance-preserving process (DDPM)",
+    "flow": "flow matching",
+    "ve": "a variance-exploding process",
+    "edm": "EDM",
+}
+TARGETS = {
+    "epsilon": "noise",
+    "sample": "x0",
+    "v": "v = a·noise − s·x0",
+    "flow": "noise − x0",
+    "score": "−noise / s",
+    "edm": "EDM's F",
+}
+OPPOSITES = {"-flow": "x0 − noise", "-v": "s·x0 − a·noise", "-score": "noise / s"}
+
+
+def recognise(found: Mixtures) -> Recognised:
+    """Only what every sample agrees with; with too few of them, or one noise level only, nothing."""
+    usable = np.isfinite(found.a) & np.isfinite(found.s)
+    if usable.sum() < FEWEST or np.ptp(found.s[usable]) + np.ptp(found.a[usable]) < SPREAD:
+        return Recognised()
+    process, sigma_data = _process(found)
+    if process is None:
+        return Recognised(time_rises=_direction(found))
+    time, rises = _time(found, process)
+    target = _target(found, sigma_data)
+    return Recognised(process, sigma_data, target, time, rises, _density(found, process))
+
+
+def _process(found: Mixtures) -> tuple[str | None, float | None]:
+    a, s = found.a, found.s
+    fits = {
+        "flow": _worst(a + s - 1),
+        "vp": _worst(a * a + s * s - 1),
+        "ve": _worst(a - 1),
+    }
+    names = [name for name, error in fits.items() if error <= EXACT]
+    if len(names) == 1:
+        return names[0], None
+    if names or not (a > 0).all():
+        return None, None
+    # EDM's c_in: a = 1 / sqrt(sigma² + sigma_data²), s = sigma·a. So 1 / a² − sigma² is a constant.
+    constants = 1 / (a * a) - (s / a) ** 2
+    middle = float(np.median(constants))
+    if middle > 0 and _worst(a * np.sqrt((s / a) ** 2 + middle) - 1) <= EXACT:
+        return "edm", math.sqrt(middle)
+    return None, None
+
+
+def _rows(found: Mixtures, sigma_data: float | None) -> Mapping[str, tuple[np.ndarray, np.ndarray]]:
+    """(p, q) of every target that has a name."""
+    a, s, zero, one = found.a, found.s, np.zeros_like(found.a), np.ones_like(found.a)
+    length = np.hypot(a, s)  # 1 for a variance-preserving process
+    rows = {
+        "epsilon": (zero, one),
+        "sample": (one, zero),
+        "v": (-s / length, a / length),
+        "flow": (-one, one),
+        "score": (zero, -1 / np.where(s > 0, s, np.nan)),
+    }
+    for spread in {sigma_data, 0.5, 1.0} - {None}:
+        assert spread is not None
+        root = np.hypot(s, spread * a)
+        rows[f"edm {spread:g}"] = (s / (spread * root), -spread * a / root)
+    return rows
+
+
+def _target(found: Mixtures, sigma_data: float | None) -> str | None:
+    if found.p is None or found.q is None:
+        return None
+    p, q = found.p, found.q
+    names: list[str] = []
+    for name, (clean, noise) in _rows(found, sigma_data).items():
+        for sign, prefix in ((1, ""), (-1, "-")):
+            scale = np.maximum(1, np.hypot(clean, noise))
+            if _worst((p - sign * clean) / scale) <= EXACT and _worst((q - sign * noise) / scale) <= EXACT:
+                names.append(prefix + name.split()[0])
+    names = list(dict.fromkeys(names))
+    # EDM's F with sigma_data 1 is the opposite of v: one row, two names.
+    names = [name for name in names if not (name.endswith("edm") and len(names) > 1)] or names
+    return names[0] if len(names) == 1 else None
+
+
+def _direction(found: Mixtures) -> bool | None:
+    """Whether the time rises with the noise, as one function of it."""
+    if found.t is None or len(found) < FEWEST or np.ptp(found.t) == 0:
+        return None
+    sigma = np.arctan2(found.s, found.a)  # rises with the noise, and is finite where a is 0
+    order = np.lexsort((sigma, found.t))
+    steps, jumps = np.diff(sigma[order]), np.diff(found.t[order]) > 0
+    same = ~jumps
+    if same.any() and np.abs(steps[same]).max() > EXACT:  # one time with several noise levels
+        return None
+    moves = steps[jumps]
+    if (moves >= -EXACT).all():
+        return True
+    return False if (moves <= EXACT).all() else None
+
+
+def _time(found: Mixtures, process: str) -> tuple[str | None, bool | None]:
+    rises = _direction(found)
+    if rises is None or found.t is None:
+        return None, None
+    t = found.t
+    if process == "flow":
+        levels = {"s": found.s, "(1 − s)": 1 - found.s}
+        for name, level in levels.items():
+            for most in (1.0, 1000.0, float(np.round(t.max()))):
+                # Whole numbers may be counted from 0 or 1, and from 1,000 steps or 999.
+                if _worst(t / most - level) <= max(EXACT, 1.5 / most if most > 1 else 0.0):
+                    return f"t = {'' if most == 1 else f'{most:g}·'}{name}", rises
+        return (shifted, rises) if (shifted := _shift(found)) else ("t that follows the noise level", rises)
+    if process in ("ve", "edm"):
+        with np.errstate(divide="ignore"):
+            log = np.log(found.sigma)
+        for name, level in {"sigma": found.sigma, "log(sigma)": log, "log(sigma) / 4": log / 4}.items():
+            if _worst((t - level) / np.maximum(1, np.abs(level))) <= EXACT:
+                return f"t = {name}", rises
+        return "t that follows the noise level", rises
+    if np.array_equal(t, np.round(t)) and t.max() > 1:
+        return "whole timesteps", rises
+    if t.min() >= 0 and t.max() <= 1:
+        return "t in [0, 1]", rises
+    return "t that follows the noise level", rises
+
+
+def _shift(found: Mixtures) -> str | None:
+    """s = k·u / (1 + (k − 1)·u), where the network is shown u."""
+    assert found.t is not None
+    for most in (1.0, 1000.0):
+        u = found.t / most
+        if not ((u >= 0) & (u <= 1)).all():
+            continue
+        inside = (u > 0.01) & (u < 0.99) & (found.s > 0.01) & (found.s < 0.99)
+        if inside.sum() < FEWEST:
+            continue
+        ratios = found.s[inside] * (1 - u[inside]) / (u[inside] * (1 - found.s[inside]))
+        k = float(np.median(ratios))
+        if _worst(found.s - k * u / (1 + (k - 1) * u)) <= EXACT:
+            return f"t before a shift of {k:.3g}"
+    return None
+
+
+DRAWS = 256  # below that densities cannot be told apart
+LIKELY = 1.95  # Kolmogorov's bound at 0.1 %, times sqrt(n)
+MARGIN = 6.0  # nats by which the best density has to beat the next one
+
+
+@dataclass(frozen=True, slots=True)
+class Density:
+    """One family of times, fitted to the draws."""
+
+    name: str
+    parameters: int
+    log_likelihood: float
+    distance: float
+    """Kolmogorov's, times sqrt(n)."""
+
+    @property
+    def score(self) -> float:
+        """Without what parameters gain by chance: half of their number times log(n) in Schwarz's criterion."""
+        return self.log_likelihood - 3 * self.parameters
+
+
+def _density(found: Mixtures, process: str) -> str | None:
+    """By the noise levels themselves, whatever the time is called; None where none fits, or several do."""
+    if process == "flow":
+        inside = found.s[(found.s > 1e-6) & (found.s < 1 - 1e-6)]
+        fits = _flow_densities(np.log(inside / (1 - inside))) if len(inside) >= DRAWS else []
+    elif process in ("ve", "edm"):
+        positive = found.sigma[found.sigma > 0]
+        fits = [_normal(np.log(positive), "log-normal", (-1.2, 1.2))] if len(positive) >= DRAWS else []
+    else:
+        fits = [] if found.t is None or len(found) < DRAWS else [_uniform(found.t)]
+    fits = sorted((fit for fit in fits if fit.distance <= LIKELY), key=lambda fit: -fit.score)
+    if not fits or (len(fits) > 1 and fits[0].score - fits[1].score < MARGIN):
+        return None
+    return f"{fits[0].name} times"
+
+
+def _flow_densities(logit: np.ndarray) -> list[Density]:
+    """A uniform time has the logits of a logistic density, and a shift moves them by its logarithm."""
+    shift = float(np.median(logit))
+    is_shifted = abs(shift) > 8 / math.sqrt(len(logit))  # four standard errors of the median
+    name = f"uniform with a shift of about {math.exp(shift):.1g}" if is_shifted else "uniform"
+    return [
+        _logistic(logit, shift * is_shifted, name, int(is_shifted)),
+        _normal(logit, "logit-normal", (0.0, 1.0)),
+    ]
+
+
+def _uniform(t: np.ndarray) -> Density:
+    whole = float(np.ptp(t) > 1)  # whole timesteps, the last of them included
+    width = float(np.ptp(t)) + whole
+    return Density("uniform", 0, 0.0, _distance(t, lambda t: (t - t.min() + whole / 2) / width))
+
+
+def _logistic(values: np.ndarray, middle: float, name: str, parameters: int) -> Density:
+    x = values - middle
+    likelihood = float((-np.abs(x) - 2 * np.log1p(np.exp(-np.abs(x)))).sum())
+    return Density(name, parameters, likelihood, _distance(x, lambda x: 1 / (1 + np.exp(-x))))
+
+
+def _normal(values: np.ndarray, name: str, usual: tuple[float, float]) -> Density:
+    """`usual`: mean and deviation that most people use, which are named where the draws agree with them."""
+    mean, std = float(values.mean()), max(float(values.std()), 1e-12)
+    error = 3 * std / math.sqrt(len(values))
+    if abs(mean - usual[0]) <= error and abs(std - usual[1]) <= error:
+        mean, std = usual
+    x = (values - mean) / std
+    likelihood = float((-x * x / 2 - math.log(std * math.sqrt(2 * math.pi))).sum())
+    return Density(f"{name}({mean:.2g}, {std:.2g})", 2, likelihood, _distance(x, ndtr))
+
+
+def _distance(values: np.ndarray, cumulative: Callable[[np.ndarray], np.ndarray]) -> float:
+    ordered = np.sort(values)
+    expected = np.clip(cumulative(ordered), 0, 1)
+    n = len(ordered)
+    above, below = np.arange(1, n + 1) / n - expected, expected - np.arange(n) / n
+    return float(max(above.max(), below.max()) * math.sqrt(n))
+
+
+def _worst(errors: np.ndarray) -> float:
+    """Not the largest one: a single sample that is blank or was clipped should not hide what all the others say."""
+    return float(np.quantile(np.abs(errors), 0.98)) if np.isfinite(errors).all() else math.inf
