@@ -20,6 +20,21 @@ class Check(str):
 
 # Values of `target/declared`, `sampler/right_for_type` and `sampler/right_for_table` are places here: never reorder.
 PREDICTIONS: Final = ("epsilon", "sample", "v_prediction")
+PROCESSES: Final = ("vp", "flow", "ve", "edm")  # values of `mixture/process`
+TARGET_ROWS: Final = (
+    "epsilon",
+    "sample",
+    "v",
+    "flow",
+    "score",
+    "edm",
+    "-epsilon",
+    "-sample",
+    "-v",
+    "-flow",
+    "-score",
+    "-edm",
+)
 SCHEDULES: Final = ("cosine", "linear", "scaled-linear", "sigmoid")
 
 # Limits that a probe applies and a rule repeats.
@@ -108,6 +123,19 @@ TARGET_DECLARED = Check("target/declared", "The declared prediction type: its pl
 TARGET = {kind: Check(f"target/{kind}", f"Relative distance of the target from {kind}.") for kind in PREDICTIONS}
 TARGET_COSINE = {kind: Check(f"target/{kind}_cosine", f"Cosine of the target with {kind}.") for kind in PREDICTIONS}
 TARGET_SQUARE = Check("target/square", "Mean square of the target.")
+
+# Whatever is declared: what x_t and target are made of.
+MIXTURE_INPUT = Check("mixture/input", "What x0 and noise do not explain of the network's input, as a share of it.")
+MIXTURE_TARGET = Check("mixture/target", "What x0 and noise do not explain of the target, as a share of it.")
+MIXTURE_INPUT_KURTOSIS = Check("mixture/input_kurtosis", "Kurtosis of that rest; 3 if it is noise.", MIXTURE_INPUT)
+MIXTURE_INPUT_NEIGHBOURS = Check("mixture/input_neighbours", "Correlation of neighbours in it.", MIXTURE_INPUT)
+MIXTURE_TARGET_KURTOSIS = Check("mixture/target_kurtosis", "Kurtosis of that rest; 3 if it is noise.", MIXTURE_TARGET)
+MIXTURE_TARGET_NEIGHBOURS = Check("mixture/target_neighbours", "Correlation of neighbours in it.", MIXTURE_TARGET)
+MIXTURE_OF_INPUT = (MIXTURE_INPUT, MIXTURE_INPUT_KURTOSIS, MIXTURE_INPUT_NEIGHBOURS)
+MIXTURE_OF_TARGET = (MIXTURE_TARGET, MIXTURE_TARGET_KURTOSIS, MIXTURE_TARGET_NEIGHBOURS)
+MIXTURE_PROCESS = Check("mixture/process", "The recognised process: its place in PROCESSES; -1 if it is not known.")
+MIXTURE_ROW = Check("mixture/row", "The recognised target: its place in TARGET_ROWS; -1 if it is not known.")
+MIXTURE_TIME = Check("mixture/time", "1 if the network's time rises with the noise, -1 if it falls, 0 if neither.")
 
 # The loss, and what is not finite.
 LOSS_MSE = Check("loss/error", "Mean squared error of prediction and target.")

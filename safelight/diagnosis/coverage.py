@@ -20,6 +20,7 @@ PASSED = (
     ("target", "declared", "prediction="),
     ("target", "", "x0 noise target t schedule="),
     ("forward", "", "x0 noise x_t t schedule="),
+    ("mixture", "", "x0 noise x_t target t"),
     ("noise", "", "noise"),
     ("timesteps", "", "t"),
     ("stream", "noise", "noise"),

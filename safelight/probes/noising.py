@@ -11,6 +11,7 @@ from torch import Tensor
 from safelight import checks
 from safelight.diffusion.objective import target_of
 from safelight.probes.forward_pass import Declared, ForwardPass
+from safelight.probes.mixtures import fit
 
 TINY = 1e-12
 
@@ -79,14 +80,9 @@ def _roughness(signal: Tensor, spread: Tensor, order: Tensor) -> Tensor:
 
 
 def _fit(y: Tensor, x0: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """y = a·x0 + b·noise for each sample by least squares: (a, b, the residual over the length of y)."""
-    y, x0, noise = (each.flatten(1) for each in (y, x0, noise))
-    xx, nn, xn = (x0 * x0).sum(1), (noise * noise).sum(1), (x0 * noise).sum(1)
-    xy, ny = (x0 * y).sum(1), (noise * y).sum(1)
-    determinant = (xx * nn - xn * xn).clamp(min=TINY)
-    a, b = (nn * xy - xn * ny) / determinant, (xx * ny - xn * xy) / determinant
-    left = y - a[:, None] * x0 - b[:, None] * noise
-    return a, b, left.norm(dim=1) / y.norm(dim=1).clamp(min=TINY)
+    """(a, b, the residual over the length of y) for each sample."""
+    a, b, left = fit(y, x0, noise)
+    return a, b, left.norm(dim=1) / _length(y).clamp(min=TINY)
 
 
 def _target(target: Tensor, x0: Tensor, noise: Tensor, a: Tensor, s: Tensor) -> dict[str, Tensor]:

@@ -22,6 +22,7 @@ from safelight.probes.dataset import measure_images, take_images
 from safelight.probes.draw_history import DrawHistory, fingerprints
 from safelight.probes.ema import measure_ema
 from safelight.probes.forward_pass import Call, Declared, ForwardPass
+from safelight.probes.mixtures import MixtureProbe
 from safelight.probes.network import measure_network
 from safelight.probes.noising import measure_batch, measure_magnitudes, measure_noising, read_magnitudes
 from safelight.probes.probe_schedule import REPLAYED_FIRST, ProbeSchedule
@@ -83,6 +84,7 @@ class ProbeRunner:
         self._recorded: dict[str, float] = {}  # of what is recorded where it changes
         self._calls, self._is_sampler_measured = 0, False
         self._taken: np.ndarray | None = None  # images of a dataset that is slow to read, for whom else they serve
+        self.mixtures = MixtureProbe()
         self.broken: dict[str, str] = {}  # probes that failed, and why
         self.forget()
 
@@ -316,6 +318,8 @@ class ProbeRunner:
         scalars |= {checks.SAMPLE_PARAMETER_BACKWARD: self._gradient_norm} if scalars else {}
         scalars |= measure_noising(last, self.declared) if due.noising else measure_batch(last)
         pieces += self._pending(scalars, dict)
+        if due.noising and not self.mixtures.is_done:
+            pieces += [piece for piece in (self.mixtures.measure(last),) if piece is not None]
         prints = [fingerprints(micro_batch) for micro_batch in passes]
         if names := tuple(prints[0]):
             joined = tuple(torch.cat([each[name].reshape(-1) for each in prints if name in each]) for name in names)

@@ -249,6 +249,7 @@ class Watch:
         if "status" not in facts:  # after a crash or an interrupt nobody waits for the model
             self._safely(lambda: self._record.add(self._updates - 1, self._skill.at_end()))
         self._safely(self._read)
+        self._safely(self._report_recognised)
         self._safely(lambda: self._observer.diagnose(self._updates, at_last=True))
         hooks, was_on, self._hooks, self._on = self._hooks, self._on, None, False
         try:
@@ -330,6 +331,16 @@ class Watch:
         if is_expected:
             self._report_once(f"Skill is not measured: {reason}.")
 
+    def _report_recognised(self) -> None:
+        """Once: what the loop was seen to train."""
+        found = self._probe_runner.mixtures.recognised
+        if found is None or not found.is_known or "recognised" in self._reported:
+            return
+        self._reported.add("recognised")
+        self._record.event(self._updates, "recognised", process=found.process, target=found.target, words=found.words())
+        if self._probe_runner.declared.alphas is None:
+            self._say(f"Safelight recognised {found.words()}.")
+
     def _inspect_start(self) -> None:
         """The part of the preflight that needs no batch; the rest comes with the first one."""
         self._record.add(self._updates, self._probe_runner.at_start())
@@ -405,6 +416,8 @@ class Watch:
             if norms is not None and readings.get(NONFINITE_PARAMETERS.name):
                 names = self._observer.monitors.parts.nonfinite(norms)
                 self._record.event(step, "nonfinite", parameters=names[:NAMED], count=len(names))
+        if self._probe_runner.mixtures.is_certain:
+            self._report_recognised()
         self._run.beat(self._updates)
         self._observer.diagnose(self._updates)
 

@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 
 from safelight import checks
-from safelight.diagnosis.rule import Detection, error
+from safelight.diagnosis.rule import Detection, error, warning
 from safelight.diagnosis.run_history import Episode, RunHistory
 
 WRONG = 0.05  # of the target's length
@@ -51,6 +51,72 @@ def detect_kind(run: RunHistory, kind: str) -> Detection | None:
     return Detection(episode.first, words[kind], evidence, ruled_out, over=episode.over)
 
 
+ANOTHER = 0.3  # of x_t or the target; input perturbation leaves 0.1, anything in bf16 0.004
+NOISE = (2.6, 3.4)  # kurtosis of a draw of noise, by the median over samples
+WHITE = 0.1  # correlation of neighbours in a draw of noise
+
+
+def other_noise(run: RunHistory) -> Detection | None:
+    """Where nothing is declared: what is left of the target beside x0 and noise, or of x_t, is itself a draw of noise.
+    What a teacher answers, as in distillation, is smooth."""
+    places = checks.MIXTURE_OF_TARGET, checks.MIXTURE_OF_INPUT
+    sick = [place for place in places if _is_noise(run, *place)]
+    if len(sick) != 1 or run.latest((places[0] if sick[0] is places[1] else places[1])[0], 1.0) > WRONG:
+        return None
+    share, kurtosis, neighbours = sick[0]
+    one, other = ("the target", "x_t") if sick[0] is places[0] else ("x_t", "the target")
+    return Detection(
+        int(run.steps(share)[0]),
+        f"{run.latest(share):.0%} of {one} is noise that is not the noise in {other}: the network cannot know one from "
+        "the other, and the loss cannot fall below its variance.",
+        (run.evidence(share, "0"), run.evidence(kurtosis, "3: noise"), run.evidence(neighbours, "0: noise")),
+        ("the network: it plays no part in this check",),
+    )
+
+
+def _is_noise(run: RunHistory, share: checks.Check, kurtosis: checks.Check, neighbours: checks.Check) -> bool:
+    is_normal = NOISE[0] < run.latest(kurtosis) < NOISE[1]
+    return run.latest(share, 0.0) > ANOTHER and is_normal and abs(run.latest(neighbours)) < WHITE
+
+
+def against_time(run: RunHistory) -> Detection | None:
+    """A velocity is the derivative of x_t by the time that the network is shown."""
+    process, row, time = (run.latest(check, -2) for check in MIXTURE)
+    if process != checks.PROCESSES.index("flow") or abs(time) != 1:
+        return None
+    velocity = {"flow": 1, "-flow": -1}.get(_row(row))
+    if velocity is None or velocity == time:
+        return None
+    rises = "rises" if time > 0 else "falls"
+    target, right = ("noise − x0", "x0 − noise") if velocity > 0 else ("x0 − noise", "noise − x0")
+    return Detection(
+        int(run.steps(checks.MIXTURE_ROW)[0]),
+        f"The time that the network is shown {rises} with the noise, so the velocity of x_t is {right}; the target is "
+        f"{target}. A sampler that integrates it walks away from the images. Either its sign or the two ends of the "
+        "interpolation are swapped.",
+        tuple(run.evidence(check) for check in MIXTURE),
+        ("the network: it plays no part in this check",),
+    )
+
+
+def of_another_process(run: RunHistory) -> Detection | None:
+    process, row = run.latest(checks.MIXTURE_PROCESS, -2), _row(run.latest(checks.MIXTURE_ROW, -2))
+    if process != checks.PROCESSES.index("vp") or row.removeprefix("-") != "flow":
+        return None
+    return Detection(
+        int(run.steps(checks.MIXTURE_ROW)[0]),
+        "The target is a velocity of flow matching, a difference of noise and x0, but x_t is noised as in DDPM, with "
+        "squares that add up to 1. A sampler of flows expects x_t = (1 − t)·x0 + t·noise.",
+        (run.evidence(checks.MIXTURE_PROCESS), run.evidence(checks.MIXTURE_ROW)),
+        ("the network: it plays no part in this check",),
+    )
+
+
+def _row(place: float) -> str:
+    return checks.TARGET_ROWS[int(place)] if place >= 0 else ""
+
+
+MIXTURE = (checks.MIXTURE_PROCESS, checks.MIXTURE_ROW, checks.MIXTURE_TIME)
 RULES = (
     error("TAR001", "target.other-type", "Another prediction type than declared")(
         what="The target is exactly the noise, the image or the velocity, but not the one that was declared.",
@@ -79,5 +145,40 @@ RULES = (
         needs=(checks.TARGET_DECLARED, tuple(checks.TARGET.values())),
         detect=partial(detect_kind, kind="wrong"),
         explained_by="forward.noise data.nonfinite scale.integer timesteps.shuffled timesteps.out-of-range",
+    ),
+    error("TAR004", "target.other-noise", "Other noise in the target than in the input")(
+        what="x_t or the target holds a draw of noise that the other does not.",
+        why="There is nothing to learn about it: the loss stays above its variance.",
+        similar="Targets of a teacher, as in distillation, are no mixture either, but not noise.",
+        limits="Loops that do not pass x0, noise and target.",
+        fix="Draw the noise once, and use the same tensor for x_t and for the target.",
+        needs=(
+            checks.MIXTURE_TARGET,
+            checks.MIXTURE_INPUT,
+            (checks.MIXTURE_TARGET_KURTOSIS, checks.MIXTURE_INPUT_KURTOSIS),
+            (checks.MIXTURE_TARGET_NEIGHBOURS, checks.MIXTURE_INPUT_NEIGHBOURS),
+        ),
+        detect=other_noise,
+        explained_by="forward target.fresh-noise target.wrong",
+    ),
+    warning("TAR005", "target.against-time", "A velocity in the wrong direction")(
+        what="Flow matching: the target is the opposite of the derivative of x_t by the network's time.",
+        why="A sampler integrates the velocity: with the wrong sign it goes from noise to more noise.",
+        similar="A loop whose sampler turns the sign itself is healthy: ignore this there.",
+        limits="Loops that do not pass x0, noise and target.",
+        fix="x_t = (1 − t)·x0 + t·noise has the velocity noise − x0; x_t = t·x0 + (1 − t)·noise has x0 − noise.",
+        needs=MIXTURE,
+        detect=against_time,
+        explained_by="target.other-type target.wrong",
+    ),
+    warning("TAR006", "target.of-another-process", "A flow's target on images noised as in DDPM")(
+        what="x_t is variance preserving, and the target is the difference of noise and x0.",
+        why="Both are right by themselves, but no sampler expects them together.",
+        similar="v prediction is a·noise − s·x0, with the factors of x_t.",
+        limits="Loops that do not pass x0, noise and target.",
+        fix="Flow matching: x_t = (1 − t)·x0 + t·noise. DDPM: epsilon, x0 or v as the target.",
+        needs=MIXTURE[:2],
+        detect=of_another_process,
+        explained_by="target.other-type target.wrong",
     ),
 )

@@ -49,6 +49,8 @@ ROWS = [
     row("timesteps beyond the end", "timesteps.out-of-range", checks(stream__times_outside=([3, 9], [0.1, 0.1]))),
     row("another timestep is passed on", "timesteps.not-passed-on", checks(timesteps__passed_on=np.zeros(16))),
     row("a timestep that ties changes places", "", checks(timesteps__passed_on=np.full(16, 0.95))),
+    row("a time that does not follow the noise", "timesteps.not-the-noise", checks(mixture__input=0, mixture__time=0)),
+    row("a time that falls with the noise", "", checks(mixture__input=0, mixture__time=-1)),
 ]  # fmt: skip
 
 

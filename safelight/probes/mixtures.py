@@ -1,0 +1,128 @@
+"""What a loop's samples are made of, whatever it declares: x_t and target as mixtures of x0 and noise."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from safelight import checks
+from safelight.diffusion.recognition import DRAWS, EXPLAINED, Mixtures, Recognised, recognise
+from safelight.monitors.reading_buffer import PendingReading
+from safelight.probes.forward_pass import ForwardPass
+from safelight.vocabulary import CHECK
+
+ENOUGH, MOST = 32, 2048  # samples before anything is said, and after which nothing is fitted any more
+TINY = 1e-12
+
+
+def fit(y: Tensor, x0: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """y = a·x0 + b·noise for each sample by least squares: (a, b, the part of y that is left)."""
+    y, x0, noise = (each.flatten(1) for each in (y, x0, noise))
+    xx, nn, xn = (x0 * x0).sum(1), (noise * noise).sum(1), (x0 * noise).sum(1)
+    xy, ny = (x0 * y).sum(1), (noise * y).sum(1)
+    determinant = (xx * nn - xn * xn).clamp(min=TINY)
+    a, b = (nn * xy - xn * ny) / determinant, (xx * ny - xn * xy) / determinant
+    return a, b, y - a[:, None] * x0 - b[:, None] * noise
+
+
+class MixtureProbe:
+    """Fits the samples of the first steps, and says what they have in common once there are enough."""
+
+    def __init__(self) -> None:
+        self.recognised: Recognised | None = None
+        self._parts: list[np.ndarray] = []
+        self._samples = 0
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether there are enough samples to tell densities apart."""
+        return self._samples >= 2 * DRAWS
+
+    @property
+    def is_done(self) -> bool:
+        return self._samples >= MOST
+
+    def measure(self, micro_batch: ForwardPass) -> PendingReading | None:
+        """Vectors on the device, one entry for each sample; None where the loop passes too little."""
+        shown = micro_batch.call.x if micro_batch.call is not None else None
+        x0, noise = micro_batch.x0, micro_batch.noise
+        if x0 is None or noise is None or x0.shape != noise.shape or not x0.is_floating_point() or x0.dim() < 2:
+            return None
+        shown = shown if shown is not None and shown.shape == x0.shape else micro_batch.x_t
+        if shown is None or shown.shape != x0.shape or x0.device.type == "mps":
+            return None
+        t = micro_batch.times if micro_batch.call is None or micro_batch.call.t is None else micro_batch.call.t
+        clean, noise = x0.detach().double(), noise.detach().double()
+        a, s, left = fit(shown.detach().double(), clean, noise)
+        columns = [a, s, _share(left, shown), _kurtosis(left), _neighbours(left.view(x0.shape))]
+        unknown = torch.full_like(a, torch.nan)
+        if (target := micro_batch.target) is not None and target.shape == x0.shape:
+            p, q, rest = fit(target.detach().double(), clean, noise)
+            columns += [p, q, _share(rest, target), _kurtosis(rest), _neighbours(rest.view(x0.shape))]
+        else:
+            columns += [unknown] * 5
+        columns.append(t.detach().double() if t is not None and t.shape == a.shape else unknown)
+        self._samples += len(a)
+        return PendingReading((torch.stack(columns).flatten(),), functools.partial(self._add, len(a)))
+
+    def _add(self, samples: int, numbers: np.ndarray) -> dict[str, float]:
+        """On the host: `check/mixture/…` of this step, and of all samples so far."""
+        self._parts.append(np.asarray(numbers, np.float64).reshape(-1, samples))
+        columns = np.concatenate(self._parts, axis=1)
+        readings: dict[checks.Check, float] = {}
+        for first, (share, *noise) in ((2, checks.MIXTURE_OF_INPUT), (7, checks.MIXTURE_OF_TARGET)):
+            if np.isfinite(columns[first]).all():
+                readings[share] = float(np.median(columns[first]))
+                if readings[share] > EXPLAINED:
+                    medians = np.median(columns[first + 1 : first + 3], axis=1)
+                    readings |= dict(zip(noise, medians.tolist(), strict=True))
+        if columns.shape[1] >= ENOUGH:
+            readings |= self._recognise(columns)
+        return {f"{CHECK.name}/{name}": float(number) for name, number in readings.items()}
+
+    def _recognise(self, columns: np.ndarray) -> dict[checks.Check, float]:
+        """By the samples that x0 and noise explain: most of them, or nothing is said."""
+        a, s, left, _, _, p, q, rest, _, _, t = columns
+        good = left <= EXPLAINED
+        if good.mean() < 0.9:
+            return {}
+        has_target = np.isfinite(rest[good]).all() and (rest[good] <= EXPLAINED).all()
+        has_time = bool(np.isfinite(t[good]).all())
+        mixtures = Mixtures(
+            a[good], s[good], t[good] if has_time else None,
+            p[good] if has_target else None, q[good] if has_target else None,
+        )  # fmt: skip
+        found = self.recognised = recognise(mixtures)
+        readings = {
+            checks.MIXTURE_PROCESS: _place(checks.PROCESSES, found.process),
+            checks.MIXTURE_ROW: _place(checks.TARGET_ROWS, found.target),
+        }
+        if has_time and np.ptp(s[good]) > 0:
+            rises = found.time_rises
+            readings[checks.MIXTURE_TIME] = 0.0 if rises is None else 1.0 if rises else -1.0
+        return readings
+
+
+def _place(names: Sequence[str], name: str | None) -> float:
+    """-1 where it is not known."""
+    return float(names.index(name)) if name in names else -1.0
+
+
+def _share(left: Tensor, whole: Tensor) -> Tensor:
+    return left.norm(dim=1) / whole.detach().double().flatten(1).norm(dim=1).clamp(min=TINY)
+
+
+def _kurtosis(left: Tensor) -> Tensor:
+    """3 for a draw of noise."""
+    centred = left - left.mean(1, keepdim=True)
+    return (centred**4).mean(1) / centred.square().mean(1).square().clamp(min=TINY)
+
+
+def _neighbours(left: Tensor) -> Tensor:
+    """Correlation of neighbours along the last dimension: 0 for a draw of noise, more for whatever a network made."""
+    first, second = left[..., 1:].flatten(1), left[..., :-1].flatten(1)
+    return (first * second).sum(1) / (first.norm(dim=1) * second.norm(dim=1)).clamp(min=TINY)
