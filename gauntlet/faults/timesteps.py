@@ -82,7 +82,8 @@ def pass_fraction(run: LoopParts) -> None:
     run.call_model = lambda x_t, t, labels: call(x_t, t / last, labels)
 
 
-@fault("timesteps.not-passed-on", "model.blind-to-timestep", why="the model never learns what t is", late=0.5)
+@fault("timesteps.not-passed-on", "model.blind-to-timestep", "timesteps.not-the-noise",
+       why="the model never learns what t is", late=0.5)  # fmt: skip
 def pass_zero(run: LoopParts) -> None:
     """The model is always told timestep 0."""
     call = run.call_model

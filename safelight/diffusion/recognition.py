@@ -243,7 +243,7 @@ def _density(found: Mixtures, process: str) -> str | None:
         positive = found.sigma[found.sigma > 0]
         fits = [_normal(np.log(positive), "log-normal", (-1.2, 1.2))] if len(positive) >= DRAWS else []
     else:
-        fits = [] if found.t is None or len(found) < DRAWS else [_uniform(found.t)]
+        fits = [] if found.t is None or len(found) < DRAWS or np.ptp(found.t) == 0 else [_uniform(found.t)]
     fits = sorted((fit for fit in fits if fit.distance <= LIKELY), key=lambda fit: -fit.score)
     if not fits or (len(fits) > 1 and fits[0].score - fits[1].score < MARGIN):
         return None

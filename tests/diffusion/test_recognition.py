@@ -160,6 +160,11 @@ UNKNOWN: list[tuple[str, Mixtures, dict[str, Any]]] = [
     ("no target", flow(UNIFORM, UNIFORM, "unrelated"), {"process": "flow", "target": None}),
     ("ddpm with a flow target", vp(LINEAR[WHOLE], WHOLE, "flow"), {"process": "vp", "target": "flow"}),
     ("shuffled times", flow(UNIFORM, UNIFORM[::-1], "flow"), {"process": "flow", "time": None, "time_rises": None}),
+    (
+        "constant time in ddpm",
+        vp(LINEAR[WHOLE], np.zeros(N), "epsilon"),
+        {"process": "vp", "time": None, "density": None},
+    ),
     ("constant time", flow(UNIFORM, HALF, "flow"), {"process": "flow", "time": None, "time_rises": None}),
 ]
 

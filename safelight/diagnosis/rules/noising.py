@@ -303,13 +303,12 @@ RULES = (
         similar="Any function that rises or falls with the noise is healthy: t, 1 − t, sigma, log-SNR.",
         limits="Loops that do not pass x0 and noise; networks that are not shown a time.",
         fix="Call the model with the time that x_t was made with, in the same order.",
-        needs=(checks.MIXTURE_INPUT, checks.MIXTURE_TIME),
-        detect=on_latest(
-            {checks.MIXTURE_TIME: "1 or -1", checks.MIXTURE_INPUT: "0"},
-            lambda time, _: time == 0,
+        needs=(checks.MIXTURE_TIME,),
+        detect=on_episode(
+            lambda run: run.episode(checks.MIXTURE_TIME, lambda numbers: numbers == 0),
             "The time that the network is called with does not follow the noise in its input: samples with one time "
             "have different noise, or more noise has now a later time and now an earlier one.",
-            step=0,
+            evidence={checks.MIXTURE_TIME: "1 or -1", checks.MIXTURE_INPUT: "0"},
         ),
         explained_by="timesteps.constant timesteps.shuffled timesteps.not-passed-on timesteps.out-of-range forward",
     ),
