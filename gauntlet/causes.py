@@ -7,7 +7,7 @@ _WORDS = {
     "scale": "range-0-1 range-0-255 integer wrong-std outside",
     "conditioning": "ignored permuted never-dropped always-dropped guidance one-class",
     "schedule": "not-decreasing signal-left zero-snr-epsilon",
-    "timesteps": "gap shuffled repeated constant out-of-range not-passed-on",
+    "timesteps": "gap shuffled repeated constant out-of-range not-passed-on not-the-noise",
     "forward": "other-schedule noise-not-normal clamped no-noise not-the-formula noise-repeated",
     "target": "other-type fresh-noise wrong",
     "loss": "sign nonfinite weight-nonfinite not-of-prediction detached shape weighting diverged spike",
