@@ -18,8 +18,8 @@ from safelight.config import Config
 from safelight.config.resolve import resolve
 from safelight.data.images import Images
 from safelight.data.prepare import open_images
-from safelight.diffusion.objective import target_of
 from safelight.diffusion.schedule import make_schedule
+from safelight.diffusion.targets import target_of
 from safelight.model.unet import predict
 from safelight.training.build import infer_data_settings
 from safelight.training.network import build_model

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, TypeVar
 Schedule = Literal["cosine", "linear", "scaled-linear", "sigmoid"]
 Prediction = Literal["v_prediction", "epsilon", "sample"]
 Loss = Literal["l2", "l1", "huber"]
-Weighting = Literal["none", "min-snr"]
+Weighting = Literal["none", "min-snr", "edm"]
 Features = Literal["lite0", "inception"]
 TimestepSampling = Literal["stratified", "uniform"]
 Precision = Literal["fp32", "bf16", "fp16"]

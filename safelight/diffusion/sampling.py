@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from safelight.config.tree import Prediction, Sampler
-from safelight.diffusion.objective import from_x0, per_sample, to_x0
+from safelight.diffusion.objective import per_sample
 from safelight.diffusion.schedule import NoiseSchedule
+from safelight.diffusion.targets import from_x0, to_x0
 
 Denoiser = Callable[[Tensor, Tensor], Tensor]  # (x_t, t [batch]) -> the model's answer
 OnStep = Callable[[int, Tensor], None]  # gets (t, x_t), before it is denoised

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from safelight.config.tree import Diffusion, Schedule
+from safelight.diffusion.process import Process, vp
 
 LARGEST_BETA = 0.999
 REFERENCE_STEPS = 1000  # the published betas of `linear` and `scaled-linear` are for this many steps
@@ -39,6 +40,11 @@ class NoiseSchedule:
     def betas(self) -> Tensor:
         before = torch.cat([torch.ones(1, dtype=torch.float64), self.alphas_cumprod[:-1]])
         return 1 - self.alphas_cumprod / before
+
+
+def make_process(settings: Diffusion) -> Process:
+    """The process that the settings name."""
+    return vp(make_schedule(settings).alphas_cumprod)
 
 
 def make_schedule(settings: Diffusion) -> NoiseSchedule:

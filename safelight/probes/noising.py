@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from safelight import checks
-from safelight.diffusion.objective import target_of
+from safelight.diffusion.targets import target_of
 from safelight.probes.forward_pass import Declared, ForwardPass
 from safelight.probes.mixtures import fit
 

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 
 from safelight import checks
 from safelight.config.tree import Diffusion, Prediction
-from safelight.diffusion.objective import from_x0
 from safelight.diffusion.sampling import Denoiser
 from safelight.diffusion.schedule import make_schedule
+from safelight.diffusion.targets import from_x0
 from safelight.probes.random_state import kept_random_state
 
 POINTS, SPREAD = 0.55, 0.25

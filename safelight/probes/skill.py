@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from safelight import checks
 from safelight.config.tree import Diffusion
 from safelight.diffusion.objective import Objective
-from safelight.diffusion.schedule import NoiseSchedule
+from safelight.diffusion.process import vp
 from safelight.generate import evaluation_mode
 from safelight.keys import derive_seed
 from safelight.monitors.modules import trained
@@ -189,7 +189,7 @@ class SkillProbe:
         alphas, prediction = self._declared.alphas, self._declared.prediction
         assert alphas is not None
         assert prediction is not None
-        objective = Objective(Diffusion(prediction=prediction), NoiseSchedule(alphas), torch.device("cpu"))
+        objective = Objective(Diffusion(prediction=prediction), vp(alphas), torch.device("cpu"))
         count = min(SIZE, len(images))
         # Of a dataset evenly, for it may be sorted; of a loop the first, whose labels are known.
         chosen = torch.arange(count) if extras else torch.linspace(0, len(images) - 1, count).round().long()

@@ -15,7 +15,8 @@ from safelight.data.batches import Augmentation, Batches
 from safelight.data.images import Images, hold_out
 from safelight.diffusion.micro_batch import MicroBatch
 from safelight.diffusion.objective import Objective
-from safelight.diffusion.schedule import NoiseSchedule, make_schedule
+from safelight.diffusion.process import Process
+from safelight.diffusion.schedule import make_process
 from safelight.errors import DataError, OutOfMemory, UsageError
 from safelight.healing.step_settings import StepSettings
 from safelight.model.memory import find_accumulation, outside_fake_mode
@@ -92,10 +93,10 @@ def build(
     network = cast(nn.Module, torch.compile(model)) if config.model.compile else model
     model.train()
     with outside_fake_mode():
-        schedule = make_schedule(config.diffusion)
-        levels = log_snr(schedule)
+        process = make_process(config.diffusion)
+        levels = log_snr(process)
     state = make_state(config, model, weights, levels, runtime.device)
-    objective = Objective(config.diffusion, schedule, runtime.device)
+    objective = Objective(config.diffusion, process, runtime.device)
     batches = make_batches(config, images)
     config = _with_micro_batches(Stepper(config, runtime, objective, state, network), batches, say)
     check_micro_batches(config.train.batch_size, int(config.train.accumulate), runtime.group.size)
@@ -126,9 +127,9 @@ def make_batches(config: Config, images: Images) -> Batches:
     return Batches(images, seed=seed, batch_size=batch_size, views=views, ids=ids, balance=data.balance)
 
 
-def log_snr(schedule: NoiseSchedule) -> np.ndarray:
+def log_snr(process: Process) -> np.ndarray:
     """Of each timestep; a terminal one without any signal comes last, and need not be infinite for that."""
-    return schedule.snr.double().clamp(min=1e-12, max=1e12).log().numpy()
+    return process.log_snr(torch.arange(process.timesteps or 0)).numpy()
 
 
 def check_divisible(config: Config, processes: int) -> None:

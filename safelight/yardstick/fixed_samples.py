@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from safelight.diffusion.draws import draw_noise, draw_timesteps
-from safelight.diffusion.objective import Noised, Objective, per_sample, target_of
+from safelight.diffusion.objective import Noised, Objective, per_sample
+from safelight.diffusion.targets import target_of
 from safelight.monitors.loss import LEVELS, noise_levels
 from safelight.vocabulary import SKILL_AT_LEVEL, SKILL_EMA, SKILL_EXACT, SKILL_FLOOR, SKILL_HELD, SKILL_RAW
 from safelight.yardstick.denoisers import DatasetDenoisers

@@ -10,9 +10,10 @@ from torch import Tensor, nn
 
 from safelight.config.tree import Diffusion, Prediction, Sampler, Schedule
 from safelight.diffusion.draws import sample_generators
-from safelight.diffusion.objective import per_sample, target_of, to_noise, to_x0
+from safelight.diffusion.objective import per_sample
 from safelight.diffusion.sampling import clamped, exact_float32, guided, make_scheduler, sample
 from safelight.diffusion.schedule import NoiseSchedule, make_schedule
+from safelight.diffusion.targets import target_of, to_noise, to_x0
 
 SAMPLERS, PREDICTIONS = get_args(Sampler), get_args(Prediction)
 MEAN, STD = 0.1, 0.25  # 1 is 3.6 deviations away: the clamp touches almost nothing

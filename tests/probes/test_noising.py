@@ -13,7 +13,7 @@ from torch import Tensor
 from safelight.config.tree import Prediction
 from safelight.diagnosis.doctor import examine
 from safelight.diagnosis.run_history import InMemoryReadings, RunHistory
-from safelight.diffusion.objective import target_of
+from safelight.diffusion.targets import target_of
 from safelight.probes.forward_pass import Call, ForwardPass
 from safelight.probes.noising import measure_batch, measure_magnitudes, measure_noising, read_magnitudes
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from safelight.config.tree import Prediction
-from safelight.diffusion.objective import target_of
+from safelight.diffusion.targets import target_of
 from safelight.probes.forward_pass import Call, Declared, ForwardPass
 from safelight.probes.update import StateBefore, copy_state
 

@@ -16,7 +16,7 @@ from torch.nn import functional
 
 import safelight
 from safelight.config.tree import Prediction
-from safelight.diffusion.objective import from_x0, target_of
+from safelight.diffusion.targets import from_x0, target_of
 from safelight.record.reading import read_events, read_signal
 from safelight.yardstick.denoisers import AT_ONCE
 from safelight.yardstick.exact import denoise_exactly

@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from safelight.config.tree import Diffusion, Prediction
-from safelight.diffusion.objective import Objective, per_sample, target_of
-from safelight.diffusion.schedule import make_schedule
+from safelight.diffusion.objective import Objective, per_sample
+from safelight.diffusion.schedule import make_process
+from safelight.diffusion.targets import target_of
 from safelight.yardstick.denoisers import DatasetDenoisers
 from safelight.yardstick.fixed_samples import FixedSamples, draw_samples
 
@@ -16,7 +17,7 @@ IMAGES = torch.rand(96, 1, 4, 4, generator=torch.Generator().manual_seed(0)).cum
 
 def samples(prediction: Prediction = "epsilon") -> FixedSamples:
     settings = Diffusion(prediction=prediction, timesteps=100)
-    return draw_samples(1, Objective(settings, make_schedule(settings), torch.device("cpu")), IMAGES[:64])
+    return draw_samples(1, Objective(settings, make_process(settings), torch.device("cpu")), IMAGES[:64])
 
 
 def test_they_are_the_same_every_time() -> None:
