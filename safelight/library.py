@@ -11,6 +11,7 @@ from torch import nn
 from safelight import opened, start
 from safelight.checkpoints.folder import steps as checkpoint_steps
 from safelight.config import Config
+from safelight.config.aliases import advice_on
 from safelight.config.presets import FLAGS, default_preset
 from safelight.config.resolve import nearest, resolve
 from safelight.errors import UsageError
@@ -66,5 +67,7 @@ def settings_of(flags: Mapping[str, Any]) -> dict[str, Any]:
     """{"steps": 5} -> {"train.steps": 5}."""
     for name in flags:
         if name not in FLAGS:
-            raise UsageError(f"There is no argument {name!r}{nearest(name, FLAGS)} Other settings go into settings=.")
+            advice = advice_on(name)
+            near = nearest(name, FLAGS) if advice is None else f". {advice}"
+            raise UsageError(f"There is no argument {name!r}{near} Other settings go into settings=.")
     return {FLAGS[name]: value for name, value in flags.items()}
