@@ -6,6 +6,7 @@ Imports what `--help` does not need only where it is used.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -78,7 +79,13 @@ def config_from(command: Any) -> Config:
 
     settings = settings_from(command)
     preset = command.preset or default_preset(settings, command.config)
-    return resolve(preset=preset, file=command.config, settings=settings)
+    return resolve(preset=preset, file=command.config, settings=settings, say=_say_once)
+
+
+def _say_once(text: str) -> None:
+    """By the first of the processes that a launcher started."""
+    if os.environ.get("RANK", "0") == "0":
+        print(text, file=sys.stderr)
 
 
 def whole(flag: str, word: str | None, at_least: int | None = None) -> int | None:

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Callable, Iterator
 
+from safelight.config.effect import without_effect
 from safelight.config.resolve import flatten, to_dict, types_of_fields
 from safelight.config.tree import Config, Model
 from safelight.errors import UsageError
@@ -207,6 +208,7 @@ def _few_samples(config: Config) -> Iterator[str]:
 
 def _warnings(config: Config) -> Iterator[str]:
     yield from _few_samples(config)
+    yield from without_effect(config)
     if config.train.shards is not None and config.train.accumulate not in (1, "auto"):
         yield "train.accumulate has no effect together with train.shards: every shard is a micro-batch of its own."
     if initial_share(config) > WARNED_INITIAL_SHARE:

@@ -7,7 +7,7 @@ import functools
 import math
 import reprlib
 import types
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, fields, replace
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import yaml
 
+from safelight.config.effect import choose
 from safelight.config.epochs import number_of
 from safelight.config.presets import PRESETS
 from safelight.config.tree import Config, Epochs
@@ -33,19 +34,22 @@ def resolve(
     file: Path | None = None,
     settings: Mapping[str, Any] | None = None,
     base: Config | None = None,
+    say: Callable[[str], object] = lambda text: None,
 ) -> Config:
-    """`settings` are dotted: {"train.steps": 100}. A later layer wins."""
+    """`settings` are dotted: {"train.steps": 100}. A later layer wins. `say`: what was chosen besides."""
     config = base or Config()
     if preset is not None:
         if preset not in PRESETS:
             raise UsageError(f"--preset is {preset!r}, which does not exist{nearest(preset, PRESETS)}")
         config = apply(config, flatten(PRESETS[preset]), f"preset {preset}")
     if file is not None:
-        config = apply(config, flatten(read_yaml(file)), str(file))
-    return apply(config, settings or {}, None)
+        config = apply(config, flatten(read_yaml(file)), str(file), say)
+    return apply(config, settings or {}, None, say)
 
 
-def apply(config: Config, settings: Mapping[str, Any], origin: str | None) -> Config:
+def apply(
+    config: Config, settings: Mapping[str, Any], origin: str | None, say: Callable[[str], object] = lambda text: None
+) -> Config:
     """Sets dotted keys, or says which key, which value, what was expected and what it may have meant."""
     before = config
     for key, value in settings.items():
@@ -54,6 +58,9 @@ def apply(config: Config, settings: Mapping[str, Any], origin: str | None) -> Co
         if settings.get("train.epochs") is not None:
             raise UsageError("train.steps and train.epochs are two lengths of one run. Leave one of the two out.")
         config = replace(config, train=replace(config.train, epochs=None))
+    config, chosen = choose(config, settings, refuse=origin is None)
+    for line in chosen:
+        say(line)
     if "data.image_size" in settings and not {"model.attention", "model.widths"} & settings.keys():
         return _with_attention_on_the_same_levels(config, before)
     return config

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Literal, NewType, TypeVar
+from typing import Annotated, Any, Literal, NewType, TypeVar
 
 Schedule = Literal["cosine", "linear", "scaled-linear", "sigmoid"]
 Prediction = Literal["v_prediction", "epsilon", "sample"]
@@ -313,3 +313,24 @@ class Config:
     evaluate: Evaluate = field(default_factory=Evaluate)
     heal: Heal = field(default_factory=Heal)
     log: Log = field(default_factory=Log)
+
+
+BELONGS: dict[str, dict[Any, tuple[str, ...]]] = {
+    "model.conditional": {True: ("model.label_drop", "sample.guidance")},
+    "diffusion.loss": {"huber": ("diffusion.huber_delta",)},
+    "diffusion.weighting": {"min-snr": ("diffusion.min_snr_gamma",)},
+    "clipping.kind": {
+        "fixed": ("clipping.limit",),
+        "adaptive": ("clipping.factor", "clipping.decay", "clipping.lowest", "clipping.highest"),
+    },
+    "ema.kind": {"power": ("ema.width",), "exponential": ("ema.decay", "ema.warmup")},
+    "heal.enabled": {True: ("heal.budget",)},
+}
+"""Settings that have an effect with one value of another setting only: {choice: {value: settings}}. Setting one of them
+alone makes that choice; where the choice is an on-off switch, the user is warned instead."""
+
+OF_THE_UNET = (
+    "model.widths", "model.layers", "model.attention", "model.head_width", "model.norm_groups", "model.dropout",
+    "model.zero_output", "model.init",
+)  # fmt: skip
+"""Settings without effect on a model of the user's own."""
