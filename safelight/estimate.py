@@ -8,9 +8,11 @@ import numpy as np
 import torch
 
 from safelight.config import Config
+from safelight.config.epochs import has_epochs
 from safelight.data.images import Images
 from safelight.data.sources import KNOWN
 from safelight.diffusion.micro_batch import MicroBatch
+from safelight.errors import UsageError
 from safelight.model.memory import Memory, available_memory, largest_batch, traced
 from safelight.terminal import duration
 from safelight.training.build import Setup, build, infer_data_settings
@@ -66,6 +68,8 @@ class Estimate:
 
 def estimate(config: Config, *, timed: bool = True) -> Estimate:
     """Reads no data: the images are made up in the size and number of channels that the config says."""
+    if has_epochs(config):
+        raise UsageError("An estimate reads no images, so it cannot turn epochs into steps. Give the steps instead.")
     micro_batches = 1 if config.train.accumulate == "auto" else config.train.accumulate
     micro_batch = config.train.batch_size // micro_batches
     memory = trace_step(config, micro_batch)

@@ -11,11 +11,14 @@ from torch import nn
 from safelight import opened, start
 from safelight.checkpoints.folder import steps as checkpoint_steps
 from safelight.config import Config
+from safelight.config.aliases import advice_on
+from safelight.config.effect import refuse_own_model
 from safelight.config.presets import FLAGS, default_preset
 from safelight.config.resolve import nearest, resolve
 from safelight.errors import UsageError
 from safelight.opened import Run
 from safelight.run import open_run
+from safelight.terminal import Terminal
 
 
 def train(
@@ -33,12 +36,15 @@ def train(
     `flags` are those of `safelight train` (steps, batch_size, lr, …); `settings` are dotted, as in --set.
     `model` is any nn.Module of (x, t[, label]) to train instead of the U-Net.
     """
+    say = Terminal().say
     named = settings_of(flags | ({} if data is None else {"data": str(data)})) | dict(settings or {})
     if isinstance(config, Config):
-        resolved = resolve(base=config, preset=preset, settings=named)
+        resolved = resolve(base=config, preset=preset, settings=named, say=say)
     else:
         preset = preset or default_preset(named, config)
-        resolved = resolve(preset=preset, file=None if config is None else Path(config), settings=named)
+        resolved = resolve(preset=preset, file=None if config is None else Path(config), settings=named, say=say)
+    if model is not None:
+        refuse_own_model(named)
     return start.train(resolved, run=None if run is None else Path(run), model=model)
 
 
@@ -66,5 +72,7 @@ def settings_of(flags: Mapping[str, Any]) -> dict[str, Any]:
     """{"steps": 5} -> {"train.steps": 5}."""
     for name in flags:
         if name not in FLAGS:
-            raise UsageError(f"There is no argument {name!r}{nearest(name, FLAGS)} Other settings go into settings=.")
+            advice = advice_on(name)
+            near = nearest(name, FLAGS) if advice is None else f". {advice}"
+            raise UsageError(f"There is no argument {name!r}{near} Other settings go into settings=.")
     return {FLAGS[name]: value for name, value in flags.items()}

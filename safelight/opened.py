@@ -17,6 +17,7 @@ from safelight.checkpoints.folder import place, steps
 from safelight.checkpoints.reader import load
 from safelight.checkpoints.snapshot import Loaded, environment
 from safelight.config import Config
+from safelight.config.epochs import has_epochs, in_steps
 from safelight.config.resolve import apply, difference, flatten, resolve, to_dict, to_yaml
 from safelight.data.images import Images
 from safelight.data.summary import summary
@@ -81,6 +82,16 @@ def read_config_once(folder: RunFolder, group: ProcessGroup) -> Config:
     return apply(Config(), flatten(group.broadcast(lambda: to_dict(read_config(folder)))), str(folder.config))
 
 
+def epochs_in_steps(config: Config, folder: RunFolder, group: ProcessGroup) -> Config:
+    """Epochs as steps, by the number of images that the run has been trained on."""
+    if not has_epochs(config):
+        return config
+    images = group.broadcast(lambda: folder.status().get("data", {}).get("trained"))
+    if not isinstance(images, int):
+        raise UsageError(f"{folder.path} does not say how many images an epoch has. Give the number of steps instead.")
+    return in_steps(config, images)
+
+
 def check_changes(old: Config, new: Config, force: bool, say: Callable[[str], None]) -> None:
     changes = difference(old, new)
     for key, (before, after) in changes.items():
@@ -120,6 +131,7 @@ def write_config(folder: RunFolder, setup: Setup) -> None:
         "versions": environment(),
         "data": {
             "images": len(images),
+            "trained": setup.batches.count,
             "fingerprint": images.fingerprint,
             "class_names": list(images.class_names),
             "rejected": len(images.rejected),

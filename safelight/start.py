@@ -24,6 +24,7 @@ from safelight.opened import (
     check_changes,
     check_data,
     check_environment,
+    epochs_in_steps,
     read_config,
     read_config_once,
     write_config,
@@ -33,7 +34,7 @@ from safelight.processes.restarts import is_restart, refuse_hopeless
 from safelight.run import RunFolder, SilentFolder, create_run, free_name, open_run, point_latest, refuse_used
 from safelight.runner import OnStart, run_training
 from safelight.terminal import Terminal
-from safelight.training.build import build, check_divisible, infer_data_settings
+from safelight.training.build import build, check_divisible, fit_to_data
 from safelight.training.network import build_model, is_sharded
 from safelight.training.preflight import preflight
 from safelight.training.recovery import undo as undo_act
@@ -63,7 +64,7 @@ def train(
             assert run is not None
             return _resume_here(run, group, terminal, model, on_start)
         images = group.local_main_first(lambda: _open_images(config, terminal))
-        fitted = infer_data_settings(config, images)
+        fitted = fit_to_data(config, images, terminal.say)
         path = Path(group.broadcast(lambda: str(_new_path(run, config))))
         setup = build(fitted, images, terminal.say, model, group)
         with _hold(path, group, create_run) as folder:
@@ -118,7 +119,7 @@ def _resume_here(
 ) -> Run:  # fmt: skip
     with _hold(path, group, open_run) as folder:
         old = read_config_once(folder, group)
-        config = resolve(base=old, settings=settings)
+        config = epochs_in_steps(resolve(base=old, settings=settings), folder, group)
         check_changes(old, config, force, terminal.say)
         check(config)
         check_divisible(config, group.size)
@@ -160,7 +161,7 @@ def check_before_training(config: Config, terminal: Terminal) -> Diagnosis:
         terminal.say(f"Warning: {warning}")
     choose_device(config.train.device)
     images = _open_images(config, terminal)
-    setup = build(infer_data_settings(config, images), images, terminal.say)
+    setup = build(fit_to_data(config, images, terminal.say), images, terminal.say)
     try:
         return preflight(setup, terminal.say).diagnosis
     finally:

@@ -80,6 +80,8 @@ COPIES = Signal("copies/share", "Share of samples much nearer to one training im
 COPIES_CHANCE = Signal("copies/chance", "Chance that real images would have as many copies.")
 CHECK = Signal("check", "Reading of a probe, such as an identity that holds in every healthy run.", family=True)
 EVALUATION = Signal("speed/evaluation", "Share of the time that evaluations took so far.")
+EPOCH = Signal("epoch/done", "Passes over the training images that are done, at the end of each.")
+EPOCH_LOSS = Signal("epoch/loss", "Mean loss of the steps of the pass that ended.")
 SPEED = Signal("speed/images", "Images trained on per second, pictures and checkpoints left out.", "images/s")
 DATA_WAIT = Signal("speed/data_wait", "Share of the step spent waiting for its batch.")
 TIME_LEFT = Signal("speed/left", "Time left at the present speed, pictures left out.", "s")

@@ -66,7 +66,6 @@ class Own:
             "optimizer.lr": options.lr,
             "clipping.kind": "none" if options.clip is None else "fixed",
             "clipping.limit": options.clip or 1.0,
-            "ema.decay": options.ema or 0.99,
         }
         os.environ.setdefault("SAFELIGHT_CACHE", str(Path(tempfile.gettempdir()) / "gauntlet-cache"))
         config = resolve(preset="digits", settings=settings)

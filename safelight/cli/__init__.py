@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack, redirect_stderr, redirect_stdout
+from dataclasses import fields
 
 VERBS = {
     "train": "train a model on a set of images",
@@ -62,6 +63,15 @@ def _run(verb: str, rest: list[str]) -> int:
     from safelight.errors import SafelightError
 
     command = importlib.import_module(f"safelight.cli.{verb}").Command
+    from safelight.config.translation import translate
+
+    try:
+        rest, notes = translate(rest, {field.name for field in fields(command)})
+    except SafelightError as error:
+        return error.exit_code if not _is_first_here() else _fail(str(error), error.exit_code)
+    if _is_first_here():
+        for note in notes:
+            print(note, file=sys.stderr)
     # --help and unknown flags end here.
     with ExitStack() as stack:
         if not _is_first_here():

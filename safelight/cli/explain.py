@@ -3,35 +3,60 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import Positional, arg
 
 from safelight.cli import options
 
+if TYPE_CHECKING:
+    from safelight.diagnosis.rule import Rule
+    from safelight.diagnosis.symptoms import Symptom
+
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """Explain a finding: what is it, why is it bad, how does it differ from similar findings, what fixes it?"""
+    """Explain a finding, or list the findings behind a symptom such as nan, plateau, blurry or "mode collapse"."""
 
-    code: Annotated[str | None, Positional, arg(metavar="[CODE]", help_behavior_hint="")] = None
-    """A code such as LOS001, or a cause such as loss.nonfinite; without one, all are listed."""
+    code: Annotated[tuple[str, ...], Positional, arg(metavar="[CODE|SYMPTOM]", help_behavior_hint="")] = ()
+    """A code such as LOS001, a cause such as loss.nonfinite, or a symptom; without one, all findings are listed."""
     json: options.Json = False
 
     def run_command(self) -> None:
-        from safelight.diagnosis.doctor import explain
+        from safelight.diagnosis.doctor import look_up
         from safelight.diagnosis.rules import RULES
 
-        rules = [*RULES] if self.code is None else [explain(self.code)]
-        if self.json:
-            print(json.dumps({"rules": [rule.to_json() for rule in rules]}, indent=1))
-        elif self.code is None:
-            width = max(len(rule.cause) for rule in RULES)
-            print("\n".join(f"{rule.code}  {rule.cause:<{width}}  {rule.title}" for rule in RULES))
+        found = look_up(" ".join(self.code)) if self.code else None
+        if found is None:
+            print(_json(rules=RULES) if self.json else _list([*RULES]))
+        elif not isinstance(found, list):
+            print(_json(rules=[found]) if self.json else _page(found))
+        elif self.json:
+            print(_json(symptoms=found, rules={rule.code: rule for each in found for rule in each.rules}.values()))
         else:
-            [rule] = rules
-            print(f"{rule.code}  {rule.cause}: {rule.title}\n")
-            sections = {"What it is": rule.what, "Why it is bad": rule.why, "Look-alikes": rule.similar}
-            for name, text in (sections | {"Not seen": rule.limits, "What to do": rule.fix}).items():
-                print(f"{name}. {text}")
+            print("\n\n".join(map(_symptom_page, found)))
+            print("\n`safelight doctor RUN` says which of them it is; `safelight explain CODE` explains one.")
+
+
+def _json(**lists: Iterable[Rule | Symptom]) -> str:
+    return json.dumps({name: [each.to_json() for each in found] for name, found in lists.items()}, indent=1)
+
+
+def _list(rules: list[Rule], indent: str = "") -> str:
+    width = max((len(rule.cause) for rule in rules), default=0)
+    return "\n".join(f"{indent}{rule.code}  {rule.cause:<{width}}  {rule.title}" for rule in rules)
+
+
+def _page(rule: Rule) -> str:
+    sections = {"What it is": rule.what, "Why it is bad": rule.why, "Look-alikes": rule.similar}
+    sections |= {"Not seen": rule.limits, "What to do": rule.fix}
+    return f"{rule.code}  {rule.cause}: {rule.title}\n\n" + "\n".join(f"{k}. {text}" for k, text in sections.items())
+
+
+def _symptom_page(symptom: Symptom) -> str:
+    return (
+        f"{symptom.name}\n\nWhere it shows. {symptom.shows}\nWhat to do. {symptom.do}\nFindings that may be behind it, "
+        f"the most likely first:\n{_list(symptom.rules, '  ')}"
+    )

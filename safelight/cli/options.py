@@ -6,6 +6,7 @@ Imports what `--help` does not need only where it is used.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -38,14 +39,15 @@ Json = Annotated[bool, arg(help="Print JSON instead of a page.")]
 Preset = Annotated[str | None, _flag("NAME", "digits, tiny, small or base.")]
 ConfigFile = Annotated[Path | None, _flag("FILE", "YAML file of settings, over the preset.")]
 Steps = Annotated[str | None, _flag("N", "Optimizer steps of the whole run.")]
+Epochs = Annotated[str | None, _flag("N", "Length in passes over the images, in place of --steps.")]
 BatchSize = Annotated[str | None, _flag("N", "Images per optimizer step.")]
 ImageSize = Annotated[str | None, _flag("N", "Side of the square the model sees, in pixels.")]
 Device = Annotated[str | None, _flag("NAME", "auto, cpu, cuda, cuda:1 or mps.")]
 Precision = Annotated[str | None, _flag("NAME", "fp32, bf16 or fp16.")]
 Accumulate = Annotated[str | None, _flag("N", "Micro-batches per step, or auto.")]
-CheckpointEvery = Annotated[str | None, _flag("N", "Steps between checkpoints.")]
-SampleEvery = Annotated[str | None, _flag("N", "Steps between pictures.")]
-EvaluateEvery = Annotated[str | None, _flag("N", "Steps between evaluations of samples; 0: none.")]
+CheckpointEvery = Annotated[str | None, _flag("N", "Steps between checkpoints, or epochs: 5ep.")]
+SampleEvery = Annotated[str | None, _flag("N", "Steps between pictures, or epochs: 1ep.")]
+EvaluateEvery = Annotated[str | None, _flag("N", "Steps between evaluations of samples, or epochs: 2ep; 0: none.")]
 Workers = Annotated[str | None, _flag("N", "Threads that prepare batches ahead.")]
 NoDashboard = Annotated[Flag, arg(help="Do not start the dashboard; without a terminal it is not started anyway.")]
 Step = Annotated[str | None, _flag("N", "Checkpoint to use, or best; without it, the newest.")]
@@ -77,7 +79,13 @@ def config_from(command: Any) -> Config:
 
     settings = settings_from(command)
     preset = command.preset or default_preset(settings, command.config)
-    return resolve(preset=preset, file=command.config, settings=settings)
+    return resolve(preset=preset, file=command.config, settings=settings, say=_say_once)
+
+
+def _say_once(text: str) -> None:
+    """By the first of the processes that a launcher started."""
+    if os.environ.get("RANK", "0") == "0":
+        print(text, file=sys.stderr)
 
 
 def whole(flag: str, word: str | None, at_least: int | None = None) -> int | None:

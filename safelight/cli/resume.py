@@ -16,6 +16,8 @@ class Command:
     run: options.RunPath
     steps: options.Number = None
     """Train to this step instead (changes the learning-rate plan: needs --force)."""
+    epochs: options.Number = None
+    """Train to so many epochs instead (needs --force too)."""
     device: options.Device = None
     accumulate: options.Accumulate = None
     checkpoint_every: options.CheckpointEvery = None

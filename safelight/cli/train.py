@@ -23,6 +23,7 @@ class Command:
     set: options.Settings = ()
     """Any setting, over everything else: --set model.dropout=0.1"""
     steps: options.Steps = None
+    epochs: options.Epochs = None
     batch_size: options.BatchSize = None
     image_size: options.ImageSize = None
     lr: options.Number = None

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Callable, Iterator
 
+from safelight.config.effect import without_effect
 from safelight.config.resolve import flatten, to_dict, types_of_fields
 from safelight.config.tree import Config, Model
 from safelight.errors import UsageError
@@ -80,7 +81,7 @@ def _out_of_range(config: Config) -> Iterator[str]:
     values = flatten(to_dict(config))
     for name, (fits, words) in RANGES.items():
         for key in keys_in_range(name):
-            if values[key] is not None and not fits(values[key]):
+            if values[key] is not None and not isinstance(values[key], str) and not fits(values[key]):
                 yield f"{key} is {values[key]}, but it must {words}."
     for key in BELOW_ONE:
         if values[key] == 1:
@@ -169,7 +170,7 @@ def _bad_training(config: Config) -> Iterator[str]:
         )
     if train.weights == "divided":
         yield from _not_divided(config)
-    if (config.optimizer.warmup or 0) >= train.steps:
+    if train.epochs is None and (config.optimizer.warmup or 0) >= train.steps:
         yield (
             f"optimizer.warmup is {config.optimizer.warmup} steps, but the whole run has {train.steps}: the learning "
             f"rate would never reach its peak. Use at most {max(1, train.steps // 10)}, or leave it unset."
@@ -207,6 +208,7 @@ def _few_samples(config: Config) -> Iterator[str]:
 
 def _warnings(config: Config) -> Iterator[str]:
     yield from _few_samples(config)
+    yield from without_effect(config)
     if config.train.shards is not None and config.train.accumulate not in (1, "auto"):
         yield "train.accumulate has no effect together with train.shards: every shard is a micro-batch of its own."
     if initial_share(config) > WARNED_INITIAL_SHARE:
@@ -227,4 +229,6 @@ def initial_share(config: Config) -> float:
     """How much of the initial weights the EMA still holds after the last step."""
     if config.ema.kind == "power" or config.ema.warmup:
         return 0.0  # the warm-up leaves 0.3 % after 30 steps, and soon nothing
+    if config.train.epochs is not None:
+        return 0.0  # of how many steps, the number of images will say
     return config.ema.decay**config.train.steps

@@ -53,6 +53,7 @@ ABOUT = {
 FLAGS = {
     "data": "data.source",
     "steps": "train.steps",
+    "epochs": "train.epochs",
     "batch_size": "train.batch_size",
     "image_size": "data.image_size",
     "lr": "optimizer.lr",

@@ -7,7 +7,7 @@ import functools
 import math
 import reprlib
 import types
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, fields, replace
 from pathlib import Path
@@ -15,12 +15,17 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import yaml
 
+from safelight.config.effect import choose
+from safelight.config.epochs import number_of
 from safelight.config.presets import PRESETS
-from safelight.config.tree import Config
+from safelight.config.tree import Config, Epochs
 from safelight.errors import UsageError
 
 LARGEST_FILE = 1 << 16  # twenty full configs; PyYAML needs a second for as much
-TYPES_IN_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a word", type(None): "none"}
+TYPES_IN_WORDS: dict[Any, str] = {
+    int: "a whole number", float: "a number", bool: "true or false", str: "a word", type(None): "none",
+    Epochs: "epochs such as 5ep",
+}  # fmt: skip
 
 
 def resolve(
@@ -29,23 +34,33 @@ def resolve(
     file: Path | None = None,
     settings: Mapping[str, Any] | None = None,
     base: Config | None = None,
+    say: Callable[[str], object] = lambda text: None,
 ) -> Config:
-    """`settings` are dotted: {"train.steps": 100}. A later layer wins."""
+    """`settings` are dotted: {"train.steps": 100}. A later layer wins. `say`: what was chosen besides."""
     config = base or Config()
     if preset is not None:
         if preset not in PRESETS:
             raise UsageError(f"--preset is {preset!r}, which does not exist{nearest(preset, PRESETS)}")
         config = apply(config, flatten(PRESETS[preset]), f"preset {preset}")
     if file is not None:
-        config = apply(config, flatten(read_yaml(file)), str(file))
-    return apply(config, settings or {}, None)
+        config = apply(config, flatten(read_yaml(file)), str(file), say)
+    return apply(config, settings or {}, None, say)
 
 
-def apply(config: Config, settings: Mapping[str, Any], origin: str | None) -> Config:
+def apply(
+    config: Config, settings: Mapping[str, Any], origin: str | None, say: Callable[[str], object] = lambda text: None
+) -> Config:
     """Sets dotted keys, or says which key, which value, what was expected and what it may have meant."""
     before = config
     for key, value in settings.items():
         config = _set(config, key, value, f" (in {origin})" if origin else "")
+    if "train.steps" in settings and config.train.epochs is not None:  # the later layer decides the length
+        if settings.get("train.epochs") is not None:
+            raise UsageError("train.steps and train.epochs are two lengths of one run. Leave one of the two out.")
+        config = replace(config, train=replace(config.train, epochs=None))
+    config, chosen = choose(config, settings, refuse=origin is None)
+    for line in chosen:
+        say(line)
     if "data.image_size" in settings and not {"model.attention", "model.widths"} & settings.keys():
         return _with_attention_on_the_same_levels(config, before)
     return config
@@ -103,6 +118,8 @@ def _fitted(value: Any, hint: Any) -> Any:
         return value
     if origin is tuple:
         return _fitted_tuple(value, get_args(hint))
+    if hint is Epochs and isinstance(value, str):
+        return Epochs(f"{number_of(value):g}ep")
     if isinstance(value, str) and hint is not str:
         value = _read_word(value)
     if hint is float and isinstance(value, int | float) and type(value) is not bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Any, Literal, NewType, TypeVar
 
 Schedule = Literal["cosine", "linear", "scaled-linear", "sigmoid"]
 Prediction = Literal["v_prediction", "epsilon", "sample"]
@@ -13,6 +13,8 @@ Features = Literal["lite0", "inception"]
 TimestepSampling = Literal["stratified", "uniform"]
 Precision = Literal["fp32", "bf16", "fp16"]
 Sampler = Literal["ddim", "ddpm", "dpm-solver++"]
+
+Epochs = NewType("Epochs", str)  # an interval such as `5ep`; steps as soon as the number of images is known
 
 T = TypeVar("T")
 # The range of a setting, checked by `check`. An unset value has none.
@@ -191,6 +193,8 @@ class Train:
 
     steps: Positive[int] = 20_000
     """Optimizer steps of the whole run."""
+    epochs: Positive[float | None] = None
+    """Length in passes over the training images, in place of `train.steps`; turned into steps when the run starts."""
     batch_size: Positive[int] = 64
     """Images per optimizer step over all processes and micro-batches."""
     accumulate: int | Literal["auto"] = 1
@@ -225,8 +229,8 @@ class Train:
 class Checkpoint:
     """When the whole state is saved, and what is kept."""
 
-    every: Positive[int | None] = None
-    """Steps between checkpoints; unset: a twentieth of the run, at most 1,000."""
+    every: Positive[int | Epochs | None] = None
+    """Steps between checkpoints, or epochs such as `5ep`; unset: a twentieth of the run, at most 1,000."""
     keep_last: Positive[int] = 2
     """Newest checkpoints that are kept."""
     keep_every: NotNegative[int] = 0
@@ -239,8 +243,9 @@ class Checkpoint:
 class Sample:
     """The pictures drawn while training, always from the same noise."""
 
-    every: Positive[int | None] = None
-    """Steps between pictures; unset: 20 in all, closer together at the start, where most happens."""
+    every: Positive[int | Epochs | None] = None
+    """Steps between pictures, or epochs such as `1ep`; unset: 20 in all, closer together at the start, where most
+    happens."""
     count: Positive[int] = 64
     """Images in the grid."""
     sampler: Sampler = "dpm-solver++"
@@ -255,8 +260,9 @@ class Sample:
 class Evaluate:
     """How samples are measured while training."""
 
-    every: NotNegative[int | None] = None
-    """Steps between evaluations; 0: none; unset: four in all, as far as the budget goes, more at the start."""
+    every: NotNegative[int | Epochs | None] = None
+    """Steps between evaluations, or epochs such as `2ep`; 0: none; unset: four in all, as far as the budget goes,
+    more at the start."""
     budget: Share[float] = 0.05
     """Share of the training time that evaluations may take where `every` is unset."""
     samples: Positive[int] = 256
@@ -307,3 +313,24 @@ class Config:
     evaluate: Evaluate = field(default_factory=Evaluate)
     heal: Heal = field(default_factory=Heal)
     log: Log = field(default_factory=Log)
+
+
+BELONGS: dict[str, dict[Any, tuple[str, ...]]] = {
+    "model.conditional": {True: ("model.label_drop", "sample.guidance")},
+    "diffusion.loss": {"huber": ("diffusion.huber_delta",)},
+    "diffusion.weighting": {"min-snr": ("diffusion.min_snr_gamma",)},
+    "clipping.kind": {
+        "fixed": ("clipping.limit",),
+        "adaptive": ("clipping.factor", "clipping.decay", "clipping.lowest", "clipping.highest"),
+    },
+    "ema.kind": {"power": ("ema.width",), "exponential": ("ema.decay", "ema.warmup")},
+    "heal.enabled": {True: ("heal.budget",)},
+}
+"""Settings that have an effect with one value of another setting only: {choice: {value: settings}}. Setting one of them
+alone makes that choice; where the choice is an on-off switch, the user is warned instead."""
+
+OF_THE_UNET = (
+    "model.widths", "model.layers", "model.attention", "model.head_width", "model.norm_groups", "model.dropout",
+    "model.zero_output", "model.init",
+)  # fmt: skip
+"""Settings without effect on a model of the user's own."""

@@ -13,6 +13,7 @@ from safelight.diagnosis.finding import ORDER, Evidence, Finding, Fix, subsystem
 from safelight.diagnosis.rule import Rule
 from safelight.diagnosis.rules import RULES
 from safelight.diagnosis.run_history import RunHistory
+from safelight.diagnosis.symptoms import SYMPTOMS, Symptom, find_symptoms
 from safelight.diagnosis.verdict import SkillSummary, skill_summary, verdict
 from safelight.errors import UsageError
 from safelight.record.history import open_history
@@ -154,4 +155,17 @@ def explain(code: str) -> Rule:
     from safelight.config.resolve import nearest
 
     names = [name for rule in RULES for name in (rule.code, rule.cause)]
-    raise UsageError(f"There is no finding {code!r}{nearest(code, names)} `safelight explain` lists them.")
+    symptoms = [each for symptom in SYMPTOMS for each in symptom.words.split("|")]
+    near = nearest(code, symptoms)
+    near = nearest(code, names) if near == "." else near
+    raise UsageError(
+        f"There is no finding or symptom {code!r}{near} `safelight explain` lists the findings, `safelight docs "
+        "symptoms` "
+        "the symptoms."
+    )
+
+
+def look_up(word: str) -> Rule | list[Symptom]:
+    """What `explain` knows, or the symptoms that a word stands for."""
+    is_rule = any(word.lower() in (rule.code.lower(), rule.cause) for rule in RULES)
+    return explain(word) if is_rule else find_symptoms(word) or explain(word)

@@ -11,6 +11,8 @@ import torch
 from torch import nn
 
 from safelight.config import Config
+from safelight.config.check import check
+from safelight.config.epochs import has_epochs, in_steps, in_words
 from safelight.data.batches import Augmentation, Batches
 from safelight.data.images import Images, hold_out
 from safelight.diffusion.micro_batch import MicroBatch
@@ -61,7 +63,7 @@ class Setup:
 
 
 def infer_data_settings(config: Config, images: Images) -> Config:
-    """Fills in what the data decides, and refuses what it cannot give."""
+    """Fills in what the data decides, and refuses what it cannot give. Epochs become steps."""
     classes = len(images.class_names)
     if config.data.balance and images.labels is None:
         raise DataError(
@@ -74,7 +76,25 @@ def infer_data_settings(config: Config, images: Images) -> Config:
             f"model.conditional is true, but {config.data.source} has {classes} classes. Put the images of each class "
             "in a subfolder of its own, or leave model.conditional out."
         )
-    return replace(config, data=data)
+    return in_steps(replace(config, data=data), images_in_epoch(config, images))
+
+
+def images_in_epoch(config: Config, images: Images) -> int:
+    """Those that are not held out."""
+    ids, _ = hold_out(images, config.data.held_out)
+    return len(images) if ids is None else len(ids)
+
+
+def fit_to_data(config: Config, images: Images, say: Callable[[str], None]) -> Config:
+    """With all that only the images can say; a length in epochs is checked once it is one in steps."""
+    fitted = infer_data_settings(config, images)
+    if has_epochs(config):
+        for line in in_words(config, images_in_epoch(config, images)):
+            say(line)
+        for warning in check(fitted):
+            if warning not in check(config):
+                say(f"Warning: {warning}")
+    return fitted
 
 
 def build(

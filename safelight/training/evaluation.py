@@ -14,6 +14,7 @@ from torch import Tensor
 from safelight import vocabulary
 from safelight.checkpoints.loading import load_ema
 from safelight.config import Config
+from safelight.config.epochs import every_in_steps
 from safelight.data.cache import cache_root
 from safelight.errors import CheckpointError
 from safelight.evaluate.examination import Examination, examine, measure_distances, prepare_real
@@ -49,7 +50,8 @@ SIGNALS = {
 def evaluation_steps(config: Config) -> set[int]:
     """The steps after which samples are evaluated, if the budget allows; unset: closer together at the start, as
     pictures are."""
-    return set() if config.evaluate.every == 0 else planned_steps(config.train.steps, config.evaluate.every, USUAL)
+    every = every_in_steps(config.evaluate.every)
+    return set() if every == 0 else planned_steps(config.train.steps, every, USUAL)
 
 
 class Budget:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from safelight import checks
 from safelight.config import Config
+from safelight.config.epochs import every_in_steps
 from safelight.generate import Request, columns_for, generate
 from safelight.pictures.grid import grid, save_png, side_by_side, strip, to_uint8
 from safelight.pictures.timelapse import timelapse
@@ -36,7 +37,7 @@ def planned_steps(steps: int, every: int | None, count: int) -> set[int]:
 
 def preview_steps(config: Config) -> set[int]:
     """The steps after which a picture is drawn."""
-    return planned_steps(config.train.steps, config.sample.every, STAGES)
+    return planned_steps(config.train.steps, every_in_steps(config.sample.every), STAGES)
 
 
 def preview_request(config: Config, count: int) -> Request:

@@ -14,6 +14,7 @@ from safelight.checkpoints.reader import find_good
 from safelight.checkpoints.snapshot import Loaded
 from safelight.checkpoints.writer import PartWriter, Writer, write
 from safelight.config import Config
+from safelight.config.epochs import every_in_steps
 from safelight.errors import CheckpointError, ProcessLost
 from safelight.healing.alarms import is_good
 from safelight.processes.restarts import note_failure
@@ -25,7 +26,7 @@ from safelight.vocabulary import EMA_GAIN, HELD_EMA, HELD_GAP, HELD_RAW, PROBE_E
 
 
 def checkpoint_interval(config: Config) -> int:
-    return config.checkpoint.every or max(1, min(1000, config.train.steps // 20))
+    return every_in_steps(config.checkpoint.every) or max(1, min(1000, config.train.steps // 20))
 
 
 class Saving:

@@ -15,6 +15,7 @@ from safelight import vocabulary
 from safelight.errors import ProcessLost
 from safelight.healing.healer import Healer
 from safelight.observing.batch_check import BatchCheck
+from safelight.observing.epochs import EpochLog
 from safelight.observing.observer import Observer, StepView
 from safelight.observing.process_check import ProcessCheck
 from safelight.observing.recorder import Recorder
@@ -103,6 +104,7 @@ class StepReader:
             setup.config, setup.group, setup.state.model, setup.state.weights, setup.batches, session.speed
         )
         self._batch_check = BatchCheck(setup.config, setup.images, setup.runtime.to_device)
+        self._epochs = EpochLog(setup.batches, setup.config.train.steps, session.record, session.screen.say)
         self.os_signal = 0  # number of a signal that one of the processes received
         self.skill: float | None = None  # of the newest checkpoint
         self._reported = 0.0
@@ -139,6 +141,7 @@ class StepReader:
         for view, reading in zip(views, readings, strict=True):
             self._read(view, reading)
             self._losses.append(reading[vocabulary.LOSS.name])
+            self._epochs.add(view.step, reading[vocabulary.LOSS.name], self._state.counters)
             if view.step % SYSTEM_EVERY == 0 or view.step + 1 == self._setup.config.train.steps:
                 self._record_system(view.step)
         self._show(views[-1], readings[-1])

@@ -19,5 +19,12 @@ def test_explain(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Look-alikes." in page
     assert main(["explain", "LOS001", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["rules"][0]["cause"] == "loss.nonfinite"
+    assert main(["explain", "mode", "collapse"]) == 0
+    page = capsys.readouterr().out
+    assert page.startswith("Mode collapse\n")
+    assert page.index("DIV001") < page.index("DIV003")
+    assert main(["explain", "nan", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["symptoms"][0]["codes"] == [rule["code"] for rule in found["rules"]]
     assert main(["explain", "SAM01"]) == 2
     assert "SAM0" in capsys.readouterr().err

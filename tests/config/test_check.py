@@ -78,7 +78,7 @@ HEALTHY = [
     {"diffusion.timesteps": 2, "sample.steps": 2},
     {"ema.kind": "exponential", "train.steps": 1000},
     {"ema.kind": "exponential", "ema.warmup": False, "train.steps": 100_000},
-    {"ema.kind": "exponential", "ema.width": 0.5},
+    {"ema.kind": "exponential", "ema.decay": 0.5},
     {"ema.width": 0.28},
     {"ema.width": 0.001},
     {"model.attention": ""},
@@ -97,7 +97,7 @@ HEALTHY = [
     {"train.threads": 1},
     {"model.dropout": 1.0},
     {"optimizer.beta1": 0.0},
-    {"sample.guidance": 0.0},
+    {"model.conditional": True, "sample.guidance": 0.0},
 ]
 
 

@@ -140,5 +140,5 @@ def test_a_rule_that_breaks_is_reported_and_the_others_are_checked() -> None:
 
 def test_a_page_is_found_by_code_or_cause() -> None:
     assert explain("los001").cause == explain("loss.nonfinite").cause == "loss.nonfinite"
-    with pytest.raises(UsageError, match=r"no finding 'LOS01'.*LOS001"):
+    with pytest.raises(UsageError, match=r"no finding or symptom 'LOS01'.*LOS001"):
         explain("LOS01")
