@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["EMA", "Config", "Run", "diagnose", "evaluate", "open", "resume", "train", "watch"]
+__all__ = ["EMA", "AdaptiveClipper", "Config", "Run", "diagnose", "evaluate", "open", "resume", "train", "watch"]
 
 if TYPE_CHECKING:
     from safelight import evaluate
@@ -13,11 +13,13 @@ if TYPE_CHECKING:
     from safelight.diagnosis import diagnose
     from safelight.library import open, resume, train
     from safelight.opened import Run
+    from safelight.training.clipping import AdaptiveClipper
     from safelight.training.ema import EMA
     from safelight.watching import watch
 
 _PACKAGES = ("evaluate",)  # used as they are: safelight.evaluate.frechet(a, b)
 _HOMES = {
+    "AdaptiveClipper": "safelight.training.clipping",
     "Config": "safelight.config",
     "diagnose": "safelight.diagnosis",
     "EMA": "safelight.training.ema",
