@@ -5,13 +5,28 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["EMA", "AdaptiveClipper", "Config", "Run", "diagnose", "evaluate", "open", "resume", "train", "watch"]
+__all__ = [
+    "EMA",
+    "AdaptiveClipper",
+    "Config",
+    "FiniteGuard",
+    "Run",
+    "check_finite",
+    "diagnose",
+    "evaluate",
+    "open",
+    "resume",
+    "train",
+    "watch",
+]
 
 if TYPE_CHECKING:
     from safelight import evaluate
     from safelight.config import Config
     from safelight.diagnosis import diagnose
+    from safelight.healing.finite_guard import FiniteGuard
     from safelight.library import open, resume, train
+    from safelight.monitors.finite import check_finite
     from safelight.opened import Run
     from safelight.training.clipping import AdaptiveClipper
     from safelight.training.ema import EMA
@@ -19,6 +34,8 @@ if TYPE_CHECKING:
 
 _PACKAGES = ("evaluate",)  # used as they are: safelight.evaluate.frechet(a, b)
 _HOMES = {
+    "FiniteGuard": "safelight.healing.finite_guard",
+    "check_finite": "safelight.monitors.finite",
     "AdaptiveClipper": "safelight.training.clipping",
     "Config": "safelight.config",
     "diagnose": "safelight.diagnosis",
