@@ -5,20 +5,41 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["Config", "Run", "diagnose", "evaluate", "open", "resume", "train", "watch"]
+__all__ = [
+    "EMA",
+    "AdaptiveClipper",
+    "Config",
+    "FiniteGuard",
+    "Run",
+    "check_finite",
+    "diagnose",
+    "evaluate",
+    "open",
+    "resume",
+    "train",
+    "watch",
+]
 
 if TYPE_CHECKING:
     from safelight import evaluate
     from safelight.config import Config
     from safelight.diagnosis import diagnose
+    from safelight.healing.finite_guard import FiniteGuard
     from safelight.library import open, resume, train
+    from safelight.monitors.finite import check_finite
     from safelight.opened import Run
+    from safelight.training.clipping import AdaptiveClipper
+    from safelight.training.ema import EMA
     from safelight.watching import watch
 
 _PACKAGES = ("evaluate",)  # used as they are: safelight.evaluate.frechet(a, b)
 _HOMES = {
+    "FiniteGuard": "safelight.healing.finite_guard",
+    "check_finite": "safelight.monitors.finite",
+    "AdaptiveClipper": "safelight.training.clipping",
     "Config": "safelight.config",
     "diagnose": "safelight.diagnosis",
+    "EMA": "safelight.training.ema",
     "evaluate": "safelight.evaluate",
     "Run": "safelight.start",
     "open": "safelight.library",
@@ -36,3 +57,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'safelight' has no attribute {name!r}")
     home = importlib.import_module(_HOMES[name])
     return home if name in _PACKAGES else getattr(home, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

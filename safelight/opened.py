@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from safelight import __version__
 from safelight.checkpoints.compatibility import check_tensors
+from safelight.checkpoints.ema_profiles import rebuild
 from safelight.checkpoints.folder import place, steps
 from safelight.checkpoints.reader import load
 from safelight.checkpoints.snapshot import Loaded, environment
@@ -28,7 +29,6 @@ from safelight.model.unet import describe_unet
 from safelight.processes.group import ProcessGroup
 from safelight.run import RunFolder, open_run
 from safelight.training.build import Setup
-from safelight.training.ema import rebuild
 from safelight.training.network import build_model
 from safelight.training.runtime import choose_device
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 
 DIGITS = 4  # of a number in a finding: what a record holds is float32, exact to seven
 
@@ -49,3 +50,8 @@ def with_error(value: float, error: float) -> str:
 def lower_first(text: str) -> str:
     """A sentence that is continued from another."""
     return text[:1].lower() + text[1:]
+
+
+def print_to_stderr(words: str) -> None:
+    """As `say` of a part in somebody's own loop, unless they give another."""
+    print(words, file=sys.stderr, flush=True)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
+from typing import Any
 
 from safelight.config.effect import without_effect
 from safelight.config.resolve import flatten, to_dict, types_of_fields
-from safelight.config.tree import Config, Model
+from safelight.config.tree import Clipping, Config, Model
 from safelight.errors import UsageError
 
 # Relative widths of a power-function EMA: from the last few steps to nearly the plain mean of the run (0.2887).
@@ -79,16 +81,10 @@ def _problems(config: Config) -> Iterator[str]:
 
 def _out_of_range(config: Config) -> Iterator[str]:
     values = flatten(to_dict(config))
-    for name, (fits, words) in RANGES.items():
-        for key in keys_in_range(name):
-            if values[key] is not None and not isinstance(values[key], str) and not fits(values[key]):
-                yield f"{key} is {values[key]}, but it must {words}."
+    yield from _beyond_range(values)
     for key in BELOW_ONE:
         if values[key] == 1:
             yield f"{key} is 1, but it must be below 1: a moment that forgets nothing would never move."
-    for key, value in values.items():
-        if isinstance(value, float) and not math.isfinite(value):
-            yield f"{key} is {value}, but it must be a finite number."
     if config.data.channels not in (None, 1, 3):
         yield f"data.channels is {config.data.channels}, but it must be 1 (grey) or 3 (colour)."
     if colour_of(config.data.background) is None:
@@ -100,6 +96,17 @@ def _out_of_range(config: Config) -> Iterator[str]:
         yield "data.held_out is 1, but then no image is left to train on."
     if config.train.threads is not None and config.train.threads < 1:
         yield f"train.threads is {config.train.threads}, but it must be at least 1."
+
+
+def _beyond_range(values: Mapping[str, Any]) -> Iterator[str]:
+    """Of settings by their dotted names, those that lie outside of what the tree says."""
+    for name, (fits, words) in RANGES.items():
+        for key in keys_in_range(name):
+            if values.get(key) is not None and not isinstance(values[key], str) and not fits(values[key]):
+                yield f"{key} is {values[key]}, but it must {words}."
+    for key, value in values.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            yield f"{key} is {value}, but it must be a finite number."
 
 
 def colour_of(word: str) -> tuple[int, int, int] | None:
@@ -175,8 +182,19 @@ def _bad_training(config: Config) -> Iterator[str]:
             f"optimizer.warmup is {config.optimizer.warmup} steps, but the whole run has {train.steps}: the learning "
             f"rate would never reach its peak. Use at most {max(1, train.steps // 10)}, or leave it unset."
         )
-    if config.clipping.lowest > config.clipping.highest:
-        yield f"clipping.lowest is {config.clipping.lowest}, above clipping.highest, {config.clipping.highest}."
+    yield from clipping_problems(config.clipping)
+
+
+def clipping_problems(clipping: Clipping) -> Iterator[str]:
+    """Numbers that cannot be, also those of a clipper in a loop that is not ours."""
+    yield from _beyond_range({f"clipping.{name}": value for name, value in asdict(clipping).items()})
+    if clipping.lowest > clipping.highest:
+        yield f"clipping.lowest is {clipping.lowest}, above clipping.highest, {clipping.highest}."
+    elif clipping.initial is not None and not clipping.lowest <= clipping.initial <= clipping.highest:
+        yield (
+            f"clipping.initial is {clipping.initial}, but it must lie between clipping.lowest, {clipping.lowest}, and "
+            f"clipping.highest, {clipping.highest}."
+        )
 
 
 def _not_divided(config: Config) -> Iterator[str]:

@@ -167,6 +167,8 @@ class Clipping:
     """`adaptive`: the limit never falls below this."""
     highest: Positive[float] = 10.0
     """`adaptive`: the limit never rises above this."""
+    initial: Positive[float | None] = None
+    """`adaptive`: the limit of the first step, before any norm is known; unset: `highest`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -84,6 +84,17 @@ def trained(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
     return [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
 
 
+def unwrapped(model: nn.Module) -> nn.Module:
+    """Without DDP, torch.compile and their like: their parameters are those of the module inside."""
+    while True:
+        inner = getattr(model, "_orig_mod", None)
+        if inner is None and type(model).__name__ in ("DistributedDataParallel", "DataParallel"):
+            inner = getattr(model, "module", None)
+        if not isinstance(inner, nn.Module):
+            return model
+        model = inner
+
+
 def norms_of(tensors: Sequence[Tensor]) -> Tensor:
     """[tensors] in float32, on the device of the first; sparse ones by the numbers they hold."""
     dense = [tensor.coalesce().values() if tensor.is_sparse else tensor for tensor in tensors]

@@ -1,31 +1,21 @@
-"""EMA of the weights: fp32 shadows of the parameters, and any other length rebuilt after training from snapshots."""
+"""EMA of the weights: fp32 shadows of the parameters, in our trainer and as a part for any loop."""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from safelight.checkpoints.folder import place, steps
-from safelight.checkpoints.reader import load
+from safelight.checkpoints.ema_profiles import power_exponent, profile_name
+from safelight.config.check import NARROWEST, WIDEST
 from safelight.config.tree import Ema
 from safelight.errors import UsageError
-from safelight.monitors.modules import trained
+from safelight.monitors.modules import trained, unwrapped
 
 MAIN = "main"  # the EMA that samples are drawn from
-PREFIX = "profile_"  # of the files of a snapshot
-FEWEST = 2  # snapshots, of two profiles each
-
-
-@functools.cache
-def power_exponent(width: float) -> float:
-    """γ of the power-function average with this relative width (Karras et al. 2024, eq. 126 and 127)."""
-    roots = np.roots([1, 7, 16 - width**-2, 12 - width**-2])
-    return float(roots[np.isreal(roots)].real.max())
 
 
 def power_decay(width: float, step: int) -> float:
@@ -45,6 +35,11 @@ def tracks(settings: Ema) -> list[str]:
     return [MAIN, *(name for name in profiles if name != main)]
 
 
+def _shadow(weight: Tensor) -> Tensor:
+    """In fp32 for half precision: a step of 1e-4 would be rounded away there, for ever."""
+    return weight.detach().to(torch.promote_types(weight.dtype, torch.float32), copy=True)
+
+
 class EmaWeights:
     """The main average and the snapshot profiles; a function of the step and the weights it was shown."""
 
@@ -56,14 +51,23 @@ class EmaWeights:
         named = trained(model) if named is None else named
         self.names = [name for name, _ in named]
         self._parameters: list[Tensor] = [p for _, p in named]
-        self.shadows = {track: [p.detach().float().clone() for p in self._parameters] for track in tracks(settings)}
+        self.shadows = {track: [_shadow(p) for p in self._parameters] for track in tracks(settings)}
 
     @torch.no_grad()
     def update(self, step: int) -> None:
         """After the optimizer's update number `step` (from 1). The shadows never alias the live weights."""
-        live = [p.float() for p in self._parameters]  # no copy of fp32 weights
+        live = [p.to(s.dtype) for p, s in zip(self._parameters, self.shadows[MAIN], strict=True)]  # no copy of fp32
         for track, shadow in self.shadows.items():
             torch._foreach_lerp_(shadow, live, 1 - self.decay(track, step))
+
+    def follow(self, model: nn.Module) -> None:
+        """Where weights were moved to another device or replaced since, by `model.to` or an assignment."""
+        first = self._parameters[0]
+        if model.get_parameter(self.names[0]) is first and self.shadows[MAIN][0].device == first.device:
+            return
+        self._parameters = [model.get_parameter(name) for name in self.names]
+        for track, shadow in self.shadows.items():
+            self.shadows[track] = [s.to(p.device) for s, p in zip(shadow, self._parameters, strict=True)]
 
     def decay(self, track: str, step: int) -> float:
         if track == MAIN and self.settings.kind == "exponential":
@@ -86,54 +90,104 @@ class EmaWeights:
             shadow.copy_(tensors[name])
 
 
-def profile_name(width: float) -> str:
-    return f"{width:g}"
+class EMA:
+    """An exponential moving average of the weights, for any PyTorch loop: call `update()` after every optimizer step.
+
+    The decay warms up by itself, so that a short run is not mostly initialisation. Averages are fp32 also where the
+    model is fp16 or bf16; buffers are copied, frozen parameters left out. The model may be wrapped by DDP or
+    torch.compile: names are those of the module inside."""
+
+    def __init__(
+        self, model: nn.Module, decay: float = 0.9999, *, warmup: bool = True, width: float | None = None
+    ) -> None:
+        """`width`: instead of a decay, the relative width of a power-function average, such as 0.1."""
+        if not 0 <= decay < 1 or (width is not None and not NARROWEST <= width <= WIDEST):
+            allowed = f"decay lies between 0 and 1 (is {decay}), width between {NARROWEST} and {WIDEST} (is {width})."
+            raise UsageError(f"An EMA cannot be made of these: {allowed}")
+        self._model = unwrapped(model)
+        kind = "exponential" if width is None else "power"
+        settings = Ema(kind=kind, decay=decay, warmup=warmup, width=width or 0.1, snapshots=0)
+        self._average = EmaWeights(settings, self._model)
+        if not self._average.names:
+            raise UsageError("The model has no parameter that is trained (requires_grad): there is nothing to average.")
+        self._buffers = {name: buffer.detach().clone() for name, buffer in self._model.named_buffers()}
+        self.updates = 0
+        self._swapped = 0
+
+    @property
+    def decay(self) -> float:
+        """Of the next update."""
+        return self._average.decay(MAIN, self.updates + 1)
+
+    @property
+    def shadow_params(self) -> list[Tensor]:
+        """The averages, in the order of the trained parameters."""
+        return self._average.shadows[MAIN]
+
+    @torch.no_grad()
+    def update(self) -> None:
+        """Moves the average towards the weights as they are now. No host sync."""
+        if self._swapped:
+            raise UsageError("EMA.update() was called inside `with ema.swapped(...)`: the average would follow itself.")
+        self._average.follow(self._model)
+        self.updates += 1
+        self._average.update(self.updates)
+        for name, buffer in self._model.named_buffers() if self._buffers else ():
+            self._buffers[name] = buffer.detach().clone()
+
+    @torch.no_grad()
+    def copy_to(self, model: nn.Module) -> None:
+        """Puts the averages and buffers into a model with the same parameters, for good: one to sample from or save."""
+        for target, value in self._pairs(model):
+            target.copy_(value)
+
+    @contextmanager
+    def swapped(self, model: nn.Module | None = None) -> Iterator[None]:
+        """Inside, the model has the averaged weights; afterwards its own again, to the bit, whatever happened."""
+        with torch.no_grad():
+            pairs = self._pairs(self._model if model is None else model)
+            kept = [(target, target.detach().clone()) for target, _ in pairs]
+            self._swapped += 1
+        try:
+            with torch.no_grad():
+                for target, value in pairs:
+                    target.copy_(value)
+            yield
+        finally:
+            self._swapped -= 1
+            with torch.no_grad():
+                for target, value in kept:
+                    target.copy_(value)
+
+    def _pairs(self, model: nn.Module) -> list[tuple[Tensor, Tensor]]:
+        """What is written over in a model, and with what."""
+        model = unwrapped(model)
+        weights, buffers = dict(model.named_parameters()), dict(model.named_buffers())
+        _check_fits(weights, self._average.tensors(), "The model")
+        return [(weights[name], value) for name, value in self._average.tensors().items()] + [
+            (buffers[name], value) for name, value in self._buffers.items() if name in buffers
+        ]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Tensors are those of the EMA itself: clone them to keep them over the next update."""
+        return {"updates": self.updates, "weights": self._average.tensors(), "buffers": dict(self._buffers)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Nothing is touched where it does not fit."""
+        if not isinstance(state.get("updates"), int) or not isinstance(state.get("weights"), Mapping):
+            raise UsageError(f"This is not the state of an EMA: it has {sorted(map(str, state))[:6]}.")
+        _check_fits(state["weights"], self._average.tensors(), "The state")
+        self._average.follow(self._model)
+        self._average.load(MAIN, state["weights"])
+        current = dict(self._model.named_buffers())
+        self._buffers |= {n: b.to(current[n].device, copy=True) for n, b in state["buffers"].items() if n in current}
+        self.updates = state["updates"]
 
 
-def snapshot_steps(count: int, steps: int) -> list[int]:
-    """When profiles are snapshot: evenly over the run, the last one at its end."""
-    return sorted({round(steps * (i + 1) / count) for i in range(count)} - {0})
-
-
-def rebuild_weights(available: Sequence[tuple[int, float]], wanted_step: int, wanted_width: float) -> np.ndarray:
-    """How much of each snapshot (step, width) makes the average of another width (Karras et al. 2024, alg. 3)."""
-    times = np.array([step for step, _ in available], dtype=np.float64)
-    exponents = np.array([power_exponent(width) for _, width in available])
-    time, exponent = np.array([float(wanted_step)]), np.array([power_exponent(wanted_width)])
-    overlap = _overlap(times, exponents, times, exponents)
-    aim = _overlap(times, exponents, time, exponent)[:, 0]
-    weights = np.linalg.lstsq(overlap, aim, rcond=1e-12)[0]  # snapshots may be nearly parallel
-    return weights / weights.sum()
-
-
-def _overlap(ta: np.ndarray, ga: np.ndarray, tb: np.ndarray, gb: np.ndarray) -> np.ndarray:
-    """∫ pa·pb of two power profiles p(τ) = (γ+1) τ^γ / t^(γ+1) on [0, t], for all pairs."""
-    ta, ga, tb, gb = ta[:, None], ga[:, None], tb[None, :], gb[None, :]
-    power = np.where(ta < tb, gb, -ga)
-    return (ga + 1) * (gb + 1) * (ta / tb) ** power / ((ga + gb + 1) * np.maximum(ta, tb))
-
-
-def blend(snapshots: Sequence[dict[str, Tensor]], weights: np.ndarray) -> dict[str, Tensor]:
-    """The weighted sum of snapshots, summed in float64."""
-    total = {name: torch.zeros_like(value, dtype=torch.float64) for name, value in snapshots[0].items()}
-    for snapshot, weight in zip(snapshots, weights, strict=True):
-        for name, value in snapshot.items():
-            total[name].add_(value.double(), alpha=float(weight))
-    return {name: value.float() for name, value in total.items()}
-
-
-def rebuild(folder: Path, *, step: int, width: float) -> dict[str, Tensor]:
-    """The power-function EMA of any relative width at a step: least squares over all snapshots up to it."""
-    moments = [moment for moment in steps(folder) if moment <= step]
-    if len(moments) < FEWEST:
+def _check_fits(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor], what: str) -> None:
+    wrong = [name for name, value in wanted.items() if name not in found or found[name].shape != value.shape]
+    if wrong:
         raise UsageError(
-            f"{folder} has {len(moments)} EMA snapshots up to step {step}, but to rebuild an EMA takes at least "
-            f"{FEWEST}. Train with a larger ema.snapshots, or use the EMA of the run (leave --ema out)."
+            f"{what} does not fit the EMA: {len(wrong)} of {len(wanted)} parameters are missing or have another shape, "
+            f"for example {wrong[0]!r}."
         )
-    available: list[tuple[int, float]] = []
-    tensors: list[dict[str, Tensor]] = []
-    for moment in moments:
-        for stem, group in sorted(load(place(folder, moment)).tensors.items()):
-            available.append((moment, float(stem.removeprefix(PREFIX))))
-            tensors.append(group)
-    return blend(tensors, rebuild_weights(available, step, width))

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from statistics import fmean
 from typing import Any
 
 import torch
-from torch import Tensor, nn
 
 from safelight.diffusion.micro_batch import MicroBatch
 from safelight.errors import Stopped
 from safelight.healing.step_settings import effective_settings
+from safelight.monitors.finite import NonfiniteSearch, nonfinite_weights
 from safelight.monitors.modules import NAMED
 from safelight.observing.observer import StepView
 from safelight.observing.recorder import Recorder
@@ -68,9 +67,8 @@ def find_first_nonfinite(stepper: Stepper, inputs: Sequence[MicroBatch], step: i
 
 
 def _find_here(stepper: Stepper, inputs: Sequence[MicroBatch], step: int) -> str:
-    for name, parameter in stepper.state.model.named_parameters():
-        if not parameter.isfinite().all():
-            return f"the weights of {name}"
+    if found := nonfinite_weights(stepper.state.model.named_parameters()):
+        return found
     for micro in inputs:
         if found := _in_pass(stepper, micro, step):
             return found
@@ -99,36 +97,19 @@ def _describe_here(inputs: Sequence[MicroBatch]) -> dict[str, Any]:
 
 
 def _in_pass(stepper: Stepper, micro: MicroBatch, step: int) -> str | None:
-    """Replays forward and backward of one micro-batch, reading every output on the host: slow, and only here."""
-    model, found = stepper.state.model, list[str]()
-
-    def check(name: str, value: object) -> None:
-        if not found and isinstance(value, Tensor) and not value.isfinite().all():
-            found.append(name)
-
-    def check_output(name: str, _: nn.Module, __: object, output: object) -> None:
-        check(f"the output of {name}", output)
-
-    def check_gradient(name: str, parameter: Tensor) -> None:
-        check(f"the gradient of {name}", parameter.grad)
-
-    leaves = [(name or "the model", module) for name, module in model.named_modules() if not list(module.children())]
-    weights = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
-    hooks = [module.register_forward_hook(partial(check_output, name)) for name, module in leaves]
-    hooks += [each.register_post_accumulate_grad_hook(partial(check_gradient, name)) for name, each in weights]
+    """Replays forward and backward of one micro-batch."""
     try:
-        check("the input images", micro.x0)
-        check("the input noise", micro.noise)
-        if not found:
-            step_settings = effective_settings(stepper.config, stepper.state.journal.acts, step)
-            noised, prediction = stepper.forward(micro, step, step_settings)
-            check("the output of the model", prediction)
-            _, weighted = stepper.objective.loss(prediction, noised)
-            check("the loss", weighted)
-            if not found:
-                stepper.backward(weighted)
+        with NonfiniteSearch(stepper.state.model) as search:
+            search.check("the input images", micro.x0)
+            search.check("the input noise", micro.noise)
+            if search.found is None:
+                step_settings = effective_settings(stepper.config, stepper.state.journal.acts, step)
+                noised, prediction = stepper.forward(micro, step, step_settings)
+                search.check("the output of the model", prediction)
+                _, weighted = stepper.objective.loss(prediction, noised)
+                search.check("the loss", weighted)
+                if search.found is None:
+                    stepper.backward(weighted)
     finally:
-        for hook in hooks:
-            hook.remove()
         stepper.state.optimizer.zero_grad(set_to_none=True)
-    return found[0] if found else None
+    return search.found

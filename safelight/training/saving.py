@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from safelight.checkpoints.coordinator import SaveCoordinator
+from safelight.checkpoints.ema_profiles import snapshot_steps
 from safelight.checkpoints.folder import KEEP_ALL, discard_after, steps
 from safelight.checkpoints.loading import load_once
 from safelight.checkpoints.reader import find_good
@@ -18,7 +19,6 @@ from safelight.config.epochs import every_in_steps
 from safelight.errors import CheckpointError, ProcessLost
 from safelight.healing.alarms import is_good
 from safelight.processes.restarts import note_failure
-from safelight.training.ema import snapshot_steps
 from safelight.training.fixed_set import gap
 from safelight.training.recovery import Recovery
 from safelight.training.step_reader import Session, StepReader

@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 
 from safelight.config.tree import Precision
+from safelight.monitors.finite import LOWEST_SCALE
 
-FIRST, LOWEST, GROWTH_INTERVAL = 65536.0, 2.0**-4, 2000
+FIRST, GROWTH_INTERVAL = 65536.0, 2000
 
 
 class LossScale:
@@ -33,7 +34,9 @@ class LossScale:
     def is_overflow(self, loss: Tensor, scale: Tensor | None = None) -> bool:
         """Whether a refused update only means that the scale was too large: it is halved, and nothing is wrong.
         `scale`: that of the step, where it was adjusted since."""
-        return self.active and bool(loss.isfinite().all()) and float(self.value if scale is None else scale) > LOWEST
+        return (
+            self.active and bool(loss.isfinite().all()) and float(self.value if scale is None else scale) > LOWEST_SCALE
+        )
 
     def adjust(self, refused: Tensor) -> None:
         """Halve after an overflow, double after 2,000 steps without one."""

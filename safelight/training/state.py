@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from safelight.checkpoints.compatibility import check_moments, check_numbers, check_scalars, check_tensors
+from safelight.checkpoints.ema_profiles import PREFIX, profile_name
 from safelight.checkpoints.host_copy import HostCopy
 from safelight.checkpoints.snapshot import Loaded, Snapshot, environment
 from safelight.config import Config
@@ -17,7 +18,7 @@ from safelight.healing.journal import Journal, read_journal
 from safelight.monitors.suite import Monitors
 from safelight.processes.local_weights import LocalWeights
 from safelight.training.clipping import Clipper
-from safelight.training.ema import MAIN, PREFIX, EmaWeights, profile_name
+from safelight.training.ema import MAIN, EmaWeights
 from safelight.training.optimizer import load_optimizer, make_optimizer, optimizer_tensors
 from safelight.training.scaling import LossScale
 

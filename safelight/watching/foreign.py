@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from safelight.errors import UsageError
+from safelight.monitors.modules import unwrapped as unwrapped
 
 
 def alphas_of(schedule: Any) -> Tensor | None:
@@ -36,17 +37,6 @@ def alphas_of(schedule: Any) -> Tensor | None:
 def log_snr_of(alphas: Tensor) -> np.ndarray:
     kept = alphas.numpy()
     return np.log(np.clip(kept, 1e-12, None)) - np.log(np.clip(1 - kept, 1e-12, None))
-
-
-def unwrapped(model: nn.Module) -> nn.Module:
-    """Without DDP, torch.compile and their like: their parameters are those of the module inside."""
-    while True:
-        inner = getattr(model, "_orig_mod", None)
-        if inner is None and type(model).__name__ in ("DistributedDataParallel", "DataParallel"):
-            inner = getattr(model, "module", None)
-        if not isinstance(inner, nn.Module):
-            return model
-        model = inner
 
 
 def is_compiled(model: nn.Module) -> bool:

@@ -1,64 +1,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 import torch
+from averages import Walker, walk
 from torch import nn
 
 from safelight.config.tree import Ema
-from safelight.training.ema import (
-    MAIN,
-    EmaWeights,
-    blend,
-    exponential_decay,
-    power_decay,
-    power_exponent,
-    profile_name,
-    rebuild_weights,
-    snapshot_steps,
-)
-
-
-class Walker(nn.Module):
-    """A model whose weights take a random walk around a drift, without an optimizer."""
-
-    def __init__(self, dtype: torch.dtype = torch.float32) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.full((64,), 100.0, dtype=dtype))  # a start that would be seen in any average
-        self.register_buffer("table", torch.ones(3))
-        self._random = torch.Generator().manual_seed(0)
-
-    @torch.no_grad()
-    def move(self, step: int) -> None:
-        drift = 0.5 * (1 - math.exp(-step / 150))
-        self.weight.copy_(drift + 0.1 * torch.randn(64, generator=self._random))
-
-
-def walk(settings: Ema, steps: int, at: tuple[int, ...] = ()) -> tuple[EmaWeights, dict[int, dict[str, torch.Tensor]]]:
-    model = Walker()
-    averages, kept = EmaWeights(settings, model), {}
-    for step in range(1, steps + 1):
-        model.move(step)
-        averages.update(step)
-        if step in at:
-            kept[step] = {profile_name(width): averages.profile(width)["weight"].clone() for width in settings.profiles}
-    return averages, kept
-
-
-@pytest.mark.parametrize(("width", "exponent"), [(0.05, 16.97), (0.10, 6.94), (0.25, 0.72), (0.2886, 0.0)])
-def test_exponent_of_a_relative_width(width: float, exponent: float) -> None:
-    """16.97 and 6.94 stand in Karras et al. 2024; a width of 1/√12 is the plain mean of everything."""
-    assert power_exponent(width) == pytest.approx(exponent, abs=0.006)
-
-
-@pytest.mark.parametrize("width", [0.01, 0.05, 0.1, 0.2, 0.28])
-def test_exponent_gives_back_its_width(width: float) -> None:
-    """The definition itself: the standard deviation of the profile p(τ) ~ τ^γ on [0, 1]."""
-    gamma = power_exponent(width)
-    mean, square = (gamma + 1) / (gamma + 2), (gamma + 1) / (gamma + 3)
-    assert math.sqrt(square - mean**2) == pytest.approx(width, rel=1e-6)
+from safelight.errors import UsageError
+from safelight.training.ema import EMA, MAIN, EmaWeights, exponential_decay, power_decay
 
 
 @pytest.mark.parametrize("width", [0.05, 0.1, 0.2])
@@ -122,42 +75,6 @@ def test_warm_up_ends_in_the_decay_asked_for() -> None:
     assert decays == sorted(decays)
 
 
-def test_any_width_can_be_rebuilt_after_training() -> None:
-    """Snapshots of 0.05 and 0.10 give averages that were never tracked, close to those that were."""
-    steps = 800
-    at = tuple(snapshot_steps(16, steps))
-    _, kept = walk(Ema(snapshots=16), steps, at)
-    available = [(step, float(width)) for step in at for width in kept[step]]
-    tensors = [{"weight": kept[step][width]} for step in at for width in kept[step]]
-    raw = walk(Ema(), steps)[0]._parameters[0].detach()
-    for width, within in ((0.05, 1e-5), (0.07, 0.002), (0.1, 1e-5), (0.15, 0.01), (0.2, 0.02)):
-        truth = walk(Ema(width=width, snapshots=0), steps)[0].tensors()["weight"]
-        rebuilt = blend(tensors, rebuild_weights(available, steps, width))["weight"]
-        error = float((rebuilt - truth).norm() / truth.norm())
-        print(f"width {width}: relative error {error:.1e}")
-        assert error < within, width
-        assert float((raw - truth).norm() / truth.norm()) > 10 * error, "control: the raw weights are far away"
-
-
-def test_rebuilding_at_an_earlier_step() -> None:
-    at = tuple(snapshot_steps(16, 800))[:8]
-    _, kept = walk(Ema(snapshots=16), at[-1], at)
-    available = [(step, float(width)) for step in at for width in kept[step]]
-    tensors = [{"weight": kept[step][width]} for step in at for width in kept[step]]
-    truth = walk(Ema(width=0.07, snapshots=0), at[-1])[0].tensors()["weight"]
-    rebuilt = blend(tensors, rebuild_weights(available, at[-1], 0.07))["weight"]
-    assert float((rebuilt - truth).norm() / truth.norm()) < 0.005
-
-
-def test_a_snapshot_is_rebuilt_as_itself() -> None:
-    available = [(step, width) for step in (100, 200, 300) for width in (0.05, 0.1)]
-    for index, (step, width) in enumerate(available):
-        weights = rebuild_weights(available, step, width)
-        assert weights.sum() == pytest.approx(1)
-        assert weights[index] == pytest.approx(1, abs=1e-6)
-        assert np.abs(np.delete(weights, index)).max() < 1e-6
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_shadows_are_fp32_whatever_the_model_is(dtype: torch.dtype) -> None:
     model = Walker(dtype)
@@ -219,14 +136,6 @@ def test_tracks(settings: Ema, tracks: set[str]) -> None:
         assert not torch.equal(narrow, wide)
 
 
-@pytest.mark.parametrize(
-    ("count", "steps", "expected"),
-    [(4, 100, [25, 50, 75, 100]), (2, 6, [3, 6]), (16, 6, [1, 2, 3, 4, 5, 6]), (0, 100, []), (1, 7, [7])],
-)
-def test_snapshots_are_spread_and_end_with_the_run(count: int, steps: int, expected: list[int]) -> None:
-    assert snapshot_steps(count, steps) == expected
-
-
 def test_load_is_the_inverse_of_tensors() -> None:
     averages, _ = walk(Ema(), 10)
     other = EmaWeights(Ema(), Walker())
@@ -234,3 +143,183 @@ def test_load_is_the_inverse_of_tensors() -> None:
         other.load(track, averages.tensors(track))
         assert torch.equal(other.tensors(track)["weight"], averages.tensors(track)["weight"])
         assert other.tensors(track)["weight"].data_ptr() != averages.tensors(track)["weight"].data_ptr()
+
+
+# The part: EMA in a loop of one's own
+
+
+class Small(nn.Module):
+    """With a buffer that moves, a buffer that is a number, and a frozen parameter."""
+
+    def __init__(self, dtype: torch.dtype = torch.float32) -> None:
+        super().__init__()
+        self.enter, self.norm, self.leave = nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 1)
+        self.leave.bias.requires_grad_(False)
+        self.to(dtype)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.leave(self.norm(self.enter(x)))
+
+
+def trained(model: nn.Module, after: Callable[[], object], steps: int = 12) -> None:
+    """A plain loop; `after` each update."""
+    generator = torch.Generator().manual_seed(1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    dtype = next(model.parameters()).dtype
+    for _ in range(steps):
+        model(torch.randn(8, 3, generator=generator).to(dtype)).float().square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        after()
+
+
+def state(model: nn.Module) -> dict[str, torch.Tensor]:
+    return {name: value.detach().clone() for name, value in model.state_dict().items()}
+
+
+def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64], ids=str)
+@pytest.mark.parametrize("decay", [0.5, 0.9999])
+def test_part_equals_a_plain_loop_to_the_bit(dtype: torch.dtype, decay: float) -> None:
+    torch.manual_seed(0)
+    model = Small(dtype)
+    wide = torch.float64 if dtype == torch.float64 else torch.float32
+    average = {name: p.detach().to(wide).clone() for name, p in model.named_parameters() if p.requires_grad}
+    ema, step = EMA(model, decay), 0
+
+    def after() -> None:
+        nonlocal step
+        step += 1
+        ema.update()
+        weight = 1 - min(decay, 1 - (1 + step) ** -0.75)
+        for name, parameter in model.named_parameters():
+            if name in average:
+                average[name].lerp_(parameter.detach().to(wide), weight)
+
+    trained(model, after)
+    assert ema.updates == 12
+    assert same(ema.state_dict()["weights"], average)
+    assert {value.dtype for value in average.values()} == {wide}
+    assert same(ema.state_dict()["buffers"], dict(model.named_buffers())), "copied, not averaged"
+
+
+def test_part_equals_the_trainers_average_to_the_bit() -> None:
+    for given, settings in (
+        ({"decay": 0.99}, Ema(kind="exponential", decay=0.99)),
+        ({"width": 0.05}, Ema(width=0.05)),
+        ({"decay": 0.9, "warmup": False}, Ema(kind="exponential", decay=0.9, warmup=False)),
+    ):
+        torch.manual_seed(0)
+        model = Small()
+        ema, ours = EMA(model, **given), EmaWeights(settings, model)
+
+        def after(ema: EMA = ema, ours: EmaWeights = ours) -> None:
+            ema.update()
+            ours.update(ema.updates)
+
+        trained(model, after)
+        assert same(ema.state_dict()["weights"], ours.tensors())
+
+
+def test_swapped_gives_the_average_and_then_every_bit_back() -> None:
+    model = Small()
+    ema = EMA(model, 0.9)
+    trained(model, ema.update)
+    before, shadows = state(model), {name: t.clone() for name, t in ema.state_dict()["weights"].items()}
+    with ema.swapped(model):
+        inside = state(model)
+        assert all(torch.equal(inside[name], shadow) for name, shadow in shadows.items())
+        assert torch.equal(inside["leave.bias"], before["leave.bias"]), "frozen: as it is"
+        model(torch.randn(8, 3))  # moves the running statistics
+        with ema.swapped():
+            assert torch.equal(model.enter.weight, shadows["enter.weight"])
+    assert same(state(model), before)
+    with pytest.raises(RuntimeError, match="mine"), ema.swapped(model):
+        raise RuntimeError("mine")
+    assert same(state(model), before), "also after an error"
+    assert same(ema.state_dict()["weights"], shadows)
+
+
+def test_update_inside_swapped_is_refused() -> None:
+    ema = EMA(Small())
+    with pytest.raises(UsageError, match="would follow itself"), ema.swapped():
+        ema.update()
+    ema.update()
+
+
+class DistributedDataParallel(nn.Module):
+    """Stands for torch's, which needs a process group."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+
+@pytest.mark.parametrize("wrap", [DistributedDataParallel, torch.compile], ids=["DDP", "compiled"])
+def test_names_are_those_of_the_module_inside(wrap: Callable[[nn.Module], nn.Module]) -> None:
+    model = Small()
+    ema = EMA(wrap(model))
+    ema.update()
+    assert set(ema.state_dict()["weights"]) == {n for n, p in model.named_parameters() if p.requires_grad}
+    other = Small()
+    EMA(other).load_state_dict(ema.state_dict())
+    ema.copy_to(wrap(other))
+    assert torch.equal(other.enter.weight, model.enter.weight)
+    with ema.swapped(wrap(model)):
+        pass
+
+
+def test_state_goes_on_as_if_nothing_had_happened() -> None:
+    torch.manual_seed(0)
+    model, resumed = Small(), Small()
+    ema = EMA(model, 0.99)
+    trained(model, ema.update, 5)
+    other = EMA(resumed, 0.99)
+    other.load_state_dict(ema.state_dict())
+    resumed.load_state_dict(model.state_dict())
+    assert other.updates == 5
+    assert other.decay == ema.decay
+    trained(model, ema.update, 5)
+    trained(resumed, other.update, 5)
+    assert same(other.state_dict()["weights"], ema.state_dict()["weights"])
+    assert other.shadow_params[0].data_ptr() != ema.shadow_params[0].data_ptr()
+
+
+@pytest.mark.parametrize(
+    ("bad", "words"),
+    [
+        ({}, "not the state of an EMA"),
+        ({"updates": 3, "weights": {}, "buffers": {}}, "5 of 5 parameters are missing"),
+        ({"updates": 3, "weights": "x", "buffers": {}}, "not the state of an EMA"),
+    ],
+)
+def test_a_state_that_does_not_fit_is_refused_in_words(bad: dict[str, object], words: str) -> None:
+    ema = EMA(Small())
+    with pytest.raises(UsageError, match=words):
+        ema.load_state_dict(bad)
+    assert ema.updates == 0
+    with pytest.raises(UsageError, match="does not fit the EMA"):
+        ema.copy_to(nn.Linear(2, 2))
+
+
+@pytest.mark.parametrize(("decay", "width"), [(1.0, None), (-0.1, None), (float("nan"), None), (0.9, 0.5), (0.9, 0.0)])
+def test_numbers_that_cannot_be_are_refused(decay: float, width: float | None) -> None:
+    with pytest.raises(UsageError, match="cannot be made"):
+        EMA(Small(), decay, width=width)
+
+
+def test_a_model_without_trained_parameters_is_refused() -> None:
+    with pytest.raises(UsageError, match="nothing to average"):
+        EMA(Small().requires_grad_(False))
+
+
+def test_weights_that_are_replaced_are_followed() -> None:
+    """`model.to` on some devices and `load_state_dict(assign=True)` leave other parameters than those of the start."""
+    model = Small()
+    ema = EMA(model, 0.0, warmup=False)
+    model.load_state_dict({name: value + 1 for name, value in model.state_dict().items()}, assign=True)
+    ema.update()
+    assert torch.equal(ema.shadow_params[0], model.enter.weight)
