@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["Config", "Run", "diagnose", "evaluate", "open", "resume", "train", "watch"]
+__all__ = ["Config", "Run", "diagnose", "estimate", "evaluate", "open", "resume", "train", "watch"]
 
 if TYPE_CHECKING:
     from safelight import evaluate
     from safelight.config import Config
     from safelight.diagnosis import diagnose
     from safelight.library import open, resume, train
+    from safelight.model.estimate import estimate
     from safelight.opened import Run
     from safelight.watching import watch
 
@@ -19,6 +20,7 @@ _PACKAGES = ("evaluate",)  # used as they are: safelight.evaluate.frechet(a, b)
 _HOMES = {
     "Config": "safelight.config",
     "diagnose": "safelight.diagnosis",
+    "estimate": "safelight.model.estimate",
     "evaluate": "safelight.evaluate",
     "Run": "safelight.start",
     "open": "safelight.library",
@@ -36,3 +38,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'safelight' has no attribute {name!r}")
     home = importlib.import_module(_HOMES[name])
     return home if name in _PACKAGES else getattr(home, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

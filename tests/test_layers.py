@@ -32,7 +32,7 @@ LAYERS = [
     ["opened"],
     ["runner"],
     ["start"],
-    ["estimate", "assessment"],
+    ["requirements", "assessment"],
     ["library"],
     ["cli"],
     ["__main__"],
