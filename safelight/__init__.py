@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["Config", "Run", "diagnose", "estimate", "evaluate", "open", "resume", "train", "watch"]
+__all__ = ["FID", "Config", "Diversity", "Run", "diagnose", "estimate", "evaluate", "open", "resume", "train", "watch"]
 
 if TYPE_CHECKING:
     from safelight import evaluate
     from safelight.config import Config
     from safelight.diagnosis import diagnose
+    from safelight.evaluate.fid import FID
+    from safelight.evaluate.variety import Diversity
     from safelight.library import open, resume, train
     from safelight.model.estimate import estimate
     from safelight.opened import Run
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 _PACKAGES = ("evaluate",)  # used as they are: safelight.evaluate.frechet(a, b)
 _HOMES = {
     "Config": "safelight.config",
+    "Diversity": "safelight.evaluate.variety",
+    "FID": "safelight.evaluate.fid",
     "diagnose": "safelight.diagnosis",
     "estimate": "safelight.model.estimate",
     "evaluate": "safelight.evaluate",
