@@ -24,8 +24,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from bench.measure import timed, write_table
 from safelight.config.resolve import resolve
-from safelight.estimate import empty_inputs, parts_for
 from safelight.model.memory import traced
+from safelight.requirements import empty_inputs, parts_for
 
 BYTES = 4  # of a gradient: gradients, weights and moments are fp32
 COPIES = 5  # of the weights in a checkpoint: weights, two averages, two moments

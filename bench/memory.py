@@ -73,12 +73,12 @@ class Result:
 
 
 def compare(preset: str, checkpointing: bool) -> Result:
-    from safelight import estimate
+    from safelight import requirements
     from safelight.model.memory import traced
 
-    memory = estimate.trace_step(configure(preset, checkpointing), CASES[preset])
-    with mock.patch.object(estimate, "traced", return_value=traced(torch.device("cuda"))):  # it has no such heap
-        tensors = estimate.trace_step(configure(preset, checkpointing), CASES[preset]).peak
+    memory = requirements.trace_step(configure(preset, checkpointing), CASES[preset])
+    with mock.patch.object(requirements, "traced", return_value=traced(torch.device("cuda"))):  # it has no such heap
+        tensors = requirements.trace_step(configure(preset, checkpointing), CASES[preset]).peak
     # A process of its own: the trace, too, leaves holes in the heap.
     words = [sys.executable, "-m", "bench.memory", "--measure", preset, str(checkpointing)]
     measured = int(subprocess.run(words, stdout=subprocess.PIPE, check=True).stdout)
@@ -97,7 +97,7 @@ def configure(preset: str, checkpointing: bool) -> Config:
 
 def measure(preset: str, checkpointing: bool) -> None:
     from safelight.config.resolve import resolve
-    from safelight.estimate import parts_for
+    from safelight.requirements import parts_for
 
     warm = {"model.widths": (16, 32), "model.head_width": 16, "train.batch_size": 2}
     step_real(parts_for(resolve(preset="digits", settings=warm)), 2)

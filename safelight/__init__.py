@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 __all__ = [
     "EMA",
+    "FID",
     "AdaptiveClipper",
     "Config",
+    "Diversity",
     "FiniteGuard",
     "Run",
     "check_finite",
     "diagnose",
+    "estimate",
     "evaluate",
     "open",
     "resume",
@@ -24,8 +27,11 @@ if TYPE_CHECKING:
     from safelight import evaluate
     from safelight.config import Config
     from safelight.diagnosis import diagnose
+    from safelight.evaluate.fid import FID
+    from safelight.evaluate.variety import Diversity
     from safelight.healing.finite_guard import FiniteGuard
     from safelight.library import open, resume, train
+    from safelight.model.estimate import estimate
     from safelight.monitors.finite import check_finite
     from safelight.opened import Run
     from safelight.training.clipping import AdaptiveClipper
@@ -38,8 +44,11 @@ _HOMES = {
     "check_finite": "safelight.monitors.finite",
     "AdaptiveClipper": "safelight.training.clipping",
     "Config": "safelight.config",
+    "Diversity": "safelight.evaluate.variety",
+    "FID": "safelight.evaluate.fid",
     "diagnose": "safelight.diagnosis",
     "EMA": "safelight.training.ema",
+    "estimate": "safelight.model.estimate",
     "evaluate": "safelight.evaluate",
     "Run": "safelight.start",
     "open": "safelight.library",

@@ -15,7 +15,15 @@ from safelight.data.images import Images, hold_out
 from safelight.data.prepare import open_images
 from safelight.diagnosis.sample_quality import SampleQuality, judge_samples
 from safelight.errors import UsageError
-from safelight.evaluate.examination import Distances, Examination, Real, examine, measure_distances, prepare_real
+from safelight.evaluate.examination import (
+    COMPONENTS,
+    Distances,
+    Examination,
+    Real,
+    examine,
+    measure_distances,
+    prepare_real,
+)
 from safelight.evaluate.features import Extractor, extract, load_extractor
 from safelight.evaluate.moments import LEAST
 from safelight.evaluate.networks.pixels import quantise
@@ -30,7 +38,6 @@ from safelight.yardstick.linear import fit_linear
 
 REFERENCES = 10_000  # real images whose features are compared
 SEARCHED = 100_000  # training images that copies are looked for among
-COMPONENTS = {"lite0": 64, "inception": 0}  # FID is taken in all 2,048 dimensions, or it is not FID
 
 Say = Callable[[str], None]
 Advance = Callable[[int, int], None]

@@ -40,7 +40,7 @@ class Command:
         check(config)
         if not is_known(config.data.source) and not os.path.exists(os.path.expanduser(config.data.source)):
             raise DataError(not_found(config.data.source))
-        from safelight.estimate import estimate
+        from safelight.requirements import estimate
 
         with Terminal().bar("Tracing a step"):
             found = estimate(config, timed=not self.no_time)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -47,13 +47,27 @@ def real_features(images: Images, ids: np.ndarray, extractor: Extractor, *, side
         "rows": hashlib.sha256(np.ascontiguousarray(ids, np.int64).tobytes()).hexdigest(),
         "count": len(ids),
         "image_side": side,
-        **extractor.identity(),
     }
+    return kept_features(
+        identity, len(ids), extractor, lambda: extract(extractor, real_chunks(images, ids, side)), cache=cache
+    )
+
+
+def kept_features(
+    identity: Mapping[str, str | int],
+    count: int | None,
+    extractor: Extractor,
+    compute: Callable[[], np.ndarray],
+    *,
+    cache: Path,
+) -> np.ndarray:
+    """Those of the images with this identity: kept from before, or computed. `count`: how many, where it is known."""
+    identity = {**identity, **extractor.identity()}
     key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
     path = cache / "features" / f"{key[:32]}.safetensors"
-    if (kept := _read(path, (len(ids), extractor.dimension))) is not None:
+    if (kept := _read(path, count, extractor.dimension)) is not None:
         return kept
-    found = extract(extractor, real_chunks(images, ids, side))
+    found = compute()
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         words = {name: str(value) for name, value in identity.items()}
@@ -65,12 +79,13 @@ def _check(features: np.ndarray) -> str:
     return hashlib.sha256(features.tobytes()).hexdigest()
 
 
-def _read(path: Path, shape: tuple[int, int]) -> np.ndarray | None:
+def _read(path: Path, count: int | None, dimension: int) -> np.ndarray | None:
     """What was kept, if every byte of it is as it was written."""
     try:
         with safe_open(path, "numpy") as file:
             found, header = file.get_tensor(FEATURES), file.metadata()
     except Exception:  # safetensors has errors of its own for each way a file can be broken
         return None
+    shape = (len(found) if count is None else count, dimension)
     intact = found.shape == shape and found.dtype == np.float32 and (header or {}).get("check") == _check(found)
     return found if intact else None

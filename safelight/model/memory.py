@@ -15,6 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 
 from safelight.errors import OutOfMemory
 from safelight.model.tracing import LiveBytes
+from safelight.words import in_bytes
 
 CGROUPS = Path("/sys/fs/cgroup")
 MEMBERSHIP = Path("/proc/self/cgroup")
@@ -36,6 +37,15 @@ class Memory:
     activations: int  # kept from the forward pass for the backward pass
     peak: int  # of everything together
 
+    def rows(self, images: int) -> list[tuple[str, str]]:
+        """For a page of words: (name, value), of a step with so many images at a time."""
+        return [
+            ("memory", f"{in_bytes(self.peak)} at the peak of a step with {images} images at a time"),
+            ("", f"{in_bytes(self.parameters)} parameters, {in_bytes(self.gradients)} gradients"),
+            ("", f"{in_bytes(self.optimizer)} optimizer, {in_bytes(self.ema)} EMA"),
+            ("", f"{in_bytes(self.activations)} activations"),
+        ]
+
 
 @contextmanager
 def traced(device: torch.device | None = None) -> Iterator[LiveBytes]:
@@ -48,6 +58,18 @@ def traced(device: torch.device | None = None) -> Iterator[LiveBytes]:
     with FakeTensorMode(allow_non_fake_inputs=True), LiveBytes(on_cpu=on_cpu) as live:
         yield live
     gc.collect()
+
+
+def trace_second_step(live: LiveBytes, step: Callable[[int], object], forward: Callable[[], object]) -> tuple[int, int]:
+    """(activations, peak) in bytes. The second step is counted: it has the optimizer's moments."""
+    step(0)
+    before = live.now
+    held = forward()
+    activations = live.now - before
+    del held
+    live.peak = live.now
+    step(1)
+    return activations, live.peak
 
 
 outside_fake_mode = unset_fake_temporarily

@@ -21,6 +21,7 @@ from safelight.config.check import model_problems
 from safelight.config.tree import Model
 from safelight.errors import UsageError
 from safelight.keys import derive_seed
+from safelight.model.calls import call_model
 
 # diffusers takes 4 s to import, by whichever door: it is imported where it is needed.
 
@@ -59,17 +60,7 @@ def build_unet(model: Model, *, image_size: int, channels: int, classes: int, se
 
 def predict(model: nn.Module, x: Tensor, t: Tensor, labels: Tensor | None) -> Tensor:
     """The output for `x` at `t` of a UNet2DModel or any nn.Module of (x, t[, label])."""
-    # By position: the third argument of UNet2DModel is class_labels, and a wrapper
-    # (DDP, torch.compile) hides the signature that has the name.
-    output = model(x, t) if labels is None else model(x, t, labels)
-    output = getattr(output, "sample", output)
-    if isinstance(output, tuple):
-        output = output[0]
-    if not isinstance(output, Tensor):
-        raise UsageError(
-            f"The model {type(model).__name__} returned a {type(output).__name__}. "
-            "Expected a tensor, or an object whose `.sample` is one."
-        )
+    output = call_model(model, x, t, labels)
     if output.shape != x.shape:
         raise UsageError(
             f"The model {type(model).__name__} turned a batch of shape {tuple(x.shape)} into {tuple(output.shape)}. "

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from safelight import checks
+from safelight.data.tensors import image_of
 from safelight.probes.random_state import kept_random_state
 
 SAMPLES = 512
 BLANK = 1e-3  # of the range: an image with less variation is blank
-KEYS = ("image", "images", "pixel_values", "x", "input")  # of an image, where a dataset returns dictionaries
 
 
 def take_images(data: Any, most: int = SAMPLES) -> np.ndarray | None:
@@ -30,18 +30,8 @@ def take_images(data: Any, most: int = SAMPLES) -> np.ndarray | None:
     if isinstance(data, np.ndarray):
         return np.asarray(data[places])
     with kept_random_state():
-        images = [image for place in places if (image := _image(data[int(place)])) is not None]
+        images = [image for place in places if (image := image_of(data[int(place)])) is not None]
     return np.stack(images) if len({image.shape for image in images}) == 1 else None
-
-
-def _image(item: Any) -> np.ndarray | None:
-    if isinstance(item, dict):
-        item = next((item[key] for key in KEYS if key in item), None)
-    if isinstance(item, tuple | list) and item:
-        item = item[0]
-    if isinstance(item, Tensor):
-        return item.detach().cpu().float().numpy()
-    return np.asarray(item) if isinstance(item, np.ndarray) else None
 
 
 def measure_images(images: np.ndarray) -> dict[str, float]:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from safelight.config.tree import Prediction
+from safelight.model.calls import answer_of as answer_of
 from safelight.probes.random_state import kept_random_state
 
 TIMES = ("timestep", "timesteps", "t", "time", "sigma", "noise_labels")
@@ -107,14 +108,6 @@ class Call:
                 answer = answer_of(functional_call(model, state, self.inputs, dict(self.named)))
         assert answer is not None, "the network returned a tensor before"
         return answer
-
-
-def answer_of(output: Any) -> Tensor | None:
-    """The tensor in what a network returned: itself, `.sample` of diffusers, or the first of a tuple."""
-    output = getattr(output, "sample", output)
-    if isinstance(output, tuple | list) and output:
-        output = output[0]
-    return output if isinstance(output, Tensor) else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from safelight import checks
+from safelight.model.copies import copy_without_hooks
 from safelight.probes.forward_pass import Call, ForwardPass
 from safelight.probes.random_state import kept_random_state
 
@@ -35,7 +35,7 @@ def measure_network(
     call = call.of_first(SAMPLES)
     with kept_random_state(), torch.random.fork_rng():
         torch.manual_seed(0)
-        network = _copy_without_hooks(model)
+        network = copy_without_hooks(model)
         with torch.no_grad():
             for name, parameter in network.named_parameters():
                 if name in old:
@@ -59,12 +59,6 @@ def _hooked(network: nn.Module, kind: Any, hook: Callable[..., None]) -> Iterato
     finally:
         for each in hooks:
             each.remove()
-
-
-def _copy_without_hooks(model: nn.Module) -> nn.Module:
-    """Hooks of a watch would observe the copy."""
-    hooks = [each for module in model.modules() for each in (module._forward_hooks, module._forward_pre_hooks)]
-    return copy.deepcopy(model, {id(each): type(each)() for each in hooks})
 
 
 def _as_built(network: nn.Module, call: Call) -> dict[str, float]:

@@ -12,7 +12,9 @@ SMALL = ["--set", "model.widths=16", "--set", "model.norm_groups=8", "--set", "m
 
 
 def test_the_command_answers(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr("safelight.estimate.largest_batch", lambda budget, trace: 7)  # traces a dozen times otherwise
+    monkeypatch.setattr(
+        "safelight.requirements.largest_batch", lambda budget, trace: 7
+    )  # traces a dozen times otherwise
     assert main(["estimate", "--no-time", "--json", *SMALL]) == 0
     found = json.loads(capsys.readouterr().out)
     weights = 4 * found["parameters"]

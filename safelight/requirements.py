@@ -13,7 +13,7 @@ from safelight.data.images import Images
 from safelight.data.sources import KNOWN
 from safelight.diffusion.micro_batch import MicroBatch
 from safelight.errors import UsageError
-from safelight.model.memory import Memory, available_memory, largest_batch, traced
+from safelight.model.memory import Memory, available_memory, largest_batch, trace_second_step, traced
 from safelight.terminal import duration
 from safelight.training.build import Setup, build, infer_data_settings
 from safelight.training.previews import preview_steps
@@ -41,13 +41,9 @@ class Estimate:
     pictures: int
 
     def in_words(self) -> str:
-        memory = self.memory
         rows = [
             ("parameters", f"{self.parameters / 1e6:,.2f} M"),
-            ("memory", f"{in_bytes(memory.peak)} at the peak of a step with {self.micro_batch} images at a time"),
-            ("", f"{in_bytes(memory.parameters)} parameters, {in_bytes(memory.gradients)} gradients"),
-            ("", f"{in_bytes(memory.optimizer)} optimizer, {in_bytes(memory.ema)} EMA"),
-            ("", f"{in_bytes(memory.activations)} activations"),
+            *self.memory.rows(self.micro_batch),
             ("fits", f"{in_bytes(self.available)} are available: {self._fits()}"),
             ("disk", f"{in_bytes(self.disk)} ({in_bytes(self.checkpoint)} a checkpoint)"),
             ("time", self._time()),
@@ -101,17 +97,13 @@ def trace_step(config: Config, micro_batch: int) -> Memory:
     with traced() as live:
         parts = parts_for(config)
         state, inputs = parts.state, [empty_inputs(parts.config, micro_batch)]
-        parts.stepper.step(inputs, 0)
-        before = live.now
-        held = parts.stepper.forward(inputs[0], 1)
-        activations = live.now - before
-        del held
-        live.peak = live.now
-        parts.stepper.step(inputs, 1)
+        activations, peak = trace_second_step(
+            live, lambda number: parts.stepper.step(inputs, number), lambda: parts.stepper.forward(inputs[0], 1)
+        )
         parameters = sum(weight.nbytes for weight in state.model.parameters())
         optimizer = sum(value.nbytes for entry in state.optimizer.state.values() for value in entry.values())
         ema = sum(weight.nbytes for shadow in state.ema.shadows.values() for weight in shadow)
-        return Memory(parameters, parameters, optimizer, ema, activations, live.peak)
+        return Memory(parameters, parameters, optimizer, ema, activations, peak)
 
 
 def empty_inputs(config: Config, count: int) -> MicroBatch:

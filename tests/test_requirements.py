@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from safelight.config.resolve import resolve
-from safelight.estimate import Estimate, empty_inputs, estimate, parts_for, trace_step
 from safelight.model.memory import Memory
+from safelight.requirements import Estimate, empty_inputs, estimate, parts_for, trace_step
 
 SMALL = {"model.widths": (16,), "model.norm_groups": 8, "model.attention": (), "train.batch_size": 4}
 
@@ -22,7 +22,7 @@ def test_memory_grows_with_the_images_and_its_weights_do_not() -> None:
 
 
 def test_disk_counts_the_checkpoints_that_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("safelight.estimate.largest_batch", lambda budget, trace: 7)
+    monkeypatch.setattr("safelight.requirements.largest_batch", lambda budget, trace: 7)
     few, many = (
         estimate(resolve(preset="digits", settings=SMALL | {"checkpoint.keep_last": kept}), timed=False)
         for kept in (1, 4)
