@@ -20,6 +20,7 @@ Test = Literal[
     "moments of the noise",
     "labels that never come",
     "labels that help nothing",
+    "shape of the loss",
 ]
 RATE = 0.01  # of the healthy runs may have a false alarm
 SHARE = RATE / len(get_args(Test))

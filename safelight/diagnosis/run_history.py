@@ -14,11 +14,17 @@ from safelight.checks import Check
 from safelight.config import Config
 from safelight.diagnosis.finding import Evidence
 from safelight.record.history import RecordedEvent
-from safelight.vocabulary import CHECK, LOSS, Signal
+from safelight.vocabulary import CHECK, LEARNING_RATE, LOSS, Signal
 
 NOTHING = 1e-6  # change of an output over its length; healthy networks have 0.01 to 0.1 after four updates
 AWAKE = 16  # updates after which zero layers have moved
 LEARNS = 0.95  # of the error of a network that always predicts 0
+# A loss that stays: 160 healthy runs were at 0.57 of their first loss or less after 100 steps, at 0.33 after 200.
+STAYS_KNOWN, STAYS = 200, 500  # steps at more than half of the highest rate; where the rate is not known
+WHOLE = 0.5
+OF_NOISE = (0.9, 1.25)  # mean square of noise is 1; the first prediction may add a little
+UNCHANGED = 0.93  # of the first loss
+SCATTER = 0.2  # deviation over the mean: 0.18 by the noise of one image of 64 values; 1 by timesteps, for one image
 Test = Callable[[np.ndarray], np.ndarray]
 ReadingName = Check | Signal | str
 """A declared check or signal; a plain string is one member of a family of signals, as it is recorded."""
@@ -174,6 +180,33 @@ class RunHistory:
     def evidence_of(self, usual: HealthyRanges, step: int | None = None) -> tuple[Evidence, ...]:
         """That of several readings, each with what a healthy run has."""
         return tuple(self.evidence(reading, range_, step) for reading, range_ in usual.items())
+
+
+@dataclass(frozen=True, slots=True)
+class Stay:
+    """A loss that is where it began."""
+
+    first: float
+    latest: float
+    steps: int
+    """Since when it could have fallen."""
+    last: int
+
+
+def stays_at_first(run: RunHistory) -> Stay | None:
+    """A loss that is 1 from the first to the last step, and does not differ by timestep: that of a network which
+    predicts no noise. Steps of a warm-up do not count."""
+    steps, losses = run.series(LOSS)
+    known, rates = run.series(LEARNING_RATE)
+    whole = known[rates >= WHOLE * rates.max()] if len(rates) else known
+    count = int((steps >= whole[0]).sum()) if len(whole) else len(steps)
+    if count < (STAYS_KNOWN if len(whole) else STAYS) or not np.isfinite(losses).all():
+        return None
+    first, late = float(np.median(losses[:16])), losses[len(losses) // 2 :]
+    latest = float(np.median(late[-len(late) // 2 :]))
+    if not (OF_NOISE[0] < latest < OF_NOISE[1] and latest > UNCHANGED * first and np.std(late) < SCATTER * latest):
+        return None
+    return Stay(first, latest, count, int(steps[-1]))
 
 
 def running_median(numbers: np.ndarray, width: int) -> np.ndarray:

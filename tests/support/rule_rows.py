@@ -69,7 +69,7 @@ HEALTHY_ROWS = [
 
 @cache
 def every_row() -> tuple[Row, ...]:
-    files = sorted((Path(__file__).parents[1] / "diagnosis" / "rules").glob("test_*.py"))
+    files = sorted((Path(__file__).parents[1] / "diagnosis" / "rules").rglob("test_*.py"))
     return (*HEALTHY_ROWS, *(given for file in files for given in runpy.run_path(str(file)).get("ROWS", ())))
 
 

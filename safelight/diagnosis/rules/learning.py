@@ -9,8 +9,8 @@ import numpy as np
 from safelight import checks
 from safelight.diagnosis.finding import Evidence, Fix
 from safelight.diagnosis.rule import CONFIG, Detection, error, warning
-from safelight.diagnosis.run_history import RunHistory, running_median
-from safelight.vocabulary import GRADIENT_PART, LEARNING_RATE, SKILL_HELD, SKILL_RAW, UPDATE_RATIO, WEIGHT_NORM
+from safelight.diagnosis.run_history import RunHistory, running_median, stays_at_first
+from safelight.vocabulary import GRADIENT_PART, LEARNING_RATE, LOSS, SKILL_HELD, SKILL_RAW, UPDATE_RATIO, WEIGHT_NORM
 from safelight.words import round_rate
 
 # Healthy ranges are those of 36 runs of 9,600 to 76,800 images: bench/learning.py and a few of larger networks.
@@ -187,6 +187,31 @@ def short_updates(run: RunHistory) -> Detection | None:
         f"about 0.004, and {words}.",
         (evidence, Evidence(UPDATE_RATIO.name, size, (int(found.steps[0]), found.step), "0.0023 to 0.009")),
         ("a network that is too small: its updates would be as long as usual",),
+        confidence=0.95,
+        fix=Fix(f"Raise the learning rate to about {better:g}.", {"optimizer.lr": better}, "unsafe") if rate else None,
+    )
+
+
+def has_short_updates(run: RunHistory) -> bool:
+    return 0 < _updates(run) < SMALL_UPDATE
+
+
+def stays_by_short_updates(run: RunHistory) -> Detection | None:
+    """By the loss alone: it is where it began, and updates are too short to change that."""
+    stay = stays_at_first(run)
+    if stay is None or not has_short_updates(run):
+        return None
+    size, rate = _updates(run), float(run.numbers(LEARNING_RATE).max(initial=0.0))
+    better = round_rate(rate * min(100.0, 4e-3 / size))
+    return Detection(
+        0,
+        f"The loss is {stay.latest:.3g} after {stay.steps:,} steps, and was {stay.first:.3g} at first; an update moves "
+        f"the weights by {size:.1g} of their length, in healthy runs by about 0.004.",
+        (
+            Evidence(LOSS.name, stay.latest, (0, stay.last), "below 0.9"),
+            Evidence(UPDATE_RATIO.name, size, (0, stay.last), "0.0023 to 0.009"),
+        ),
+        ("a trained model that is trained on: its loss is lower, and differs by timestep",),
         confidence=0.95,
         fix=Fix(f"Raise the learning rate to about {better:g}.", {"optimizer.lr": better}, "unsafe") if rate else None,
     )

@@ -6,10 +6,11 @@ import numpy as np
 
 from safelight import checks
 from safelight.diagnosis.definitions import DIVERGED
-from safelight.diagnosis.finding import Evidence
+from safelight.diagnosis.finding import Evidence, Fix
+from safelight.diagnosis.loss_shapes import is_above
 from safelight.diagnosis.rule import Detection, error, first_of, on_episode, on_latest, warning
 from safelight.diagnosis.run_history import Episode, RunHistory, episode_of, name_of, running_median
-from safelight.vocabulary import GRADIENT_NORM, LOSS, NONFINITE_PARAMETERS, REFUSED
+from safelight.vocabulary import GRADIENT_NORM, LEARNING_RATE, LOSS, NONFINITE_PARAMETERS, REFUSED
 
 ENOUGH = 8  # steps
 AGAINST, UNRELATED = -0.5, 0.1  # cosine with the gradient of the squared error; L1 and weighted losses have 0.5 to 1
@@ -21,6 +22,9 @@ ENDLESS = 10.0  # times what a loss below 0 was at first
 UNHEARD = 0.1  # of the samples; with a zero terminal SNR one timestep in a thousand may have a weight of 0
 WINDOW = 8
 RISEN = 10.0  # times the best and the first loss
+GREW = 4.0  # times the first mean square of the targets, which is the same in every healthy run
+LONG = 100  # steps after which a rate should have begun to decay
+CONSTANT = 1e-3  # relative change of a learning rate that does not decay
 LOW, SWING = 0.5, 0.7  # healthy weightings have first cosines of 0.8 to 1, and swings of 0.2 to 0.3
 
 
@@ -206,7 +210,7 @@ def few_decide(run: RunHistory) -> Detection | None:
 
 
 def _rising(run: RunHistory) -> Detection | None:
-    """Where only the loss is known: it is many times what it was at first and at its best, and stays there."""
+    """By the loss itself: it is many times what it was at first and at its best, and stays there."""
     steps, losses = run.series(LOSS)
     if len(losses) < 4 * WINDOW or not (losses[np.isfinite(losses)] > 0).all():
         return None
@@ -215,15 +219,50 @@ def _rising(run: RunHistory) -> Detection | None:
     best, begin = float(smooth.min()), float(smooth[0])
     if not smooth[-1] > RISEN * max(best, begin):
         return None
-    first = int(steps[WINDOW - 1 + int(np.flatnonzero(smooth <= RISEN * max(best, begin))[-1])])
+    place = WINDOW - 1 + int(np.flatnonzero(smooth <= RISEN * max(best, begin))[-1])
+    if not is_above(losses, min(place, len(losses) - WINDOW)):
+        return None  # batches of one image: eight of them may well have ten times the loss of others
+    first, targets = int(steps[place]), _growth_of_targets(run)
     return Detection(
         first,
         f"The loss is {float(smooth[-1]):.3g}; it began at {begin:.3g} and had been {best:.3g}. The training has "
-        "diverged.",
+        "diverged" + (f", and the targets have grown {targets:.3g} times with it." if targets >= GREW else "."),
         (Evidence(LOSS.name, float(smooth[-1]), (first, int(steps[-1]))),),
         ("hard batches: it stays there",),
         confidence=0.99,
+        fix=_bootstrapped() if targets >= GREW else _return(run),
     )
+
+
+def _growth_of_targets(run: RunHistory) -> float:
+    """Their mean square over that of the first steps; 1 where it is not known."""
+    squares = run.numbers(checks.LOSS_ZERO_MSE)
+    known = len(squares) >= 3 * WINDOW
+    return float(np.median(squares[-WINDOW:]) / max(float(np.median(squares[:WINDOW])), 1e-12)) if known else 1.0
+
+
+def _bootstrapped() -> Fix:
+    return Fix(
+        "If the targets come from the network itself or its EMA (consistency, distillation): stop their gradient, take "
+        "them from an EMA that changes more slowly, and lower optimizer.lr. If not, check what scales them."
+    )
+
+
+def _return(run: RunHistory) -> Fix | None:
+    """None where the rule's own fix says all."""
+    rates = run.numbers(LEARNING_RATE)
+    if len(rates) <= LONG or not is_constant(rates):
+        return None
+    return Fix(
+        f"Return to the last good checkpoint, and lower optimizer.lr: it was {float(rates[-1]):.2g} until the end. "
+        "Let it decay."
+    )
+
+
+def is_constant(rates: np.ndarray) -> bool:
+    """Whether a rate does not decay in its later half."""
+    late = rates[len(rates) // 2 :]
+    return len(late) > 1 and bool(np.ptp(late) <= CONSTANT * late.max())
 
 
 def diverged(run: RunHistory) -> Detection | None:
@@ -237,8 +276,8 @@ def diverged(run: RunHistory) -> Detection | None:
     smooth = running_median(ratios, WINDOW)
     best = np.minimum.accumulate(smooth)
     bad = ~(smooth < DIVERGED.zero_ratio) & ~(smooth < DIVERGED.best_ratio * best)
-    if not bad[-1]:
-        return None
+    if not bad[-1]:  # targets that grow with the error hide it
+        return _rising(run) if _growth_of_targets(run) >= GREW else None
     first = int(steps[WINDOW - 1 + np.flatnonzero(~bad)[-1]]) if (~bad).any() else int(steps[0])
     return Detection(
         first,
@@ -246,6 +285,7 @@ def diverged(run: RunHistory) -> Detection | None:
         f"{float(best[-1]):.3g}. The training has diverged.",
         (Evidence(name_of(checks.LOSS_MSE), float(errors[-1]), (first, int(steps[-1]))),),
         confidence=0.99,
+        fix=_return(run),
     )
 
 
@@ -258,7 +298,8 @@ RULES = (
         "the events.",
         limits="Values that are finite and far too large.",
         fix="Check the images and timesteps that the event names. If it happens at random steps, lower the learning "
-        "rate or lengthen the warm-up; in fp16, use bf16.",
+        "rate, lengthen the warm-up or clip gradients by their norm; in fp16, use bf16. In a loss or layer of your "
+        "own, look for log(0), a division by zero and the root of 0.",
         detect=nonfinite,
         explained_by="data.nonfinite loss.weight loss.diverged lr. model. scale. precision. optimizer. forward. "
         "target. timesteps. schedule.",
@@ -295,7 +336,8 @@ RULES = (
         why="One such step would make every weight NaN.",
         similar="Networks that overflow give predictions that are not finite.",
         limits="Loops that do not pass prediction and target. A weight so rare that it comes once in a run.",
-        fix="Cap the weights: 1 / SNR is infinite where no signal is left.",
+        fix="Cap the weights: 1 / SNR is infinite where no signal is left. In a loss of your own, look for log(0) and "
+        "a division by zero, and add a small number.",
         needs=(checks.NONFINITE["loss"],),
         detect=weight_nonfinite,
         explained_by="precision.transient lr. clipping. optimizer. data.nonfinite loss.sign",
@@ -338,10 +380,11 @@ RULES = (
         "forward.",
     ),
     error("LOS007", "loss.diverged", "A training that diverges")(
-        what="The error is several times that of a model that always predicts 0, and had been far better.",
+        what="The error is several times that of a model that always predicts 0, and had been far better; or the loss "
+        "is ten times what it was at first, and targets that the network makes itself have grown with it.",
         why="Weights grow without bound.",
         similar="A single spike is over within a few steps. Images of another range raise the loss as well.",
-        limits="A rise that stays below the zero predictor.",
+        limits="A rise that stays below the zero predictor. By the loss alone: less than ten times the first loss.",
         fix="Return to the last good checkpoint, lower optimizer.lr, lengthen optimizer.warmup.",
         needs=((checks.LOSS_MSE, LOSS),),
         detect=diverged,

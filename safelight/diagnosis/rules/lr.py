@@ -9,9 +9,9 @@ import numpy as np
 from safelight import checks
 from safelight.diagnosis.finding import Evidence, Fix
 from safelight.diagnosis.rule import Detection, error, first_of, warning
-from safelight.diagnosis.rules.learning import broken_weights, short_updates
+from safelight.diagnosis.rules.learning import broken_weights, short_updates, stays_by_short_updates
 from safelight.diagnosis.run_history import RunHistory, episode_of
-from safelight.vocabulary import LEARNING_RATE, SKILL_RAW
+from safelight.vocabulary import LEARNING_RATE, SKILL_RAW, UPDATE_RATIO
 from safelight.words import round_rate
 
 WORSE = 1.25  # error after the update over that before, on its own batch; healthy runs have 0.86 to 1.05
@@ -287,6 +287,9 @@ SIDE = (
     "data.nonfinite precision. optimizer.weight-decay data.shifted model.dead mode. model.bounded"
 )
 
+# Not those of its curve, which are symptoms.
+LOSS_CAUSES = "loss.nonfinite loss.detached loss.weight loss.not-of loss.diverged"
+
 RULES = (
     error("LRA001", "lr.too-high", "A learning rate that is too high")(
         what="The update of a step raises the error on its own batch; or the first steps bring the error far above "
@@ -304,11 +307,11 @@ RULES = (
         why="The run would take a hundred times as long.",
         similar="In a run that has converged longer updates do not help. A fine-tuning rate is low on purpose: there "
         "is little left to gain.",
-        limits="Rates that are ten times too low.",
+        limits="Rates that are ten times too low. By the loss alone: networks that do not predict the noise.",
         fix="Raise optimizer.lr.",
-        needs=((checks.SEARCH["1"], SKILL_RAW),),
-        detect=first_of(too_low, short_updates),
-        explained_by=f"{SIDE} clipping. model. ema. lr.zero lr.ended optimizer. loss.",
+        needs=((checks.SEARCH["1"], SKILL_RAW, UPDATE_RATIO),),
+        detect=first_of(too_low, short_updates, stays_by_short_updates),
+        explained_by=f"{SIDE} clipping. model. ema. lr.zero lr.ended optimizer. {LOSS_CAUSES}",
     ),
     error("LRA003", "lr.zero", "A learning rate of 0")(
         what="The learning rate is exactly 0.",

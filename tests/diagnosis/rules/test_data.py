@@ -43,7 +43,7 @@ ROWS = [
     row("a batch came again by chance", "", checks(stream__images_again=([9, 70], [1, 1]))),
     row("other images from step 80 on", "data.shifted",
         checks(batch__mean=np.where(STEPS < 80, chance(-0.35, -0.25), chance(0.25, 0.35)))),
-    row("images that drift", "data.not-shuffled", checks(batch__mean=chance(-0.05, 0.05) + STEPS / 400)),
+    row("images that drift", "data.not-shuffled", checks(batch__mean=chance(-0.05, 0.05) + STEPS / 300)),
     row("one odd batch", "", checks(batch__mean=np.where(STEPS == 80, 0.9, chance(-0.35, -0.25)))),
     row("the same batch", "data.same-batch",
         checks(stream__images_alike=(STEPS[1:], np.ones(127)), stream__images_again=(STEPS[1:], np.ones(127)),

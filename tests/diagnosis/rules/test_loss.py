@@ -10,6 +10,7 @@ from rule_rows import NO_GRADIENT, PARTS_STILL, STILL, Row, check_row, fires_in,
 from safelight.diagnosis.rules import loss
 
 WEIGHTED = checks(replay__told=0.5 * ERROR[:3])  # a loss that is not the squared error itself
+GROWING = np.exp(np.maximum(STEPS - 40, 0) / 20)  # to 77 times
 RUNAWAY = np.where(STEPS < 60, ERROR, 5.0)
 
 ROWS = [
@@ -53,8 +54,12 @@ ROWS = [
         measured(loss__mean=(STEPS, -1.0 - STEPS / 400)), whole=True),
     row("only the loss is told, and it runs away", "loss.diverged",
         measured(loss__mean=(STEPS, np.where(STEPS < 60, 1.0, STEPS - 40.0))), whole=True),
-    row("only the loss is told, and it rises a little", "",
+    row("only the loss is told, and it rises a little", "loss.spike",
         measured(loss__mean=(STEPS, np.where(STEPS < 60, 1.0, 4.0))), whole=True),
+    row("the loss and the targets grow together", "loss.diverged",
+        measured(loss__mean=(STEPS, GROWING)) | checks(loss__error=GROWING, loss__told=GROWING, loss__zero=GROWING)),
+    row("the targets become twice as large", "", measured(loss__mean=(STEPS, np.where(STEPS < 60, 0.3, 0.35)))
+        | checks(loss__zero=np.where(STEPS < 60, 1.0, 2.0))),
     row("a gradient of something else, once", "", checks(replay__cosine=[0.05, 0.9, 0.9])),
     row("a gradient of exactly nothing", "loss.not-of-prediction", checks(replay__norm=np.zeros(3),
         replay__came=np.zeros(3))),

@@ -1,0 +1,173 @@
+"""Shapes of a loss curve that chance does not make: jumps that last, slow rises, oscillation, a loss that stays.
+
+The loss of a diffusion model is skewed by the timesteps that were drawn, and its draws are independent: tests go by
+ranks, or by means of blocks against the differences of neighbours, and share one part of the error budget.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from safelight.diagnosis.budget import allowed, bound
+
+TEST = "shape of the loss"
+SHAPES = 4  # jumps, rises, oscillation and divergence share its budget
+LEAST = 32  # losses before a jump
+BEFORE = 128  # losses that a jump is compared with, where there are as many
+LASTS = 8  # losses in a row
+SETTLED = 1.5  # first half of these over the second; learning that sets in at once has 2 and more
+BLOCKS = 8  # that a slow rise is looked for in
+SHORTEST = 16  # losses of a block
+WAVES = (4, 8, 16, 32, 64)  # losses whose mean is one point of a wave
+SWINGS = 4  # up, down, up, down
+
+
+@dataclass(frozen=True, slots=True)
+class Jump:
+    """Places in the curve; the loss in the middle of what came before it, and of the steps after it."""
+
+    first: int
+    over: int | None
+    before: float
+    after: float
+
+    @property
+    def factor(self) -> float:
+        return self.after / self.before
+
+
+@dataclass(frozen=True, slots=True)
+class Rise:
+    first: int
+    """The middle of the lowest block."""
+    lowest: float
+    latest: float
+
+
+@dataclass(frozen=True, slots=True)
+class Oscillation:
+    first: int
+    last: int
+    swings: int
+    factor: float
+    """The middle one of its swings."""
+
+
+def is_judged(losses: np.ndarray) -> bool:
+    """Whether logarithms may be taken: an error is above 0."""
+    return len(losses) > LEAST and bool(np.isfinite(losses).all() and (losses > 0).all())
+
+
+def jumps_up(losses: np.ndarray, factor: float) -> Jump | None:
+    """The last time that the loss left all that came before it, from one step to the next, and stayed there."""
+    places = np.flatnonzero(_leaves(losses, 0.0))
+    return next((jump for p in places[::-1] if (jump := _jump(losses, int(p), 1)).factor >= factor), None)
+
+
+def jumps_down(losses: np.ndarray, factor: float, gap: float) -> Jump | None:
+    """The same downwards. What is learnt falls below all before it at every step: so there has to be a gap, and behind
+    it the loss falls no further."""
+    places = [int(p) for p in np.flatnonzero(_leaves(-np.log(losses), math.log(gap))) if _has_settled(losses, int(p))]
+    return next((jump for p in places[::-1] if (jump := _jump(losses, p, -1)).factor <= 1 / factor), None)
+
+
+def _has_settled(losses: np.ndarray, place: int) -> bool:
+    first, second = losses[place : place + LASTS].reshape(2, -1)
+    return bool(np.median(first) < SETTLED * np.median(second))
+
+
+def _leaves(numbers: np.ndarray, gap: float) -> np.ndarray:
+    """Whether the next ones from each place on are all above those before it, by more than chance allows."""
+    hits = np.zeros(len(numbers), bool)
+    for reach in (LEAST, BEFORE):
+        count = len(numbers) - reach - LASTS + 1
+        if count < 1:
+            continue
+        places = np.arange(reach, reach + count)
+        highest = sliding_window_view(numbers, reach)[:count].max(1)
+        lowest = sliding_window_view(numbers, LASTS)[reach:].min(1)
+        # That 8 of equal draws are the highest of all has the chance of one choice; a look is at `reach` places.
+        chance = reach / math.comb(reach + LASTS, LASTS)
+        is_fair = [chance <= allowed(TEST, look) / (2 * SHAPES) for look in range(len(numbers) // reach + 1)]
+        hits[places] |= (lowest > highest + gap) & np.array(is_fair)[places // reach]
+    return hits
+
+
+def _jump(losses: np.ndarray, place: int, sign: int) -> Jump:
+    """A jump ends where the middle of 8 losses is back among those of before."""
+    edge = (sign * losses[place - LEAST : place]).max()
+    middles = np.median(sliding_window_view(sign * losses[place:], LASTS), axis=1)
+    back = np.flatnonzero(middles <= edge)
+    over = place + int(back[0]) if len(back) else None
+    after = losses[place : min(place + BEFORE, len(losses) if over is None else over)]
+    return Jump(place, over, float(np.median(losses[place - LASTS : place])), float(np.median(after)))
+
+
+def rises(losses: np.ndarray, factor: float) -> Rise | None:
+    """The last block against the lowest one before it, by the sum of ranks."""
+    width = len(losses) // BLOCKS
+    if width < SHORTEST:
+        return None
+    blocks = losses[len(losses) - width * BLOCKS :].reshape(BLOCKS, width)
+    middles = np.median(blocks, axis=1)
+    lowest = int(middles[:-1].argmin())
+    if not middles[-1] > factor * middles[lowest]:
+        return None
+    limit = bound(TEST, len(losses) // (BLOCKS * SHORTEST), SHAPES * BLOCKS)
+    if not rank_sum(blocks[lowest], blocks[-1]) > limit:
+        return None
+    return Rise(len(losses) - width * (BLOCKS - lowest) + width // 2, float(middles[lowest]), float(middles[-1]))
+
+
+def rank_sum(low: np.ndarray, high: np.ndarray) -> float:
+    """By how many standard errors the ranks of the second are above those of the first (Mann and Whitney)."""
+    ranks = np.concatenate([low, high]).argsort(kind="stable").argsort(kind="stable")
+    one, two = len(low), len(high)
+    above = ranks[one:].sum() - two * (two - 1) / 2
+    return float((above - one * two / 2) / math.sqrt(one * two * (one + two + 1) / 12))
+
+
+def is_above(losses: np.ndarray, place: int) -> bool:
+    """Whether those from a place on are above those before it, by more than chance explains."""
+    return rank_sum(losses[:place], losses[place:]) > bound(TEST, len(losses) // LEAST, SHAPES)
+
+
+def oscillates(losses: np.ndarray, factor: float) -> Oscillation | None:
+    """Swings of means over blocks, each by more than a factor, and than the scatter of neighbours explains."""
+    logs = np.log(losses)
+    found: list[Oscillation] = []
+    for width in WAVES:
+        count = len(logs) // width
+        if count < 2 * SWINGS:
+            break
+        points = logs[len(logs) - count * width :].reshape(count, width).mean(1)
+        scatter = float(np.std(np.diff(logs))) / math.sqrt(2)
+        sure = bound(TEST, len(logs) // LEAST, SHAPES * len(WAVES) * count)
+        turns = _turns(points, max(math.log(factor), sure * scatter * math.sqrt(2 / width)))
+        if len(turns) > SWINGS:
+            start = len(logs) - count * width
+            sizes = np.abs(np.diff(points[turns]))
+            places = [start + turn * width for turn in (turns[0], turns[-1])]
+            found.append(Oscillation(places[0], places[1] + width - 1, len(turns) - 1, float(np.exp(np.median(sizes)))))
+    return max(found, key=lambda each: each.swings, default=None)
+
+
+def _turns(points: np.ndarray, size: float) -> list[int]:
+    """The places between which a curve rises or falls by more than `size`, in turn."""
+    turns, low, high = [0], 0, 0
+    going = 0
+    for place, point in enumerate(points):
+        low = place if point < points[low] else low
+        high = place if point > points[high] else high
+        if going >= 0 and points[high] - point > size:
+            turns, going = ([*turns[:-1], high] if not going else [*turns, high]), -1
+            low = place
+        elif going <= 0 and point - points[low] > size:
+            turns, going = ([*turns[:-1], low] if not going else [*turns, low]), 1
+            high = place
+    last = high if going > 0 else low
+    return [*turns, last] if going else turns
