@@ -19,7 +19,7 @@ class Check(str):
 
 
 # Values of `target/declared`, `sampler/right_for_type` and `sampler/right_for_table` are places here: never reorder.
-PREDICTIONS: Final = ("epsilon", "sample", "v_prediction")
+PREDICTIONS: Final = ("epsilon", "sample", "v_prediction", "flow", "edm")
 SCHEDULES: Final = ("cosine", "linear", "scaled-linear", "sigmoid")
 
 # Limits that a probe applies and a rule repeats.

@@ -11,7 +11,7 @@ from torch import nn
 from safelight import opened, start
 from safelight.checkpoints.folder import steps as checkpoint_steps
 from safelight.config import Config
-from safelight.config.presets import FLAGS, default_preset
+from safelight.config.presets import FLAGS, default_preset, settings_of_objective
 from safelight.config.resolve import nearest, resolve
 from safelight.errors import UsageError
 from safelight.opened import Run
@@ -64,7 +64,12 @@ def open(run: str | Path) -> Run:
 
 def settings_of(flags: Mapping[str, Any]) -> dict[str, Any]:
     """{"steps": 5} -> {"train.steps": 5}."""
-    for name in flags:
+    found: dict[str, Any] = dict(settings_of_objective(flags.get("objective")))
+    for name, value in flags.items():
+        if name == "objective":
+            continue
         if name not in FLAGS:
-            raise UsageError(f"There is no argument {name!r}{nearest(name, FLAGS)} Other settings go into settings=.")
-    return {FLAGS[name]: value for name, value in flags.items()}
+            known = (*FLAGS, "objective")
+            raise UsageError(f"There is no argument {name!r}{nearest(name, known)} Other settings go into settings=.")
+        found[FLAGS[name]] = value
+    return found

@@ -25,6 +25,7 @@ class Command:
     steps: options.Steps = None
     batch_size: options.BatchSize = None
     image_size: options.ImageSize = None
+    objective: options.Objective = None
     lr: options.Number = None
     """Peak learning rate."""
     seed: options.Number = None

@@ -11,11 +11,13 @@ from torch import Tensor, nn
 from safelight.config.tree import Diffusion, Prediction, Sampler, Schedule
 from safelight.diffusion.draws import sample_generators
 from safelight.diffusion.objective import per_sample
-from safelight.diffusion.sampling import clamped, exact_float32, guided, make_scheduler, sample
+from safelight.diffusion.process import vp
+from safelight.diffusion.sampling import Solver, clamped, exact_float32, guided, make_scheduler, sample
 from safelight.diffusion.schedule import NoiseSchedule, make_schedule
-from safelight.diffusion.targets import target_of, to_noise, to_x0
+from safelight.diffusion.targets import TARGETS, target_of, to_noise, to_x0
 
-SAMPLERS, PREDICTIONS = get_args(Sampler), get_args(Prediction)
+SAMPLERS: tuple[Sampler, ...] = ("ddim", "ddpm", "dpm-solver++")
+PREDICTIONS: tuple[Prediction, ...] = ("v_prediction", "epsilon", "sample")
 MEAN, STD = 0.1, 0.25  # 1 is 3.6 deviations away: the clamp touches almost nothing
 CPU = torch.device("cpu")
 EVERY = [
@@ -43,13 +45,23 @@ def gaussian(prediction: Prediction, table: NoiseSchedule, mean: float = MEAN, s
     return denoise
 
 
+def solver(scheduler: Any, table: NoiseSchedule, prediction: Prediction) -> Solver:
+    return Solver(scheduler, vp(table.alphas_cumprod), TARGETS[prediction], TARGETS[prediction])
+
+
 def draw(
     sampler: Sampler, prediction: Prediction, table: NoiseSchedule, denoise: Callable, steps: int = 100, **how: object
 ) -> Tensor:
     generators = sample_generators(0, 0, 4)
     noise = torch.stack([torch.randn(1, 64, 64, generator=g) for g in generators])
-    scheduler = make_scheduler(sampler, table, prediction)
-    return sample(denoise, noise, scheduler, steps=steps, generators=generators, **how)  # type: ignore[arg-type]
+    return sample(
+        denoise,
+        noise,
+        solver(make_scheduler(sampler, table, prediction), table, prediction),
+        steps=steps,
+        generators=generators,
+        **how,
+    )  # type: ignore[arg-type]
 
 
 # Few steps make every sampler too narrow. Measured at 100 steps: 0.972, 0.942 and 0.999 of the true deviation.
@@ -98,7 +110,7 @@ def test_betas_are_those_of_training(sampler: Sampler, name: str, zero: bool) ->
 @pytest.mark.parametrize("sampler", SAMPLERS)
 @pytest.mark.parametrize(("timesteps", "steps"), [(1000, 50), (1000, 7), (1000, 1), (100, 30), (10, 10)])
 def test_starts_at_the_last_timestep_and_only_falls(sampler: Sampler, timesteps: int, steps: int) -> None:
-    table, seen = schedule(timesteps=timesteps), list[int]()
+    table, seen = schedule(timesteps=timesteps), list[float]()
     denoise = gaussian("v_prediction", table)
     draw(sampler, "v_prediction", table, denoise, steps=steps, on_step=lambda t, x: seen.append(t))
     assert seen[0] == timesteps - 1
@@ -153,8 +165,8 @@ def test_only_ddpm_draws_on_the_way(sampler: Sampler, same: bool) -> None:
     )
 
     def once(seed: int) -> Tensor:
-        scheduler = make_scheduler(sampler, table, "v_prediction")
-        return sample(denoise, noise, scheduler, steps=10, generators=sample_generators(seed, 0, 2))
+        chosen = solver(make_scheduler(sampler, table, "v_prediction"), table, "v_prediction")
+        return sample(denoise, noise, chosen, steps=10, generators=sample_generators(seed, 0, 2))
 
     assert torch.equal(once(0), once(0))
     assert torch.equal(once(0), once(1)) == same
@@ -266,7 +278,7 @@ def test_clamped_answer_stands_for_a_clamped_image_with_the_noise_that_agrees(pr
     table = schedule()
     x, t = torch.randn(3, 1, 4, 4, generator=torch.Generator().manual_seed(0)), torch.tensor([10, 400, 900])
     far = torch.randn(3, 1, 4, 4, generator=torch.Generator().manual_seed(1)) * 5
-    answer = clamped(lambda x, t: far, table, prediction)(x, t)
+    answer = clamped(lambda x, t: far, vp(table.alphas_cumprod), prediction)(x, t)
     a, s = (per_sample(each[t].float(), x) for each in (table.signal, table.noise))
     image, noise = to_x0(prediction, answer, x, a, s), to_noise(prediction, answer, x, a, s)
     assert image.abs().max() <= 1 + 1e-4

@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from safelight.monitors.loss import BINS, LEVELS, WINDOW, LossMonitor, noise_levels
+from safelight.monitors.loss import BINS, LEVELS, WINDOW, LossMonitor, levels_of_table, noise_levels
 
 LOG_SNR = np.linspace(8, -8, 1000)
 
@@ -39,7 +39,7 @@ def test_bins_are_parts_of_levels(timesteps: int) -> None:
 
 
 def test_whitening_takes_the_draw_of_timesteps_out() -> None:
-    monitor, raw, white = LossMonitor(LOG_SNR), [], []
+    monitor, raw, white = LossMonitor(levels_of_table(LOG_SNR)), [], []
     for step, (loss, t) in enumerate(draws(600, 32)):
         reading = monitor.measure(step, loss, t)
         raw.append(reading["loss/mean"])
@@ -52,7 +52,7 @@ def test_whitening_takes_the_draw_of_timesteps_out() -> None:
 
 
 def test_whitening_shows_news() -> None:
-    monitor, white = LossMonitor(LOG_SNR), []
+    monitor, white = LossMonitor(levels_of_table(LOG_SNR)), []
     for step, (loss, t) in enumerate(draws(600, 32)):
         white.append(monitor.measure(step, loss * (1.3 if step >= 500 else 1), t)["loss/whitened"])
     assert np.mean(white[500:510]) > 1.2
@@ -60,7 +60,7 @@ def test_whitening_shows_news() -> None:
 
 
 def test_a_loss_that_is_not_finite_shows_and_is_not_remembered() -> None:
-    monitor = LossMonitor(LOG_SNR)
+    monitor = LossMonitor(levels_of_table(LOG_SNR))
     healthy = draws(80, 32)
     for step, (loss, t) in enumerate(healthy[:40]):
         monitor.measure(step, loss, t)
@@ -75,7 +75,7 @@ def test_a_loss_that_is_not_finite_shows_and_is_not_remembered() -> None:
 
 
 def test_levels_are_means_over_their_part_of_the_schedule() -> None:
-    monitor = LossMonitor(LOG_SNR[::-1].copy())  # noise may also fall with the timestep
+    monitor = LossMonitor(levels_of_table(LOG_SNR[::-1].copy()))  # noise may also fall with the timestep
     seen = draws(WINDOW, 8)
     reading: dict[str, float] = {}
     for step, (loss, t) in enumerate(seen):
@@ -88,7 +88,7 @@ def test_levels_are_means_over_their_part_of_the_schedule() -> None:
 
 
 def test_a_level_that_was_not_drawn_has_no_reading() -> None:
-    monitor = LossMonitor(LOG_SNR)
+    monitor = LossMonitor(levels_of_table(LOG_SNR))
     reading: dict[str, float] = {}
     for step in range(WINDOW):
         reading = monitor.measure(step, np.ones(2, np.float32), np.array([0, 999]))
@@ -97,11 +97,11 @@ def test_a_level_that_was_not_drawn_has_no_reading() -> None:
 
 def test_what_is_remembered_can_be_put_back() -> None:
     seen = draws(100, 16)
-    whole, first = LossMonitor(LOG_SNR), LossMonitor(LOG_SNR)
+    whole, first = LossMonitor(levels_of_table(LOG_SNR)), LossMonitor(levels_of_table(LOG_SNR))
     expected = [whole.measure(step, *pair) for step, pair in enumerate(seen)]
     for step in range(50):
         first.measure(step, *seen[step])
-    second = LossMonitor(LOG_SNR)
+    second = LossMonitor(levels_of_table(LOG_SNR))
     second.restore(copy.deepcopy(first.state()))
     assert [second.measure(step, *seen[step]) for step in range(50, 100)] == expected[50:]
     assert first.usual.shape == (BINS,)

@@ -14,6 +14,9 @@ from torch import Tensor, nn
 from safelight.config.tree import Prediction
 from safelight.diagnosis.doctor import examine
 from safelight.diagnosis.run_history import InMemoryReadings, RunHistory
+from safelight.diffusion.process import vp
+from safelight.diffusion.targets import TARGETS
+from safelight.probes.forward_pass import Declared
 from safelight.probes.sampler import PerfectModel, accepts, draw, is_right, measure_sampler
 
 SHAPE = (1, 4, 4)
@@ -45,7 +48,7 @@ def ddpm(prediction: Prediction = "epsilon", **how: Any) -> DDPMScheduler:
 
 def look(sampler: Draw, prediction: Prediction = "epsilon", alphas: Tensor | None = None) -> dict[str, float]:
     table = DDPMScheduler(**PLAIN).alphas_cumprod.double() if alphas is None else alphas
-    return measure_sampler(sampler, table, prediction, SHAPE, 1.0, torch.device("cpu"))
+    return measure_sampler(sampler, Declared(table, prediction), SHAPE, 1.0, torch.device("cpu"))
 
 
 def causes(readings: dict[str, float]) -> list[str]:
@@ -169,7 +172,7 @@ def test_the_oracle_knows_the_answer(prediction: Prediction) -> None:
     """At little noise it returns the picture, at much noise the mean of both, which is nothing."""
     alphas = torch.tensor([0.9999, 0.5, 1e-9], dtype=torch.float64)
     picture = torch.full(SHAPE, 0.5, dtype=torch.float64)
-    oracle = PerfectModel(alphas, "sample", torch.stack([picture, -picture]), 0.0)
+    oracle = PerfectModel(vp(alphas), TARGETS["sample"], torch.stack([picture, -picture]), 0.0)
     near = oracle((alphas[0].sqrt() * picture)[None], torch.tensor([0]))
     assert torch.allclose(near, picture[None], atol=1e-6)
     far = oracle(torch.zeros(1, *SHAPE, dtype=torch.float64), torch.tensor([2]))
