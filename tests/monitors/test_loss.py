@@ -8,7 +8,11 @@ import math
 import numpy as np
 import pytest
 
-from safelight.monitors.loss import BINS, LEVELS, WINDOW, LossMonitor, levels_of_table, noise_levels
+from safelight.config.tree import Diffusion
+from safelight.diffusion.densities import make_density
+from safelight.diffusion.draws import draw_times
+from safelight.diffusion.schedule import make_process
+from safelight.monitors.loss import BINS, LEVELS, WINDOW, LossMonitor, find_levels, levels_of_table, noise_levels
 
 LOG_SNR = np.linspace(8, -8, 1000)
 
@@ -29,6 +33,18 @@ def test_levels_are_slices_of_equal_probability_from_little_noise_to_much() -> N
     assert noise_levels(log_snr, 4)[[0, 24, 25, 99]].tolist() == [0, 0, 1, 3]
     assert noise_levels(log_snr[::-1], 4)[[0, 99]].tolist() == [3, 0]
     assert np.bincount(noise_levels(log_snr, 4)).tolist() == [25] * 4
+
+
+def test_levels_of_continuous_time_are_slices_of_equal_probability() -> None:
+    settings = Diffusion(process="edm", density="log-normal")
+    density, process = make_density(settings), make_process(settings)
+    levels = find_levels(process.log_snr, density, process.timesteps)
+    t = draw_times("uniform", density, seed=0, step=0, batch_size=64_000).numpy()
+    counts = np.bincount(levels(t), minlength=BINS)
+    assert len(counts) == BINS
+    assert counts.min() > 800, "about 1,000 each"
+    assert (np.diff(levels(np.sort(t))) >= 0).all()
+    assert levels(np.array([np.nan, -1.0, 80.0])).tolist() == [-1, -1, BINS - 1]
 
 
 @pytest.mark.parametrize("timesteps", [100, 1000, 17])
