@@ -51,7 +51,7 @@ def solver(scheduler: Any, table: NoiseSchedule, prediction: Prediction) -> Solv
 
 
 def draw(
-    sampler: Sampler, prediction: Prediction, table: NoiseSchedule, denoise: Callable, steps: int = 100, **how: object
+    sampler: Sampler, prediction: Prediction, table: NoiseSchedule, denoise: Callable, steps: int = 100, **how: Any
 ) -> Tensor:
     generators = sample_generators(0, 0, 4)
     noise = torch.stack([torch.randn(1, 64, 64, generator=g) for g in generators])
