@@ -19,7 +19,7 @@ class Check(str):
 
 
 # Values of `target/declared`, `sampler/right_for_type` and `sampler/right_for_table` are places here: never reorder.
-PREDICTIONS: Final = ("epsilon", "sample", "v_prediction")
+PREDICTIONS: Final = ("epsilon", "sample", "v_prediction", "flow", "edm")
 PROCESSES: Final = ("vp", "flow", "ve", "edm")  # values of `mixture/process`
 TARGET_ROWS: Final = (
     "epsilon",

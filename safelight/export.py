@@ -1,4 +1,4 @@
-"""A trained model as a pipeline that `diffusers` loads: plain U-Net, the schedule of training, safetensors only."""
+"""A trained model as a folder that `diffusers` loads: plain U-Net, the scheduler of training, safetensors only."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ from torch import nn
 from torch.nn.utils import parametrize
 
 from safelight.config import Config
-from safelight.diffusion.sampling import make_scheduler
+from safelight.diffusion.sampling import NATIVE, make_continuous_scheduler, make_scheduler
 from safelight.diffusion.schedule import make_schedule
 from safelight.errors import UsageError
+from safelight.model.card import model_card
 
 
 def export_pipeline(model: nn.Module, config: Config, out: Path, label: int | None = None) -> None:
-    """Writes DIR/unet and DIR/scheduler. Saved as a DDPM pipeline: DDIM and others load the same folder."""
-    from diffusers import DDPMPipeline, UNet2DModel
+    """Writes DIR/unet and DIR/scheduler. A table of timesteps is saved as a DDPM pipeline: DDIM and others load the
+    same folder. diffusers has no pipeline for flows and EDM of pixels: those come with a README that samples them."""
+    from diffusers import UNet2DModel
 
     if not isinstance(model, UNet2DModel):
         raise UsageError(
@@ -32,11 +34,30 @@ def export_pipeline(model: nn.Module, config: Config, out: Path, label: int | No
             raise UsageError(f"--label is {label}, but the labels of this model go from 0 to {classes - 1}.")
     elif label is not None:
         raise UsageError("--label needs a conditional model, but this one was trained without labels.")
-    scheduler = make_scheduler("ddpm", make_schedule(config.diffusion), config.diffusion.prediction)
+    diffusion = config.diffusion
+    if diffusion.prediction not in (NATIVE if diffusion.process == "vp" else (diffusion.process,)):
+        raise UsageError(
+            f"No scheduler of diffusers takes a prediction of {diffusion.prediction} in a process of kind "
+            f"{diffusion.process}. The weights are in the run's checkpoint, in model.safetensors and ema.safetensors."
+        )
     try:
-        DDPMPipeline(unet=plain_unet(model, label), scheduler=scheduler).save_pretrained(out, safe_serialization=True)
+        _save(plain_unet(model, label), config, out)
     except OSError as error:
         raise UsageError(f"{out} cannot be written: {error.strerror}. Choose another folder with -o.") from error
+
+
+def _save(unet: Any, config: Config, out: Path) -> None:
+    from diffusers import DDPMPipeline
+
+    diffusion = config.diffusion
+    if diffusion.process == "vp":
+        scheduler = make_scheduler("ddpm", make_schedule(diffusion), diffusion.prediction)
+        DDPMPipeline(unet=unet, scheduler=scheduler).save_pretrained(out, safe_serialization=True)
+        return
+    scheduler = make_continuous_scheduler("euler", diffusion)
+    unet.save_pretrained(out / "unet", safe_serialization=True)
+    scheduler.save_pretrained(out / "scheduler")
+    (out / "README.md").write_text(model_card(config, type(scheduler).__name__), encoding="utf-8")
 
 
 @torch.no_grad()

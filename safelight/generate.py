@@ -6,7 +6,6 @@ import functools
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,8 +13,9 @@ from torch.func import functional_call
 
 from safelight.config.tree import Config, Sampler
 from safelight.diffusion.draws import sample_generators
-from safelight.diffusion.sampling import Denoiser, OnStep, clamped, guided, make_scheduler, sample
-from safelight.diffusion.schedule import make_schedule
+from safelight.diffusion.sampling import Denoiser, OnStep, clamped, guided, make_solver, sample
+from safelight.diffusion.schedule import make_process
+from safelight.diffusion.targets import make_target
 from safelight.model.unet import predict
 
 LARGEST_BATCH = 256
@@ -55,8 +55,8 @@ def generate(
             noise = torch.stack([torch.randn(shape, generator=g) for g in generators]).to(device)
             index = torch.arange(start, stop, device=device)
             denoise = make_denoiser(model, weights, config, request, index)
-            scheduler = _scheduler(config, request)
-            images = sample(denoise, noise, scheduler, steps=request.steps, generators=generators, on_step=on_step)
+            solver = make_solver(request.sampler, config.diffusion)
+            images = sample(denoise, noise, solver, steps=request.steps, generators=generators, on_step=on_step)
             done.append(images.cpu())
     return torch.cat(done)
 
@@ -65,19 +65,15 @@ def draw_from(model: nn.Module, noise: Tensor, config: Config, request: Request)
     """As `generate` does it, from given noise: what a probe drives with a network that knows the answer."""
     index = torch.arange(len(noise), device=noise.device)
     generators = sample_generators(request.seed, 0, len(noise))
-    denoise, scheduler = make_denoiser(model, None, config, request, index), _scheduler(config, request)
-    return sample(denoise, noise, scheduler, steps=request.steps, generators=generators)
-
-
-def _scheduler(config: Config, request: Request) -> Any:
-    return make_scheduler(request.sampler, make_schedule(config.diffusion), config.diffusion.prediction)
+    denoise, solver = make_denoiser(model, None, config, request, index), make_solver(request.sampler, config.diffusion)
+    return sample(denoise, noise, solver, steps=request.steps, generators=generators)
 
 
 def counting(request: Request, advance: Callable[[int, int], None]) -> OnStep:
     """An `on_step` that updates a progress bar: (image steps done, total)."""
     done = 0
 
-    def tick(_: int, x: Tensor) -> None:
+    def tick(_: float, x: Tensor) -> None:
         nonlocal done
         done += len(x)
         advance(done, request.count * request.steps)
@@ -95,10 +91,10 @@ def make_denoiser(
     model: nn.Module, weights: Mapping[str, Tensor] | None, config: Config, request: Request, index: Tensor
 ) -> Denoiser:
     """The denoiser of a sampler, for the images at these places of a request."""
-    network = model if weights is None else WithWeights(model, weights)
+    network, process = model if weights is None else WithWeights(model, weights), make_process(config.diffusion)
 
     def answer(x: Tensor, t: Tensor, labels: Tensor | None = None) -> Tensor:
-        return predict(network, x, t, labels)
+        return predict(network, *process.input(x, t), labels)
 
     if not config.model.conditional:
         return answer
@@ -107,7 +103,7 @@ def make_denoiser(
     denoise = guided(answer, labels, null=classes, scale=request.guidance)
     if request.guidance == 1:
         return denoise  # exactly what a diffusers pipeline would compute
-    return clamped(denoise, make_schedule(config.diffusion), config.diffusion.prediction)
+    return clamped(denoise, process, make_target(config.diffusion.prediction, config.diffusion.sigma_data))
 
 
 class WithWeights(nn.Module):

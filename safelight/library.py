@@ -13,7 +13,7 @@ from safelight.checkpoints.folder import steps as checkpoint_steps
 from safelight.config import Config
 from safelight.config.aliases import advice_on
 from safelight.config.effect import refuse_own_model
-from safelight.config.presets import FLAGS, default_preset
+from safelight.config.presets import FLAGS, default_preset, settings_of_objective
 from safelight.config.resolve import nearest, resolve
 from safelight.errors import UsageError
 from safelight.opened import Run
@@ -70,9 +70,13 @@ def open(run: str | Path) -> Run:
 
 def settings_of(flags: Mapping[str, Any]) -> dict[str, Any]:
     """{"steps": 5} -> {"train.steps": 5}."""
-    for name in flags:
+    found: dict[str, Any] = dict(settings_of_objective(flags.get("objective")))
+    for name, value in flags.items():
+        if name == "objective":
+            continue
         if name not in FLAGS:
             advice = advice_on(name)
-            near = nearest(name, FLAGS) if advice is None else f". {advice}"
+            near = nearest(name, (*FLAGS, "objective")) if advice is None else f". {advice}"
             raise UsageError(f"There is no argument {name!r}{near} Other settings go into settings=.")
-    return {FLAGS[name]: value for name, value in flags.items()}
+        found[FLAGS[name]] = value
+    return found

@@ -56,7 +56,8 @@ class Run:
         """Images in [-1, 1] from the EMA; `how` as in `generate.Request`. A custom model has to be passed again: a run
         folder holds weights, never code."""
         loaded = load_model(self.path, step=self.step, model=model)
-        return generate(loaded.model, self.config, Request(count, seed, **how))
+        usual: dict[str, Any] = {} if self.config.diffusion.process == "vp" else {"sampler": "euler"}
+        return generate(loaded.model, self.config, Request(count, seed, **usual | how))
 
 
 def read_config(folder: RunFolder) -> Config:

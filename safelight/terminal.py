@@ -186,7 +186,8 @@ def _model_in_words(parts: Setup) -> str:
     parameters = sum(p.numel() for p in model.parameters()) / 1e6
     kind = type(model).__name__.removeprefix("FSDP")
     name = {"UNet2DModel": "U-Net"}.get(kind, kind)
-    return f"{name}, {parameters:.2f} M parameters, {diffusion.prediction}, {diffusion.schedule} schedule"
+    process = f"{diffusion.schedule} schedule" if diffusion.process == "vp" else f"{diffusion.process} process"
+    return f"{name}, {parameters:.2f} M parameters, {diffusion.prediction}, {process}"
 
 
 def _batch_in_words(parts: Setup) -> str:

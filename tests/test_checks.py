@@ -153,5 +153,5 @@ def test_names_are_unique_and_meanings_are_sentences() -> None:
 
 def test_places_in_the_record_stay() -> None:
     """A record holds the place of a word in a list: another order would name another type."""
-    assert checks.PREDICTIONS == ("epsilon", "sample", "v_prediction")
+    assert checks.PREDICTIONS == ("epsilon", "sample", "v_prediction", "flow", "edm")
     assert checks.SCHEDULES == ("cosine", "linear", "scaled-linear", "sigmoid")

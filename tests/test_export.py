@@ -12,6 +12,7 @@ from torch import nn
 
 from safelight.config import Config
 from safelight.config.resolve import resolve
+from safelight.diffusion.draws import sample_generators
 from safelight.errors import UsageError
 from safelight.export import export_pipeline, plain_unet
 from safelight.generate import Request, generate
@@ -84,6 +85,50 @@ def test_a_pipeline_draws_the_same_images(tmp_path: Path, sampler: str, settings
     theirs = draw_with_diffusers(tmp_path / "pipeline", sampler)
     assert far(ours, theirs) <= 1
     assert ours.std() > 10, "an empty picture would equal an empty picture"
+
+
+def run_the_card(folder: Path, noise: torch.Tensor, monkeypatch: pytest.MonkeyPatch) -> np.ndarray:
+    """What the lines in the README of an export draw, from this noise."""
+    code = (folder / "README.md").read_text(encoding="utf-8").split("```python\n")[1].split("```")[0]
+    monkeypatch.chdir(folder)
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "randn", lambda *shape: noise.clone())
+        found: dict[str, Any] = {}
+        exec(code, found)
+    return to_uint8(found["images"])
+
+
+@pytest.mark.parametrize(
+    ("process", "settings"),
+    [("flow", {}), ("flow", {"diffusion__shift": 3.0}), ("edm", {}), ("edm", {"diffusion__sigma_data": 0.3})],
+    ids=str,
+)
+def test_the_lines_of_the_card_draw_the_same_images(
+    tmp_path: Path, process: str, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = changed(diffusion__process=process, diffusion__prediction=process, **settings)
+    model = unet(config)
+    export_pipeline(model, config, tmp_path / "out")
+    request = Request(COUNT, SEED, "euler", 50)
+    ours = to_uint8(generate(model, config, request))
+    noise = torch.stack([torch.randn(1, 8, 8, generator=g) for g in sample_generators(SEED, 0, COUNT)])
+    assert far(ours, run_the_card(tmp_path / "out", noise, monkeypatch)) <= 1
+    assert ours.std() > 10, "an empty picture would equal an empty picture"
+    assert not list((tmp_path / "out").rglob("*.bin"))
+    other = changed(diffusion__process=process, diffusion__prediction=process, diffusion__sigma_data=0.9)
+    if process == "edm":
+        assert far(ours, to_uint8(generate(model, other, request))) > 1, "control"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"diffusion__process": "flow"}, {"diffusion__prediction": "flow"}, {"diffusion__process": "edm"}],
+    ids=str,
+)
+def test_a_prediction_that_no_scheduler_takes_is_told(tmp_path: Path, settings: dict[str, Any]) -> None:
+    config = changed(**settings)
+    with pytest.raises(UsageError, match="No scheduler of diffusers takes a prediction of"):
+        export_pipeline(unet(config), config, tmp_path / "out")
 
 
 def test_the_comparison_tells_images_apart(tmp_path: Path) -> None:

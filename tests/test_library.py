@@ -54,6 +54,14 @@ def test_flags_are_those_of_the_command_line() -> None:
         settings_of({"stepps": 5})
 
 
+def test_an_objective_stands_for_several_settings() -> None:
+    flow = settings_of({"objective": "flow", "steps": 5})
+    assert flow["diffusion.process"] == flow["diffusion.prediction"] == "flow"
+    assert flow["train.steps"] == 5
+    with pytest.raises(UsageError, match="one of v, epsilon"):
+        settings_of({"objective": "vp"})
+
+
 def test_a_run_can_be_opened_and_drawn_from(trained_run: Path) -> None:
     run = safelight.open(trained_run)
     assert (run.path, run.step, run.config.train.steps) == (trained_run, 6, 6)

@@ -26,6 +26,8 @@ VARIANTS = {
     "conditional": {"model__conditional": True},
     "spectral norm": {"model__spectral_norm": True},
     "bf16": {"train__precision": "bf16"},
+    "flow": {"diffusion__process": "flow", "diffusion__prediction": "flow", "diffusion__density": "logit-normal"},
+    "edm": {"diffusion__process": "edm", "diffusion__prediction": "edm", "diffusion__density": "log-normal"},
     "several epochs in a batch": {
         "train__batch_size": 2048,
         "train__steps": 6,

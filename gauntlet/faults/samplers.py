@@ -97,14 +97,14 @@ def return_half_way(run: LoopParts) -> None:
 
 
 def _change_scheduler(**changes: Any) -> None:
-    import safelight.generate
+    import safelight.diffusion.sampling
 
-    make = safelight.generate.make_scheduler
+    make = safelight.diffusion.sampling.make_scheduler
 
     def made(*given: Any) -> Any:
         return type(found := make(*given)).from_config(found.config, **changes)
 
-    safelight.generate.make_scheduler = made
+    safelight.diffusion.sampling.make_scheduler = made
 
 
 @fault("sampler.other-type", bases=("own",))

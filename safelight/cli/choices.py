@@ -7,7 +7,7 @@ from typing import Any
 
 from safelight.cli.options import number, whole
 from safelight.comparison import newest_state
-from safelight.config.check import NARROWEST, WIDEST
+from safelight.config.check import NARROWEST, WIDEST, sampler_problem
 from safelight.config.resolve import convert, nearest
 from safelight.config.tree import Sampler
 from safelight.errors import UsageError
@@ -41,7 +41,8 @@ def choose_request(command: Any, loaded: LoadedModel, path: Path, count: str) ->
     label, settings = getattr(command, "label", None), loaded.config.sample
     timesteps = loaded.config.diffusion.timesteps
     steps = whole("--sample-steps", command.sample_steps, at_least=1) or settings.steps
-    if steps > timesteps:
+    process = loaded.config.diffusion.process
+    if process == "vp" and steps > timesteps:
         raise UsageError(f"--sample-steps is {steps}, but the model knows only {timesteps} timesteps.")
     guidance = settings.guidance if command.guidance is None else convert("--guidance", command.guidance, float)
     if guidance != 1 and not loaded.config.model.conditional:
@@ -49,10 +50,13 @@ def choose_request(command: Any, loaded: LoadedModel, path: Path, count: str) ->
             f"--guidance is {guidance:g}, but this model was trained without labels. Train with "
             "--set model.conditional=true, or leave --guidance out."
         )
+    sampler = settings.sampler if command.sampler is None else convert("--sampler", command.sampler, Sampler)
+    if problem := sampler_problem(process, sampler):
+        raise UsageError(f"--sampler is {sampler}, {problem}")
     return Request(
         count=number("--count", count, at_least=1),
         seed=number("--seed", command.seed, at_least=0),
-        sampler=settings.sampler if command.sampler is None else convert("--sampler", command.sampler, Sampler),
+        sampler=sampler,
         steps=steps,
         guidance=guidance,
         label=None if label is None else choose_label(path, label, loaded),

@@ -53,16 +53,20 @@ NoDashboard = Annotated[Flag, arg(help="Do not start the dashboard; without a te
 Step = Annotated[str | None, _flag("N", "Checkpoint to use, or best; without it, the newest.")]
 EmaWidth = Annotated[str | None, _flag("WIDTH", "Relative width of another EMA, rebuilt from snapshots: 0.05, 0.15, …")]
 Raw = Annotated[bool, arg(help="Use the raw weights instead of the EMA.")]
-SamplerName = Annotated[str | None, _flag("NAME", "ddim, ddpm or dpm-solver++; without it, the sampler of the run.")]
+SamplerName = Annotated[
+    str | None, _flag("NAME", "ddim, ddpm, dpm-solver++, euler or heun; without it, the sampler of the run.")
+]
+Objective = Annotated[str | None, _flag("NAME", "v, epsilon, sample, flow or edm: what is learnt.")]
 SampleSteps = Annotated[str | None, _flag("N", "Denoising steps per image.")]
 Guidance = Annotated[str | None, _flag("N", "Classifier-free guidance of conditional models; 1: none.")]
 
 
 def settings_from(command: object) -> dict[str, Any]:
     """The settings that a command's flags stand for; --set comes last and so wins."""
-    from safelight.config.presets import FLAGS
+    from safelight.config.presets import FLAGS, settings_of_objective
 
-    given = {key: getattr(command, name, None) for name, key in FLAGS.items()}
+    given: dict[str, Any] = dict(settings_of_objective(getattr(command, "objective", None)))
+    given |= {key: getattr(command, name, None) for name, key in FLAGS.items()}
     found = {key: value for key, value in given.items() if value is not None and value is not False}
     for word in getattr(command, "set", ()):
         key, equals, value = word.partition("=")

@@ -26,6 +26,7 @@ class Command:
     epochs: options.Epochs = None
     batch_size: options.BatchSize = None
     image_size: options.ImageSize = None
+    objective: options.Objective = None
     lr: options.Number = None
     """Peak learning rate."""
     seed: options.Number = None

@@ -10,7 +10,7 @@ from typing import Any
 
 from safelight.config.effect import without_effect
 from safelight.config.resolve import flatten, to_dict, types_of_fields
-from safelight.config.tree import Clipping, Config, Model
+from safelight.config.tree import Clipping, Config, Model, ProcessName, Sampler
 from safelight.errors import UsageError
 
 # Relative widths of a power-function EMA: from the last few steps to nearly the plain mean of the run (0.2887).
@@ -29,6 +29,11 @@ BELOW_ONE = ["optimizer.beta1", "optimizer.beta2"]
 COLOURS = {"white": (255, 255, 255), "black": (0, 0, 0), "grey": (128, 128, 128)}
 DIMENSIONS = {"lite0": 1280, "inception": 2048}
 SAMPLES_PER_COMPONENT = 4  # below that the error bars of a distance do not hold (bench/results/calibration.md)
+SAMPLERS: dict[ProcessName, tuple[Sampler, ...]] = {
+    "vp": ("ddim", "ddpm", "dpm-solver++"),
+    "flow": ("euler", "heun", "dpm-solver++"),
+    "edm": ("euler", "heun", "dpm-solver++"),
+}
 LARGEST_MARGIN = 1.0  # of data.random_crop: at that, a window shows a quarter of the picture
 
 
@@ -56,19 +61,7 @@ def _problems(config: Config) -> Iterator[str]:
     if config.model.init is None:  # else the U-Net is what it is, whatever the other settings of the model say
         yield from model_problems(config.model, config.data.image_size, config.data.classes)
     yield from _bad_training(config)
-    diffusion = config.diffusion
-    if diffusion.zero_terminal_snr and diffusion.prediction == "epsilon":
-        yield (
-            "diffusion.zero_terminal_snr cannot go with diffusion.prediction epsilon: at the last timestep there is "
-            "no signal, so the noise says nothing about the image. Use v_prediction or sample."
-        )
-    if diffusion.timesteps < 2:
-        yield f"diffusion.timesteps is {diffusion.timesteps}; a process needs at least 2."
-    if config.sample.steps > diffusion.timesteps:
-        yield (
-            f"sample.steps is {config.sample.steps}, but there are only {diffusion.timesteps} timesteps. "
-            f"Use at most {diffusion.timesteps}."
-        )
+    yield from _bad_process(config)
     if initial_share(config) > REFUSED_INITIAL_SHARE:
         yield _too_long(config)
     allowed = f"between {NARROWEST} and {WIDEST}"
@@ -77,6 +70,40 @@ def _problems(config: Config) -> Iterator[str]:
     widths = config.ema.profiles
     if not all(NARROWEST <= width <= WIDEST for width in widths) or widths[0] == widths[1]:
         yield f"ema.profiles are {widths}; they must be two different widths {allowed}."
+
+
+def _bad_process(config: Config) -> Iterator[str]:
+    diffusion, sampler = config.diffusion, config.sample.sampler
+    if diffusion.prediction == "epsilon" and (diffusion.zero_terminal_snr or diffusion.process == "flow"):
+        which = "diffusion.zero_terminal_snr" if diffusion.process == "vp" else "diffusion.process flow"
+        yield (
+            f"{which} cannot go with diffusion.prediction epsilon: at the last timestep there is "
+            "no signal, so the noise says nothing about the image. Use v_prediction or sample."
+        )
+    if diffusion.timesteps < 2:
+        yield f"diffusion.timesteps is {diffusion.timesteps}; a process needs at least 2."
+    if diffusion.process == "vp" and config.sample.steps > diffusion.timesteps:
+        yield (
+            f"sample.steps is {config.sample.steps}, but there are only {diffusion.timesteps} timesteps. "
+            f"Use at most {diffusion.timesteps}."
+        )
+    if problem := sampler_problem(diffusion.process, sampler):
+        yield f"sample.sampler is {sampler}, {problem}"
+    if diffusion.density == "log-normal" and diffusion.process != "edm":
+        yield (
+            f"diffusion.density log-normal is one of σ, which diffusion.process {diffusion.process} does not have. Use "
+            "uniform or logit-normal."
+        )
+    if diffusion.process != "flow" and diffusion.shift != 1:
+        yield f"diffusion.shift is {diffusion.shift:g}, but diffusion.process {diffusion.process} has none. Use 1."
+    if diffusion.process != "vp" and diffusion.zero_terminal_snr:
+        yield f"diffusion.zero_terminal_snr is for diffusion.process vp, but it is {diffusion.process}. Leave it out."
+
+
+def sampler_problem(process: ProcessName, sampler: Sampler) -> str:
+    """Why they cannot go together: the end of a sentence, or nothing."""
+    known = SAMPLERS[process]
+    return "" if sampler in known else f"but a process of kind {process} has {', '.join(known[:-1])} and {known[-1]}."
 
 
 def _out_of_range(config: Config) -> Iterator[str]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from safelight.errors import UsageError
+
 PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     # Handwritten digits at 8 px: about three minutes on two CPU cores.
     "digits": {
@@ -49,6 +51,15 @@ ABOUT = {
     "base": "128 px, 98 M parameters, for a data-centre GPU",
 }
 
+# What is learnt, with what goes with it; single settings win over it.
+OBJECTIVES: dict[str, dict[str, str]] = {
+    "v": {"diffusion.process": "vp", "diffusion.prediction": "v_prediction", "diffusion.density": "uniform"},
+    "epsilon": {"diffusion.process": "vp", "diffusion.prediction": "epsilon", "diffusion.density": "uniform"},
+    "sample": {"diffusion.process": "vp", "diffusion.prediction": "sample", "diffusion.density": "uniform"},
+    "flow": {"diffusion.process": "flow", "diffusion.prediction": "flow", "diffusion.density": "logit-normal"},
+    "edm": {"diffusion.process": "edm", "diffusion.prediction": "edm", "diffusion.density": "log-normal"},
+}
+
 # The same on the command line and in Python.
 FLAGS = {
     "data": "data.source",
@@ -69,6 +80,15 @@ FLAGS = {
     "workers": "data.workers",
     "loggers": "log.to",
 }
+
+
+def settings_of_objective(name: str | None) -> dict[str, str]:
+    """Of the flag; none where it is not given."""
+    if name is None:
+        return {}
+    if name not in OBJECTIVES:
+        raise UsageError(f"The objective is {name!r}, but it must be one of {', '.join(OBJECTIVES)}.")
+    return OBJECTIVES[name]
 
 
 def default_preset(settings: Mapping[str, Any], file: object) -> str | None:

@@ -5,14 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, NewType, TypeVar
 
+ProcessName = Literal["vp", "flow", "edm"]
 Schedule = Literal["cosine", "linear", "scaled-linear", "sigmoid"]
-Prediction = Literal["v_prediction", "epsilon", "sample"]
+Prediction = Literal["v_prediction", "epsilon", "sample", "flow", "edm"]
 Loss = Literal["l2", "l1", "huber"]
 Weighting = Literal["none", "min-snr", "edm"]
 Features = Literal["lite0", "inception"]
 TimestepSampling = Literal["stratified", "uniform"]
+TimeDensity = Literal["uniform", "logit-normal", "log-normal"]
 Precision = Literal["fp32", "bf16", "fp16"]
-Sampler = Literal["ddim", "ddpm", "dpm-solver++"]
+Sampler = Literal["ddim", "ddpm", "dpm-solver++", "euler", "heun"]
 
 Epochs = NewType("Epochs", str)  # an interval such as `5ep`; steps as soon as the number of images is known
 
@@ -111,14 +113,20 @@ class Model:
 class Diffusion:
     """The process that is learnt: how noise is added, and what is predicted."""
 
+    process: ProcessName = "vp"
+    """`vp`: discrete timesteps of a noise schedule; `flow`: straight from image to noise; `edm`: noise of a growing σ.
+    `--objective` sets it together with what goes with it."""
     schedule: Schedule = "cosine"
-    """How the noise grows over the timesteps."""
+    """`vp`: how the noise grows over the timesteps."""
     timesteps: Positive[int] = 1000
-    """Number of noise levels; schedules are rescaled to it."""
+    """`vp`: number of noise levels; schedules are rescaled to it."""
     zero_terminal_snr: bool = False
-    """Make the last timestep pure noise, so that very dark and very bright images can be learnt."""
+    """`vp`: make the last timestep pure noise, so that very dark and very bright images can be learnt."""
     prediction: Prediction = "v_prediction"
-    """What the model predicts: the velocity, the noise, or the clean image."""
+    """What the model predicts: the velocity of `vp`, the noise, the clean image, the velocity of a flow, or what EDM's
+    preconditioned network does. Each works with each process."""
+    sigma_data: Positive[float] = 0.5
+    """Standard deviation of the images that `edm` assumes, as a process, a prediction and a weighting."""
     loss: Loss = "l2"
     """Distance between prediction and target, kept per sample."""
     huber_delta: Positive[float] = 0.1
@@ -128,7 +136,16 @@ class Diffusion:
     min_snr_gamma: Positive[float] = 5.0
     """Signal-to-noise ratio above which `min-snr` stops adding weight."""
     timestep_sampling: TimestepSampling = "stratified"
-    """How timesteps are drawn: `stratified` spreads each batch evenly over all noise levels."""
+    """How times are drawn from their density: `stratified` spreads each batch evenly over it."""
+    density: TimeDensity = "uniform"
+    """Which times are trained on most: `uniform` (over σ of `edm`, in its logarithm), `logit-normal` (the middle), or
+    `log-normal` (σ of `edm`)."""
+    density_mean: float | None = None
+    """Mean of the normal of `density`; unset: 0 of `logit-normal`, −1.2 of `log-normal`."""
+    density_std: Positive[float | None] = None
+    """Its standard deviation; unset: 1 of `logit-normal`, 1.2 of `log-normal`."""
+    shift: Positive[float] = 1.0
+    """`flow`: above 1, more noise in training and in sampling, for large images; 1: none."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -251,7 +268,7 @@ class Sample:
     count: Positive[int] = 64
     """Images in the grid."""
     sampler: Sampler = "dpm-solver++"
-    """`ddim`, `ddpm` or `dpm-solver++`."""
+    """`ddim` or `ddpm` (`vp`), `euler` or `heun` (`flow` and `edm`), or `dpm-solver++`."""
     steps: Positive[int] = 15
     """Denoising steps per image."""
     guidance: NotNegative[float] = 1.0

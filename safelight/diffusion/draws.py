@@ -11,16 +11,17 @@ import torch
 from torch import Tensor
 
 from safelight.config.tree import TimestepSampling
+from safelight.diffusion.densities import Density
 from safelight.keys import derive_seed
 
 
-def draw_timesteps(sampling: TimestepSampling, *, seed: int, step: int, batch_size: int, timesteps: int) -> Tensor:
-    """[batch_size] int64 for the whole global batch; ranks and micro-batches take their rows of it."""
+def draw_times(sampling: TimestepSampling, density: Density, *, seed: int, step: int, batch_size: int) -> Tensor:
+    """[batch_size] for the whole global batch; ranks and micro-batches take their rows of it."""
     generator = torch.Generator().manual_seed(derive_seed(seed, "timestep", step))
     jitter = torch.rand(batch_size, generator=generator, dtype=torch.float64)
     if sampling == "stratified":
         jitter = (_interleaved(batch_size) + jitter) / batch_size
-    return (jitter * timesteps).long().clamp(max=timesteps - 1)
+    return density(jitter)
 
 
 def _interleaved(count: int) -> Tensor:

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from safelight.config.tree import Diffusion, Loss
 from safelight.diffusion.process import Process
-from safelight.diffusion.targets import target_of
+from safelight.diffusion.targets import make_target, target_of
 from safelight.diffusion.weighting import weights_of
 
 
@@ -42,23 +42,43 @@ class Noised:
 
 
 class Objective:
-    """The tables on one device, and the two things a training step does with them."""
+    """A process and a target on one device, and what a training step does with them."""
 
     def __init__(self, settings: Diffusion, process: Process, device: torch.device) -> None:
-        self.settings, self.process = settings, process
-        # Computed in float64, kept in fp32: in half precision the noise of the first timesteps is exactly zero.
-        assert process.table is not None
-        signal, noise = process.table
+        self.settings, self.process, self.device = settings, process, device
+        self.target = make_target(settings.prediction, settings.sigma_data)
+        # Of discrete time. Computed in float64, kept in fp32: in half precision the noise of the first timesteps is
+        # exactly zero.
+        signal, noise = process.table or (torch.empty(0), torch.empty(0))
         self.signal, self.noise = signal.to(device, torch.float32), noise.to(device, torch.float32)
-        weights = weights_of(settings.weighting, settings.prediction, signal, noise, gamma=settings.min_snr_gamma)
-        self.weights = weights.to(device, torch.float32)
+        self.weights = self._weights(signal, noise)
+
+    def _weights(self, a: Tensor, s: Tensor) -> Tensor:
+        chosen = self.settings
+        weights = weights_of(
+            chosen.weighting, self.target, a, s, gamma=chosen.min_snr_gamma, sigma_data=chosen.sigma_data
+        )
+        return weights.to(self.device, torch.float32)
+
+    def coefficients(self, t: Tensor) -> tuple[Tensor, Tensor]:
+        """(a, s), one of each for every time, in fp32."""
+        if self.process.table is not None:
+            return self.signal[t], self.noise[t]
+        a, s = self.process.at(t)
+        return a.float(), s.float()
 
     def add_noise(self, x0: Tensor, noise: Tensor, t: Tensor) -> Noised:
         """x_t and the target, in fp32 whatever the precision of the model."""
-        a, s = per_sample(self.signal[t], x0), per_sample(self.noise[t], x0)
-        return Noised(a * x0 + s * noise, target_of(self.settings.prediction, x0, noise, a, s), t)
+        a, s = (per_sample(each, x0) for each in self.coefficients(t))
+        return Noised(a * x0 + s * noise, target_of(self.target, x0, noise, a, s), t)
+
+    def input(self, noised: Noised) -> tuple[Tensor, Tensor]:
+        """What the network is called with."""
+        return self.process.input(noised.x_t, noised.t)
 
     def loss(self, answer: Tensor, noised: Noised) -> tuple[Tensor, Tensor]:
         """([batch] plain loss, [batch] weighted loss)."""
         plain = loss_of(self.settings.loss, answer, noised.target, self.settings.huber_delta)
-        return plain, plain * self.weights[noised.t]
+        if self.process.table is not None:
+            return plain, plain * self.weights[noised.t]
+        return plain, plain * self._weights(*self.process.at(noised.t))

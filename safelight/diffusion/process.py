@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 SIGMA_DATA = 0.5  # deviation of the images, as EDM assumes it
+LOWEST_SIGMA, HIGHEST_SIGMA = 0.002, 80.0  # of EDM
 TIMES_SHOWN = 1000.0  # a network is told 1000·t where t goes from 0 to 1, as SD3, Flux and diffusers do it
 
 Curve = Callable[[Tensor], Tensor]
@@ -38,6 +39,8 @@ class Process:
     """The network sees c_in(t)·x_t; None: x_t."""
     c_noise: Curve | None = None
     """The network is told c_noise(t); None: t."""
+    time_told: Curve | None = None
+    """t from c_noise(t); None: t itself."""
 
     @property
     def timesteps(self) -> int | None:
@@ -62,6 +65,17 @@ class Process:
             shown = factor.view(-1, *[1] * (x_t.dim() - 1)) * x_t
         return shown, t if self.c_noise is None else self.c_noise(precise(t)).float()
 
+    def seen(self, shown: Tensor, told: Tensor) -> tuple[Tensor, Tensor]:
+        """(x_t, t) from what the network is called with: the inverse of `input`, in float64."""
+        told = precise(told.reshape(-1)).expand(len(shown))
+        t = told if self.time_told is None else self.time_told(told)
+        if self.table is not None:
+            t = t.round().long().clamp(0, len(self.table[0]) - 1)
+        x_t = precise(shown)
+        if self.c_in is not None:
+            x_t = x_t / self.c_in(t).view(-1, *[1] * (shown.dim() - 1))
+        return x_t, t
+
 
 def vp(alphas_cumprod: Tensor) -> Process:
     """Variance preserving, from a table: a² = ᾱ and a² + s² = 1 (Ho et al. 2020)."""
@@ -80,7 +94,12 @@ def linear_flow(shift: float = 1.0) -> Process:
     def noise(t: Tensor) -> Tensor:
         return shifted(t, shift)
 
-    return Process(lambda t: 1 - noise(t), noise, c_noise=lambda t: TIMES_SHOWN * noise(t))
+    return Process(
+        lambda t: 1 - noise(t),
+        noise,
+        c_noise=lambda t: TIMES_SHOWN * noise(t),
+        time_told=lambda told: shifted(told / TIMES_SHOWN, 1 / shift),
+    )
 
 
 def shifted(t: Tensor, shift: float) -> Tensor:
@@ -102,11 +121,14 @@ def token_shift(tokens: int) -> float:
 def cosine_flow() -> Process:
     """A quarter of a circle: variance preserving, in continuous time (Albergo & Vanden-Eijnden 2023)."""
     return Process(
-        lambda t: torch.cos(t * math.pi / 2), lambda t: torch.sin(t * math.pi / 2), c_noise=lambda t: TIMES_SHOWN * t
+        lambda t: torch.cos(t * math.pi / 2),
+        lambda t: torch.sin(t * math.pi / 2),
+        c_noise=lambda t: TIMES_SHOWN * t,
+        time_told=lambda told: told / TIMES_SHOWN,
     )
 
 
-def edm(sigma_data: float = SIGMA_DATA, lowest: float = 0.002, highest: float = 80.0) -> Process:
+def edm(sigma_data: float = SIGMA_DATA, lowest: float = LOWEST_SIGMA, highest: float = HIGHEST_SIGMA) -> Process:
     """Variance exploding: x_t = x0 + σ·ε, and t is σ. What the network sees has variance 1 (Karras et al. 2022)."""
     return Process(
         torch.ones_like,
@@ -115,4 +137,5 @@ def edm(sigma_data: float = SIGMA_DATA, lowest: float = 0.002, highest: float = 
         last=highest,
         c_in=lambda t: (t.square() + sigma_data**2).rsqrt(),
         c_noise=lambda t: t.log() / 4,
+        time_told=lambda told: (4 * told).exp(),
     )

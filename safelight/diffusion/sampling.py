@@ -4,21 +4,115 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from safelight.config.tree import Prediction, Sampler
+from safelight.config.check import sampler_problem
+from safelight.config.tree import Diffusion, Sampler
 from safelight.diffusion.objective import per_sample
-from safelight.diffusion.schedule import NoiseSchedule
-from safelight.diffusion.targets import from_x0, to_x0
+from safelight.diffusion.process import HIGHEST_SIGMA, LOWEST_SIGMA, Process
+from safelight.diffusion.schedule import NoiseSchedule, make_process, make_schedule
+from safelight.diffusion.targets import Target, convert, from_x0, make_target, to_x0
+from safelight.errors import UsageError
 
 Denoiser = Callable[[Tensor, Tensor], Tensor]  # (x_t, t [batch]) -> the model's answer
-OnStep = Callable[[int, Tensor], None]  # gets (t, x_t), before it is denoised
+OnStep = Callable[[float, Tensor], None]  # gets (t, x_t), before it is denoised
+
+NATIVE = ("epsilon", "sample", "v_prediction")  # what diffusers' schedulers of a table take
 
 
-def make_scheduler(sampler: Sampler, schedule: NoiseSchedule, prediction: Prediction) -> Any:
+@dataclass(frozen=True, slots=True)
+class Solver:
+    """A scheduler of diffusers, and the way from a network's answers to what it expects."""
+
+    scheduler: Any
+    process: Process
+    target: Target
+    """What the network predicts."""
+    expected: Target
+    """What the scheduler takes."""
+    slope: Target | None = None
+    """dx_t / dt, where the second half of every step corrects the first (Heun)."""
+
+    def begin(self, steps: int, device: torch.device) -> None:
+        """Times are σ, which the scheduler keeps: `timesteps` are what networks are told, and may be rounded."""
+        if isinstance(getattr(self.scheduler, "shift", None), float):  # a flow's: evenly spaced before the shift
+            self.scheduler.set_timesteps(sigmas=[1 - step / steps for step in range(steps)], device=device)
+        else:
+            self.scheduler.set_timesteps(steps, device=device)
+        if self.process.table is None:
+            self.scheduler.set_begin_index(0)
+
+    def times(self) -> list[Tensor]:
+        """As the process has them."""
+        return list(self.scheduler.timesteps if self.process.table is not None else self.scheduler.sigmas[:-1])
+
+    def step(self, denoise: Denoiser, place: int, x: Tensor, extra: dict[str, Any]) -> Tensor:
+        t = self.times()[place].to(x.device)
+        told = self.scheduler.timesteps[place]
+        if self.process.c_in is not None:
+            self.scheduler.scale_model_input(x, told)  # only so that it does not warn: the denoiser scales
+        answer = denoise(x, t.expand(len(x))).float()
+        found = self.scheduler.step(self._converted(answer, x, t, self.expected), told, x, **extra).prev_sample
+        following = self.scheduler.sigmas[place + 1].to(x.device) if self.slope is not None else t
+        if self.slope is None or following == 0:
+            return found
+        second = self._converted(denoise(found, following.expand(len(x))).float(), found, following, self.slope)
+        return x + ((found - x) + (following - t) * second) / 2
+
+    def _converted(self, answer: Tensor, x: Tensor, t: Tensor, other: Target) -> Tensor:
+        if self.target is other:
+            return answer
+        a, s = (per_sample(each, x).to(x) for each in self.process.at(t.reshape(1)))
+        return convert(self.target, other, answer, x, a, s)
+
+
+def make_solver(sampler: Sampler, settings: Diffusion) -> Solver:
+    """x0 is clamped where the scheduler can."""
+    if problem := sampler_problem(settings.process, sampler):
+        raise UsageError(f"The sampler is {sampler}, {problem}")
+    process, target = make_process(settings), make_target(settings.prediction, settings.sigma_data)
+    if settings.process == "vp":
+        native = settings.prediction if settings.prediction in NATIVE else "v_prediction"
+        expected = target if native == settings.prediction else make_target(native)
+        return Solver(make_scheduler(sampler, make_schedule(settings), native), process, target, expected)
+    expected = make_target(settings.process, settings.sigma_data)
+    if settings.prediction == settings.process:
+        expected = target
+    slope = make_target("flow" if settings.process == "flow" else "epsilon")
+    return Solver(
+        make_continuous_scheduler(sampler, settings), process, target, expected, slope if sampler == "heun" else None
+    )
+
+
+def make_continuous_scheduler(sampler: Sampler, settings: Diffusion) -> Any:
+    """Of a flow or of EDM, with the shift and the deviation of training. Heun's second half is ours: diffusers has none
+    for EDM, and its own for flows shifts twice."""
+    from diffusers import (
+        DPMSolverMultistepScheduler,
+        EDMDPMSolverMultistepScheduler,
+        EDMEulerScheduler,
+        FlowMatchEulerDiscreteScheduler,
+    )
+
+    # With a largest value of 1, "thresholding" is a plain clamp of x0 to [-1, 1].
+    clamp: dict[str, Any] = {"thresholding": True, "sample_max_value": 1.0}
+    ends: dict[str, Any] = {"sigma_min": LOWEST_SIGMA, "sigma_max": HIGHEST_SIGMA, "sigma_data": settings.sigma_data}
+    if sampler == "dpm-solver++":
+        if settings.process == "edm":
+            return EDMDPMSolverMultistepScheduler(**ends, **clamp)
+        return DPMSolverMultistepScheduler(
+            **clamp, prediction_type="flow_prediction", use_flow_sigmas=True, flow_shift=settings.shift
+        )
+    if settings.process == "edm":
+        return EDMEulerScheduler(**ends)
+    return FlowMatchEulerDiscreteScheduler(shift=settings.shift)
+
+
+def make_scheduler(sampler: Sampler, schedule: NoiseSchedule, prediction: str) -> Any:
     """A diffusers scheduler with the very betas of training, x0 clamped, starting from the last timestep."""
     from diffusers import DDIMScheduler, DDPMScheduler, DPMSolverMultistepScheduler
 
@@ -36,7 +130,7 @@ def make_scheduler(sampler: Sampler, schedule: NoiseSchedule, prediction: Predic
             scheduler = DDIMScheduler(**shared, clip_sample=True, set_alpha_to_one=True)
         case "ddpm":
             scheduler = DDPMScheduler(**shared, clip_sample=True, variance_type="fixed_small")
-        case "dpm-solver++":
+        case _:  # dpm-solver++
             # With a largest value of 1, "thresholding" is a plain clamp of x0 to [-1, 1].
             scheduler = DPMSolverMultistepScheduler(
                 **shared, algorithm_type="dpmsolver++", thresholding=True, sample_max_value=1.0
@@ -54,22 +148,21 @@ def make_scheduler(sampler: Sampler, schedule: NoiseSchedule, prediction: Predic
 def sample(
     denoise: Denoiser,
     noise: Tensor,
-    scheduler: Any,
+    solver: Solver,
     *,
     steps: int,
     generators: list[torch.Generator] | None = None,
-    on_step: Callable[[int, Tensor], None] | None = None,
+    on_step: OnStep | None = None,
 ) -> Tensor:
     """Images in [-1, 1] from noise. `on_step` gets the image at each timestep."""
-    scheduler.set_timesteps(steps, device=noise.device)
-    extra = {} if generators is None else {"generator": generators}
-    x = noise.float() * scheduler.init_noise_sigma
+    solver.begin(steps, noise.device)
+    extra = {} if generators is None or solver.process.table is None else {"generator": generators}
+    x = noise.float() * getattr(solver.scheduler, "init_noise_sigma", 1.0)
     with exact_float32(noise.device):
-        for t in scheduler.timesteps:
+        for place, t in enumerate(solver.times()):
             if on_step is not None:
-                on_step(int(t), x)
-            answer = denoise(x, t.expand(len(x))).float()
-            x = scheduler.step(answer, t, x, **extra).prev_sample
+                on_step(t.item(), x)
+            x = solver.step(denoise, place, x, extra)
     return x.clamp(-1, 1)
 
 
@@ -86,7 +179,7 @@ def guided(predict: Callable[[Tensor, Tensor, Tensor], Tensor], labels: Tensor, 
     return denoise
 
 
-def clamped(denoise: Denoiser, schedule: NoiseSchedule, prediction: Prediction) -> Denoiser:
+def clamped(denoise: Denoiser, process: Process, target: str | Target) -> Denoiser:
     """Answers whose clean image stays in [-1, 1], and whose noise agrees with it.
 
     Schedulers clamp the image but keep the noise of the unclamped one. Guidance leaves [-1, 1] so far that this
@@ -94,9 +187,9 @@ def clamped(denoise: Denoiser, schedule: NoiseSchedule, prediction: Prediction) 
     """
 
     def answer(x: Tensor, t: Tensor) -> Tensor:
-        a, s = (per_sample(table.to(x)[t], x) for table in (schedule.signal, schedule.noise))
-        image = to_x0(prediction, denoise(x, t), x, a, s)
-        return from_x0(prediction, image.clamp(-1, 1), x, a, s)
+        a, s = (per_sample(each, x).to(x) for each in process.at(t))
+        image = to_x0(target, denoise(x, t), x, a, s)
+        return from_x0(target, image.clamp(-1, 1), x, a, s)
 
     return answer
 

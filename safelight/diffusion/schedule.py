@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from safelight.config.tree import Diffusion, Schedule
-from safelight.diffusion.process import Process, vp
+from safelight.diffusion.process import Process, edm, linear_flow, vp
 
 LARGEST_BETA = 0.999
 REFERENCE_STEPS = 1000  # the published betas of `linear` and `scaled-linear` are for this many steps
@@ -44,7 +44,13 @@ class NoiseSchedule:
 
 def make_process(settings: Diffusion) -> Process:
     """The process that the settings name."""
-    return vp(make_schedule(settings).alphas_cumprod)
+    match settings.process:
+        case "vp":
+            return vp(make_schedule(settings).alphas_cumprod)
+        case "flow":
+            return linear_flow()  # t is the noise: the shift is one of the times that are drawn
+        case "edm":
+            return edm(settings.sigma_data)
 
 
 def make_schedule(settings: Diffusion) -> NoiseSchedule:

@@ -37,6 +37,11 @@ TARGETS: dict[str, Target] = {
 }
 
 
+def make_target(prediction: str, sigma_data: float = SIGMA_DATA) -> Target:
+    """The target of a name; EDM's for images of this deviation."""
+    return edm_target(sigma_data) if prediction == "edm" else TARGETS[prediction]
+
+
 def row_of(target: str | Target, a: Tensor, s: Tensor) -> Row:
     return (TARGETS[target] if isinstance(target, str) else target)(a, s)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -25,12 +26,42 @@ def noise_levels(log_snr: np.ndarray, levels: int) -> np.ndarray:
     return place * levels // len(log_snr)
 
 
+Levels = Callable[[np.ndarray], np.ndarray]
+"""Of times: their slice of the noise, 0 to BINS − 1 from the least, and −1 for what is no time of the process."""
+
+
+def levels_of_table(log_snr: np.ndarray) -> Levels:
+    """Discrete time: `log_snr` of each timestep."""
+    slices = noise_levels(log_snr, BINS)
+
+    def levels(t: np.ndarray) -> np.ndarray:
+        places = t.astype(np.int64, copy=False)
+        known = (places >= 0) & (places < len(slices))
+        return np.where(known, slices[np.where(known, places, 0)], -1)
+
+    return levels
+
+
+def find_levels(
+    log_snr: Callable[[Tensor], Tensor], density: Callable[[Tensor], Tensor], timesteps: int | None
+) -> Levels:
+    """Of a process whose times have this density: the noise grows with continuous time."""
+    if timesteps is not None:
+        return levels_of_table(log_snr(torch.arange(timesteps)).numpy())
+    ends = density(torch.arange(BINS + 1, dtype=torch.float64) / BINS).double().numpy()
+
+    def levels(t: np.ndarray) -> np.ndarray:
+        known = np.isfinite(t) & (t >= 0)
+        return np.where(known, np.searchsorted(ends[1:-1], np.where(known, t, 0.0), side="right"), -1)
+
+    return levels
+
+
 class LossMonitor:
     """Remembers the usual loss at each noise level."""
 
-    def __init__(self, log_snr: np.ndarray) -> None:
-        """`log_snr` [timesteps], of each timestep."""
-        self._bin = noise_levels(log_snr, BINS)
+    def __init__(self, levels: Levels) -> None:
+        self._levels_of = levels
         self._names = [f"{LOSS_AT_LEVEL.name}/{level:02d}" for level in range(LEVELS)]
         # What is remembered over steps, for each bin; a checkpoint holds it.
         self._memory = {name: np.zeros(BINS) for name in ("usual", "weight", "sums", "visits")}
@@ -40,12 +71,11 @@ class LossMonitor:
         """`loss` and `t` [n], of every sample of the step."""
         mean = float(loss.mean(dtype=np.float64))
         readings = {LOSS.name: mean}
-        places = t.astype(np.int64, copy=False)
-        known = (places >= 0) & (places < len(self._bin))
+        bins = self._levels_of(t)
+        known = bins >= 0
         if not known.all():  # counted, and left out of the levels
             readings[TIMESTEPS_OUTSIDE.name] = float((~known).mean())
-            loss, places = loss[known], places[known]
-        bins = self._bin[places]
+            loss, bins = loss[known], bins[known]
         if not math.isfinite(mean):  # reported by the mean of its step; remembered, it would blank all that follow
             finite = np.isfinite(loss)
             loss, bins = loss[finite], bins[finite]

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from safelight.monitors.gradients import GradientMonitor
-from safelight.monitors.loss import LossMonitor
+from safelight.monitors.loss import Levels, LossMonitor
 from safelight.monitors.modules import SumOverProcesses, find_parts, trained
 from safelight.monitors.reading_buffer import PendingReading
 from safelight.monitors.updates import UpdateMonitor
@@ -36,15 +36,15 @@ class Monitors:
     def __init__(
         self,
         model: nn.Module,
-        log_snr: np.ndarray | None,
+        levels: Levels | None,
         named: Sequence[tuple[str, nn.Parameter]] | None = None,
         total: SumOverProcesses | None = None,
     ) -> None:
-        """`log_snr` [timesteps]; None where the schedule is not known: then there is no loss by noise level. `named`:
-        what stands for the trained parameters of the model; with `total`, rows of them."""
+        """`levels` of times; None where the process is not known: then there is no loss by noise level. `named`: what
+        stands for the trained parameters of the model; with `total`, rows of them."""
         named = trained(model) if named is None else named
         self.parts = find_parts(named)
-        self._loss = None if log_snr is None else LossMonitor(log_snr)
+        self._loss = None if levels is None else LossMonitor(levels)
         self._gradients = GradientMonitor(self.parts, total)
         self._updates = UpdateMonitor(self.parts, [parameter for _, parameter in named], total)
         self._zeros: list[PendingReading] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -11,32 +12,55 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from safelight.config.tree import Prediction
+from safelight.diffusion.process import SIGMA_DATA, Process, vp
+from safelight.diffusion.targets import Target, make_target
 from safelight.model.calls import answer_of as answer_of
 from safelight.probes.random_state import kept_random_state
 
 TIMES = ("timestep", "timesteps", "t", "time", "sigma", "noise_labels")
+NARROW = 10.0  # between the first and the last time: a sinusoidal embedding is made for 1,000
 LABELS = ("class_labels", "labels", "label", "y", "classes", "c", "cond")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Declared:
     """What a loop declares; all of it is optional."""
 
     alphas: Tensor | None = None
     """alphas_cumprod, float64 [timesteps] on the CPU."""
     prediction: Prediction | None = None
+    continuous: Process | None = None
+    """Of continuous time, instead of a table."""
+    sigma_data: float = SIGMA_DATA
 
     @property
     def timesteps(self) -> int | None:
         return None if self.alphas is None else len(self.alphas)
 
+    @functools.cached_property
+    def process(self) -> Process | None:
+        return self.continuous if self.alphas is None else vp(self.alphas)
+
+    @functools.cached_property
+    def tells_little(self) -> bool:
+        """Whether a network is told times that hardly differ, as log σ / 4 of EDM; it learns from them all the same."""
+        process = self.process
+        if process is None or process.c_noise is None:
+            return False
+        first, last = process.c_noise(torch.tensor([process.first, process.last], dtype=torch.float64)).tolist()
+        return abs(last - first) < NARROW
+
+    def target(self, prediction: str) -> Target:
+        return make_target(prediction, self.sigma_data)
+
     def coefficients(self, t: Tensor, like: Tensor) -> tuple[Tensor, Tensor] | None:
-        """(signal, noise) at `t`, shaped to scale whole samples; None where t is not an index of the table."""
-        if self.alphas is None or t.is_floating_point() or t.shape != like.shape[:1]:
+        """(signal, noise) at `t`, shaped to scale whole samples; None where t is no time of the process."""
+        process = self.process
+        if process is None or t.shape != like.shape[:1] or t.is_floating_point() != (process.table is None):
             return None
-        table = self.alphas.to(t.device, torch.float32 if t.device.type == "mps" else torch.float64)
-        kept = table[t.clamp(0, len(table) - 1)].view(-1, *[1] * (like.dim() - 1))
-        return kept.sqrt().to(like.dtype), (1 - kept).sqrt().to(like.dtype)
+        t = t if process.timesteps is None else t.clamp(0, process.timesteps - 1)
+        a, s = (each.view(-1, *[1] * (like.dim() - 1)).to(like.dtype) for each in process.at(t))
+        return a, s
 
 
 @dataclass(frozen=True, slots=True)

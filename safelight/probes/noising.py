@@ -31,7 +31,7 @@ def measure_noising(micro_batch: ForwardPass, declared: Declared) -> dict[str, T
     if x_t is not None and x_t.shape == x0.shape:
         readings |= _forward(x_t.float(), clean, noise, a, s) | _network_input(micro_batch, x_t)
     if target is not None and target.shape == x0.shape:
-        readings |= _target(target.float(), clean, noise, a, s)
+        readings |= _target(target.float(), clean, noise, a, s, declared)
     return readings
 
 
@@ -85,10 +85,10 @@ def _fit(y: Tensor, x0: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return a, b, left.norm(dim=1) / _length(y).clamp(min=TINY)
 
 
-def _target(target: Tensor, x0: Tensor, noise: Tensor, a: Tensor, s: Tensor) -> dict[str, Tensor]:
+def _target(target: Tensor, x0: Tensor, noise: Tensor, a: Tensor, s: Tensor, declared: Declared) -> dict[str, Tensor]:
     readings: dict[str, Tensor] = {}
     for kind in checks.PREDICTIONS:
-        wanted = target_of(kind, x0, noise, a, s)
+        wanted = target_of(declared.target(kind), x0, noise, a, s)
         length = _length(wanted).clamp(min=TINY)
         readings[checks.TARGET[kind]] = (_length(target - wanted) / length).median()
         inner = (target * wanted).flatten(1).sum(1)

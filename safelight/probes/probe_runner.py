@@ -127,11 +127,11 @@ class ProbeRunner:
 
     def _measure_sampler(self, shape: tuple[int, ...], reach: float) -> dict[str, float]:
         """`reach`: of the images, from 0."""
-        sampler, alphas, prediction = self.subject.sampler, self.declared.alphas, self.declared.prediction
-        if sampler is None or alphas is None or prediction is None or not accepts(sampler):
+        sampler, declared = self.subject.sampler, self.declared
+        if sampler is None or declared.process is None or declared.prediction is None or not accepts(sampler):
             return {}
         self._is_sampler_measured = True
-        return self._measure("sampler", measure_sampler, sampler, alphas, prediction, shape, reach, self._device)
+        return self._measure("sampler", measure_sampler, sampler, declared, shape, reach, self._device)
 
     def pop_images(self) -> np.ndarray | None:
         """Of the dataset, once: more than were measured where that costs nothing, and no more bytes than a bound."""
@@ -383,6 +383,8 @@ class ProbeRunner:
         if self._has_room():
             given = self.subject.model, micro_batch, self.declared.timesteps, old
             readings |= self._measure("network", measure_network, *given)
+            if self.declared.tells_little:
+                readings.pop(checks.NETWORK_TIME_COLLISION, None)
         return readings
 
 

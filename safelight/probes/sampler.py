@@ -14,10 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from safelight import checks
-from safelight.config.tree import Diffusion, Prediction
+from safelight.config.tree import Diffusion
+from safelight.diffusion.process import Process
 from safelight.diffusion.sampling import Denoiser
-from safelight.diffusion.schedule import make_schedule
-from safelight.diffusion.targets import from_x0
+from safelight.diffusion.schedule import make_process
+from safelight.diffusion.targets import Target, from_x0
+from safelight.probes.forward_pass import Declared
 from safelight.probes.random_state import kept_random_state
 
 POINTS, SPREAD = 0.55, 0.25
@@ -41,10 +43,9 @@ class SamplerCall(NamedTuple):
 class PerfectModel(nn.Module):
     """The exact denoiser of a known distribution: two images, or a Gaussian around one."""
 
-    def __init__(self, alphas: Tensor, prediction: Prediction, centres: Tensor, spread: float) -> None:
+    def __init__(self, process: Process, target: Target, centres: Tensor, spread: float) -> None:
         super().__init__()
-        self.alphas = alphas.to(centres.device)
-        self.prediction: Prediction = prediction
+        self.process, self.target = process, target
         self.centres, self.spread = centres.double(), spread
         self.scale = nn.Parameter(torch.ones((), device=centres.device))  # samplers look for the device of a parameter
         self.drop = nn.Dropout(0.5)  # never used; it makes train() and eval() differ
@@ -55,16 +56,16 @@ class PerfectModel(nn.Module):
         t = next((v for v in (t, *(named.get(k) for k in ("timestep", "timesteps", "t"))) if v is not None), 0)
         if time.monotonic() > self._end:
             raise TimeoutError(f"the sampler took more than {LONGEST:g} s")
-        place = torch.as_tensor(t, device=x.device).reshape(-1).double()
-        index = place.round().long().clamp(0, len(self.alphas) - 1).expand(len(x))
-        kept = self.alphas[index].double().view(-1, *[1] * (x.dim() - 1))
-        a, s = kept.sqrt(), (1 - kept).sqrt().clamp(min=1e-6)
-        values = x.detach().double()
+        told = torch.as_tensor(t, device=x.device).reshape(-1).double()
+        values, times = self.process.seen(x.detach().double(), told)
+        a, s = (each.view(-1, *[1] * (x.dim() - 1)) for each in self.process.at(times))
+        s = s.clamp(min=1e-6)
         spread = float(values.square().mean().sqrt())
         inner = float(self.centres.square().mean()) + self.spread**2
-        expected = float((kept.flatten()[0] * inner + 1 - kept.flatten()[0]).sqrt())
-        self.calls.append(SamplerCall(float(place[0]), spread, expected, self.training, torch.is_grad_enabled()))
-        answer = from_x0(self.prediction, self._clean(values, a, s), values, a, s).to(x.dtype)
+        expected = float((a.flatten()[0] ** 2 * inner + s.flatten()[0] ** 2).sqrt())
+        place = float(told[0] if self.process.table is not None else times[0])
+        self.calls.append(SamplerCall(place, spread, expected, self.training, torch.is_grad_enabled()))
+        answer = from_x0(self.target, self._clean(values, a, s), values, a, s).to(x.dtype)
         return answer * self.scale.detach()
 
     def _clean(self, x: Tensor, a: Tensor, s: Tensor) -> Tensor:
@@ -80,10 +81,13 @@ class PerfectModel(nn.Module):
 
 @torch.no_grad()
 def measure_sampler(
-    sampler: Sampler, alphas: Tensor, prediction: Prediction, shape: tuple[int, ...], reach: float, device: torch.device
+    sampler: Sampler, declared: Declared, shape: tuple[int, ...], reach: float, device: torch.device
 ) -> dict[str, float]:
     """`shape` of one sample, `reach` of the images from 0. The random state is restored afterwards. Where the samples
     are wrong: whether they are right for another prediction type, or for another schedule."""
+    process, prediction = declared.process, declared.prediction
+    assert process is not None
+    assert prediction is not None
     pattern = _pattern(shape) * (reach if math.isfinite(reach) and reach > 0 else 1.0)
     count = MOST_SAMPLES if pattern.numel() <= 4096 else 16
     with kept_random_state(), torch.random.fork_rng():
@@ -91,27 +95,27 @@ def measure_sampler(
         noise = torch.randn(count, *shape).to(device)
         drive = functools.partial(_drive, sampler, pattern.to(device), SPREAD * reach, noise)
         with torch.enable_grad():  # as the caller has it: a sampler has to switch it off itself
-            readings = drive(alphas, prediction)
+            readings = drive(process, declared.target(prediction))
             if is_right(readings):
                 return readings
             for place, kind in enumerate(checks.PREDICTIONS):
-                if kind != prediction and is_right(drive(alphas, kind)):
+                if kind != prediction and is_right(drive(process, declared.target(kind))):
                     readings[checks.SAMPLER_RIGHT_FOR_TYPE] = float(place)
-            for place, name in enumerate(checks.SCHEDULES):
-                other = make_schedule(Diffusion(schedule=name, timesteps=len(alphas))).alphas_cumprod
-                if is_right(drive(other, prediction)):
+            for place, name in enumerate(checks.SCHEDULES if declared.timesteps is not None else ()):
+                other = make_process(Diffusion(schedule=name, timesteps=declared.timesteps or 0))
+                if is_right(drive(other, declared.target(prediction))):
                     readings[checks.SAMPLER_RIGHT_FOR_TABLE] = float(place)
     return readings
 
 
 def _drive(
-    sampler: Sampler, pattern: Tensor, width: float, noise: Tensor, alphas: Tensor, prediction: Prediction
+    sampler: Sampler, pattern: Tensor, width: float, noise: Tensor, process: Process, target: Target
 ) -> dict[str, float]:
-    points = PerfectModel(alphas, prediction, torch.stack([pattern, -pattern]), 0.0)
-    cloud = PerfectModel(alphas, prediction, 0.4 * pattern[None], width)
+    points = PerfectModel(process, target, torch.stack([pattern, -pattern]), 0.0)
+    cloud = PerfectModel(process, target, 0.4 * pattern[None], width)
     readings = _measure_points(draw(sampler, points.eval(), noise), pattern)
     readings |= _measure_cloud(draw(sampler, cloud.eval(), noise), 0.4 * pattern, width)
-    return readings | _measure_calls(points.calls, len(alphas))
+    return readings | _measure_calls(points.calls, process)
 
 
 def is_right(readings: Mapping[str, float]) -> bool:
@@ -193,15 +197,17 @@ def _affine(x: Tensor, y: Tensor) -> tuple[float, float]:
     return scale, float(y.mean()) - scale * float(x.mean())
 
 
-def _measure_calls(calls: Sequence[SamplerCall], timesteps: int) -> dict[str, float]:
+def _measure_calls(calls: Sequence[SamplerCall], process: Process) -> dict[str, float]:
     if not calls:
         return {checks.SAMPLER_CALLS: 0.0}
+    length = max(process.last - process.first, 1e-9)
     times, ratios = [call.time for call in calls], [call.spread / call.expected for call in calls if call.expected > 0]
-    return {
+    # Whether a sampler counts its steps can be seen of timesteps only: σ and times up to 1 are small numbers anyway.
+    highest: dict[str, float] = {} if process.table is None else {checks.SAMPLER_HIGHEST_TIME: max(times)}
+    return highest | {
         checks.SAMPLER_CALLS: float(len(times)),
-        checks.SAMPLER_FIRST: times[0] / max(1, timesteps - 1),
-        checks.SAMPLER_LAST: times[-1] / max(1, timesteps - 1),
-        checks.SAMPLER_HIGHEST_TIME: max(times),
+        checks.SAMPLER_FIRST: (times[0] - process.first) / length,
+        checks.SAMPLER_LAST: (times[-1] - process.first) / length,
         checks.SAMPLER_FALLING: sum(a > b for a, b in itertools.pairwise(times)) / max(1, len(times) - 1),
         checks.SAMPLER_START: ratios[0],
         checks.SAMPLER_PATH: max(max(r, 1 / max(r, 1e-9)) for r in ratios),
@@ -228,10 +234,13 @@ class _Labelled(nn.Module):
 
 
 @torch.no_grad()
-def measure_guidance(denoiser: Callable[[nn.Module, float], Denoiser], shape: tuple[int, ...]) -> dict[str, float]:
+def measure_guidance(
+    denoiser: Callable[[nn.Module, float], Denoiser], shape: tuple[int, ...], at: float = 0
+) -> dict[str, float]:
     """`denoiser`: of the run, for a network and a scale, with the first two classes. Guidance of 0 must give the
-    unconditional prediction, of 1 the conditional one, of 3 the third point on their line."""
-    x, t = torch.zeros(shape), torch.zeros(shape[0], dtype=torch.int64)
+    unconditional prediction, of 1 the conditional one, of 3 the third point on their line. `at`: a time at which
+    there is noise, of the type that the process has."""
+    x, t = torch.zeros(shape), torch.full(shape[:1], at)
     labelled = torch.tensor([0.1, 0.2])[:, None, None, None]
     errors = [
         float((denoiser(_Labelled(), scale)(x, t) - 0.4 - scale * (labelled - 0.4)).abs().max())

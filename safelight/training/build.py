@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import cast
 
-import numpy as np
 import torch
 from torch import nn
 
@@ -15,13 +14,14 @@ from safelight.config.check import check
 from safelight.config.epochs import has_epochs, in_steps, in_words
 from safelight.data.batches import Augmentation, Batches
 from safelight.data.images import Images, hold_out
+from safelight.diffusion.densities import make_density
 from safelight.diffusion.micro_batch import MicroBatch
 from safelight.diffusion.objective import Objective
-from safelight.diffusion.process import Process
 from safelight.diffusion.schedule import make_process
 from safelight.errors import DataError, OutOfMemory, UsageError
 from safelight.healing.step_settings import StepSettings
 from safelight.model.memory import find_accumulation, outside_fake_mode
+from safelight.monitors.loss import find_levels
 from safelight.processes.group import ProcessGroup
 from safelight.processes.reduction import make_reduction
 from safelight.training.batch_loader import BatchLoader
@@ -114,7 +114,7 @@ def build(
     model.train()
     with outside_fake_mode():
         process = make_process(config.diffusion)
-        levels = log_snr(process)
+        levels = find_levels(process.log_snr, make_density(config.diffusion), process.timesteps)
     state = make_state(config, model, weights, levels, runtime.device)
     objective = Objective(config.diffusion, process, runtime.device)
     batches = make_batches(config, images)
@@ -145,11 +145,6 @@ def make_batches(config: Config, images: Images) -> Batches:
     views = Augmentation(flip=data.flip, side=data.image_size, jitter=data.jitter)
     seed, batch_size = config.train.seed, config.train.batch_size
     return Batches(images, seed=seed, batch_size=batch_size, views=views, ids=ids, balance=data.balance)
-
-
-def log_snr(process: Process) -> np.ndarray:
-    """Of each timestep; a terminal one without any signal comes last, and need not be infinite for that."""
-    return process.log_snr(torch.arange(process.timesteps or 0)).numpy()
 
 
 def check_divisible(config: Config, processes: int) -> None:

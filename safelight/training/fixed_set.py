@@ -90,7 +90,8 @@ class FixedSet:
                 return raw, self._losses(ema, noised)
 
     def _losses(self, network: nn.Module, noised: Noised) -> Tensor:
-        return self._samples.losses(predict(network, noised.x_t, noised.t, self._labels), noised)
+        shown = self._samples.objective.input(noised)
+        return self._samples.losses(predict(network, *shown, self._labels), noised)
 
 
 class FirstRows:

@@ -12,6 +12,7 @@ from torch import nn
 
 from safelight.config import Config
 from safelight.config.tree import Diffusion, Schedule
+from safelight.diffusion.process import SIGMA_DATA
 from safelight.diffusion.schedule import make_schedule
 from safelight.errors import UsageError
 from safelight.model.unet import (
@@ -112,6 +113,10 @@ def _check_inputs(settings: Any, config: Config) -> None:
 def _check_process(file: Path, ours: Diffusion) -> None:
     """The trap of fine-tuning: a model trained for another target or other noise levels has to unlearn first."""
     theirs = _read(file)
+    name = str(theirs.pop("class", ""))
+    if "FlowMatch" in name or "EDM" in name or ours.process != "vp":
+        _check_continuous(file, name, theirs, ours)
+        return
     prediction = theirs.get("prediction_type", "epsilon")
     timesteps = theirs.get("num_train_timesteps", 1000)
     wanted = [f"diffusion.prediction={prediction}"] if prediction != ours.prediction else []
@@ -120,6 +125,21 @@ def _check_process(file: Path, ours: Diffusion) -> None:
     if wanted:
         flags = " ".join(f"--set {word}" for word in wanted)
         raise UsageError(f"The model in {file.parent.parent} was trained for another process. Add {flags}")
+
+
+def _check_continuous(file: Path, name: str, theirs: dict[str, Any], ours: Diffusion) -> None:
+    """Flow matching and EDM, of theirs or of ours."""
+    process = "flow" if "FlowMatch" in name else "edm" if "EDM" in name else "vp"
+    wanted: dict[str, Any] = {"process": process}
+    if process != "vp":
+        wanted["prediction"] = process
+    if process == "edm":
+        wanted["sigma_data"] = theirs.get("sigma_data", SIGMA_DATA)
+    different = [f"--set diffusion.{key}={value}" for key, value in wanted.items() if getattr(ours, key) != value]
+    if different:
+        raise UsageError(
+            f"The model in {file.parent.parent} was trained for another process. Add {' '.join(different)}"
+        )
 
 
 def _wanted_schedule(file: Path, theirs: dict[str, Any], timesteps: int, ours: Diffusion) -> list[str]:
@@ -151,4 +171,5 @@ def _read(file: Path) -> dict[str, Any]:
         raise UsageError(f"{file} is no JSON that can be read: {error}") from error
     if not isinstance(content, dict):
         raise UsageError(f"{file} holds a {type(content).__name__}, but a scheduler's settings are expected.")
-    return {key: value for key, value in content.items() if not key.startswith("_")}
+    found = {key: value for key, value in content.items() if not key.startswith("_")}
+    return found | {"class": content.get("_class_name", "")}

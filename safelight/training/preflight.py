@@ -14,14 +14,14 @@ from torch import Tensor, nn
 
 from safelight import checks
 from safelight.checkpoints.snapshot import Loaded
-from safelight.config.tree import Config, Optimizer
+from safelight.config.tree import Config, Diffusion, Optimizer
 from safelight.data.images import hold_out
 from safelight.diagnosis.coverage import coverage
 from safelight.diagnosis.doctor import Diagnosis, examine
 from safelight.diagnosis.finding import Finding
 from safelight.diagnosis.run_history import InMemoryReadings, RunHistory
 from safelight.diffusion.sampling import Denoiser
-from safelight.diffusion.schedule import make_schedule
+from safelight.diffusion.schedule import make_process, make_schedule
 from safelight.generate import Request, draw_from, make_denoiser
 from safelight.healing.rates import find_rate
 from safelight.observing.batch_check import BatchCheck
@@ -90,8 +90,16 @@ def make_probe_runner(setup: Setup, say: Callable[[str], None], *, after_preflig
         None if after_preflight else batches.rows(0, 0, min(batches.count, config.train.batch_size)).images,
         scaled=state.loss_scale.active,
     )
-    declared = Declared(make_schedule(config.diffusion).alphas_cumprod, config.diffusion.prediction)
-    return ProbeRunner(subject, declared, say, after_preflight=after_preflight, alone=setup.stepper.group.size == 1)
+    return ProbeRunner(
+        subject, declare(config.diffusion), say, after_preflight=after_preflight, alone=setup.stepper.group.size == 1
+    )
+
+
+def declare(settings: Diffusion) -> Declared:
+    """What the settings say of the process, for the probes."""
+    if settings.process == "vp":
+        return Declared(make_schedule(settings).alphas_cumprod, settings.prediction, sigma_data=settings.sigma_data)
+    return Declared(None, settings.prediction, make_process(settings), settings.sigma_data)
 
 
 def preflight(setup: Setup, say: Callable[[str], None]) -> Preflight:
@@ -209,7 +217,8 @@ def check_guidance(config: Config) -> dict[str, float]:
     def denoiser(model: nn.Module, scale: float) -> Denoiser:
         return make_denoiser(model, None, config, replace(request, guidance=scale), torch.arange(2))
 
-    return with_check_prefix(measure_guidance(denoiser, shape))
+    at = 0 if config.diffusion.process == "vp" else 0.5
+    return with_check_prefix(measure_guidance(denoiser, shape, at))
 
 
 def _check_held_out(setup: Setup) -> dict[str, float]:

@@ -150,11 +150,11 @@ class Columns:
         self._frames: list[np.ndarray] = []
         self._captions: list[str] = []
 
-    def add(self, t: int, x: Tensor) -> None:
+    def add(self, t: float, x: Tensor) -> None:
         if self._count in self._wanted:  # later batches count on past the last wanted step
             self._images = min(self._images, len(x))  # of several processes the first draws only its share
             self._frames.append(self._coloured(x.clamp(-1, 1)))
-            self._captions.append(f"t = {t}")
+            self._captions.append(f"t = {t:.3g}" if isinstance(t, float) else f"t = {t}")
         self._count += 1
 
     def finish(self, images: Tensor) -> tuple[np.ndarray, list[str]]:

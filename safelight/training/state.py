@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -15,6 +14,7 @@ from safelight.checkpoints.snapshot import Loaded, Snapshot, environment
 from safelight.config import Config
 from safelight.healing.alarms import DivergenceWatch
 from safelight.healing.journal import Journal, read_journal
+from safelight.monitors.loss import Levels
 from safelight.monitors.suite import Monitors
 from safelight.processes.local_weights import LocalWeights
 from safelight.training.clipping import Clipper
@@ -140,10 +140,8 @@ class State:
         self.journal = read_journal(loaded.state.get("journal"))
 
 
-def make_state(
-    config: Config, model: nn.Module, weights: LocalWeights, levels: np.ndarray, device: torch.device
-) -> State:
-    """Of step 0. `levels`: the log-SNR of each timestep."""
+def make_state(config: Config, model: nn.Module, weights: LocalWeights, levels: Levels, device: torch.device) -> State:
+    """Of step 0. `levels`: of times."""
     return State(
         model=model,
         weights=weights,

@@ -207,7 +207,7 @@ class Stepper:
         noised = self.objective.add_noise(micro.x0, micro.noise, micro.t)
         self.runtime.seed(derive_seed(self.config.train.seed, "dropout", step, micro.start))
         with self.runtime.autocast((step_settings or self._default).precision):
-            return noised, predict(self.network, noised.x_t, noised.t, micro.labels)
+            return noised, predict(self.network, *self.objective.input(noised), micro.labels)
 
 
 def seconds_per_step(stepper: Stepper, inputs: Sequence[MicroBatch]) -> float:

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from safelight.config.tree import Prediction
 from safelight.diagnosis import Diagnosis, Finding, diagnose_run
 from safelight.errors import UsageError
+from safelight.monitors.loss import levels_of_table
 from safelight.monitors.modules import NAMED, trained
 from safelight.monitors.reading_buffer import PendingReading
 from safelight.monitors.suite import Monitors
@@ -164,10 +165,10 @@ class Watch:
         self._named, self._everything = trained(model), list(model.named_parameters())
         self._updates, self._on = step, True
         self._new: list[Finding] = []  # that `on_finding` has not seen yet
-        log_snr = None if arguments.schedule is None else log_snr_of(arguments.schedule)
+        levels = None if arguments.schedule is None else levels_of_table(log_snr_of(arguments.schedule))
         self._probe_runner, self._skill = self._prepare_inspection(arguments)
         diagnosis = LiveDiagnosis(run.folder, run.record, say, self._new.append)
-        self._observer = Observer(run.record, Monitors(model, log_snr), self._probe_runner, diagnosis, self._skill)
+        self._observer = Observer(run.record, Monitors(model, levels), self._probe_runner, diagnosis, self._skill)
         self._hooks: OptimizerHooks | None = None
         try:
             self._hooks = OptimizerHooks(

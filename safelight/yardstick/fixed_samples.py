@@ -10,10 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from safelight.diffusion.draws import draw_noise, draw_timesteps
+from safelight.diffusion.densities import make_density
+from safelight.diffusion.draws import draw_noise, draw_times
 from safelight.diffusion.objective import Noised, Objective, per_sample
 from safelight.diffusion.targets import target_of
-from safelight.monitors.loss import LEVELS, noise_levels
+from safelight.monitors.loss import BINS, LEVELS, find_levels
 from safelight.vocabulary import SKILL_AT_LEVEL, SKILL_EMA, SKILL_EXACT, SKILL_FLOOR, SKILL_HELD, SKILL_RAW
 from safelight.yardstick.denoisers import DatasetDenoisers
 from safelight.yardstick.skill import Yardstick, skill, skill_by_level, way_to_floor
@@ -43,18 +44,19 @@ class FixedSamples:
     @functools.cached_property
     def level(self) -> np.ndarray:
         """The noise level of each sample."""
-        snr = (self.objective.signal / self.objective.noise.clamp(min=1e-12)).double().cpu().numpy()
-        return noise_levels(snr, LEVELS)[self.t.cpu().numpy()]
+        settings, process = self.objective.settings, self.objective.process
+        levels = find_levels(process.log_snr, make_density(settings, process.timesteps), process.timesteps)
+        return levels(self.t.cpu().numpy()) // (BINS // LEVELS)
 
     def compare(self, denoisers: DatasetDenoisers, *, trained_on: bool) -> Yardstick:
         """What closed-form denoisers lose on these samples. `trained_on`: as in `DatasetDenoisers.measure`."""
         objective, noised = self.objective, self.noised()
-        a, s = objective.signal[self.t], objective.noise[self.t]
+        a, s = objective.coefficients(self.t)
 
         def loss(x0: Tensor, noise: Tensor) -> Tensor:
             x0, noise = x0.to(a.device, torch.float32), noise.to(a.device, torch.float32)
             wide = per_sample(a, x0), per_sample(s, x0)
-            return objective.loss(target_of(objective.settings.prediction, x0, noise, *wide), noised)[0]
+            return objective.loss(target_of(objective.target, x0, noise, *wide), noised)[0]
 
         return denoisers.measure(noised.x_t, a, s, loss, trained_on=trained_on)
 
@@ -77,12 +79,11 @@ class FixedSamples:
 
 
 def draw_samples(seed: int, objective: Objective, x0: Tensor) -> FixedSamples:
-    """The same noise and timesteps for every set of as many images; timesteps are spread evenly over the schedule."""
-    count, timesteps = len(x0), len(objective.signal)
-    t = draw_timesteps("stratified", seed=seed, step=0, batch_size=count, timesteps=timesteps)
+    """The same noise and times for every set of as many images; times are spread evenly over their density."""
+    count, density = len(x0), make_density(objective.settings, objective.process.timesteps)
+    t = draw_times("stratified", density, seed=seed, step=0, batch_size=count)
     noise = draw_noise(seed, 0, 0, count, tuple(x0.shape[1:]))
-    device = objective.signal.device
-    return FixedSamples(objective, *(each.to(device) for each in (x0, noise, t)))
+    return FixedSamples(objective, *(each.to(objective.device) for each in (x0, noise, t)))
 
 
 def _on_host(losses: Tensor) -> np.ndarray:

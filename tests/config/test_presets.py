@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from safelight.config.check import check
-from safelight.config.presets import ABOUT, FLAGS, PRESETS, default_preset
+from safelight.config.presets import ABOUT, FLAGS, OBJECTIVES, PRESETS, default_preset, settings_of_objective
 from safelight.config.resolve import (
     resolve,
     types_of_fields,
 )
+from safelight.errors import UsageError
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -26,6 +27,22 @@ def test_presets_are_those_of_the_help() -> None:
 @pytest.mark.parametrize("key", FLAGS.values())
 def test_every_flag_stands_for_a_setting(key: str) -> None:
     assert key in types_of_fields()
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_every_objective_is_healthy_and_says_everything(name: str) -> None:
+    """Over any other one: a config file of a flow, with `--objective v`, is one of v."""
+    for before in OBJECTIVES.values():
+        config = resolve(settings={**before, **settings_of_objective(name)})
+        assert check(config) == []
+        assert config == resolve(settings=settings_of_objective(name))
+    assert resolve(settings=settings_of_objective("v")) == resolve(), "the default"
+
+
+def test_an_objective_that_is_none_is_told() -> None:
+    assert settings_of_objective(None) == {}
+    with pytest.raises(UsageError, match="'rectified', but it must be one of v, epsilon, sample, flow, edm"):
+        settings_of_objective("rectified")
 
 
 @pytest.mark.parametrize(

@@ -7,14 +7,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from safelight.diffusion.draws import draw_label_drop, draw_noise, draw_timesteps, sample_generators
+from safelight.config.tree import Diffusion
+from safelight.diffusion.densities import make_density
+from safelight.diffusion.draws import draw_label_drop, draw_noise, draw_times, sample_generators
 
 STEPS = range(400)
 T = 1000
 
 
 def timesteps(sampling: str, step: int, batch_size: int, count: int = T, seed: int = 0) -> Tensor:
-    return draw_timesteps(sampling, seed=seed, step=step, batch_size=batch_size, timesteps=count)  # type: ignore[arg-type]
+    density = make_density(Diffusion(timesteps=count))
+    return draw_times(sampling, density, seed=seed, step=step, batch_size=batch_size)  # type: ignore[arg-type]
 
 
 def strata(t: Tensor, parts: int) -> list[int]:

@@ -11,7 +11,7 @@ from safelight.diffusion.objective import Objective, loss_of, per_sample
 from safelight.diffusion.schedule import make_process, make_schedule
 from safelight.diffusion.targets import target_of
 
-PREDICTIONS = get_args(Prediction)
+PREDICTIONS = get_args(Prediction)  # also those of other processes
 CPU = torch.device("cpu")
 CASES = [
     Diffusion(schedule=schedule, prediction=prediction, zero_terminal_snr=zero)

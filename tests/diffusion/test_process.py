@@ -84,3 +84,13 @@ def test_shifts_by_resolution() -> None:
     assert resolution_shift(128**2, 64**2) == 2, "twice the side"
     assert token_shift(256) == pytest.approx(math.exp(0.5))
     assert token_shift(4096) == pytest.approx(math.exp(1.15))
+
+
+@pytest.mark.parametrize("name", PROCESSES)
+def test_what_a_network_is_shown_can_be_read_back(name: str) -> None:
+    process = PROCESSES[name]
+    t = times(process)[:: max(1, len(times(process)) // 7)]
+    x = torch.randn(len(t), 1, 2, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    x_t, found = process.seen(*process.input(x, t))
+    torch.testing.assert_close(found, t, rtol=1e-5, atol=0)
+    torch.testing.assert_close(x_t, x, rtol=1e-5, atol=0)

@@ -15,7 +15,7 @@ from safelight.diffusion.targets import edm_target, target_of
 from safelight.diffusion.weighting import weights_of
 from tests.diffusion.test_objective import batch
 
-PREDICTIONS = get_args(Prediction)
+PREDICTIONS: tuple[Prediction, ...] = ("v_prediction", "epsilon", "sample")
 
 
 @pytest.mark.parametrize("gamma", [1.0, 5.0, 20.0])

@@ -8,7 +8,11 @@ import math
 import numpy as np
 import pytest
 
-from safelight.monitors.loss import BINS, LEVELS, WINDOW, LossMonitor, noise_levels
+from safelight.config.tree import Diffusion
+from safelight.diffusion.densities import make_density
+from safelight.diffusion.draws import draw_times
+from safelight.diffusion.schedule import make_process
+from safelight.monitors.loss import BINS, LEVELS, WINDOW, LossMonitor, find_levels, levels_of_table, noise_levels
 
 LOG_SNR = np.linspace(8, -8, 1000)
 
@@ -31,6 +35,18 @@ def test_levels_are_slices_of_equal_probability_from_little_noise_to_much() -> N
     assert np.bincount(noise_levels(log_snr, 4)).tolist() == [25] * 4
 
 
+def test_levels_of_continuous_time_are_slices_of_equal_probability() -> None:
+    settings = Diffusion(process="edm", density="log-normal")
+    density, process = make_density(settings), make_process(settings)
+    levels = find_levels(process.log_snr, density, process.timesteps)
+    t = draw_times("uniform", density, seed=0, step=0, batch_size=64_000).numpy()
+    counts = np.bincount(levels(t), minlength=BINS)
+    assert len(counts) == BINS
+    assert counts.min() > 800, "about 1,000 each"
+    assert (np.diff(levels(np.sort(t))) >= 0).all()
+    assert levels(np.array([np.nan, -1.0, 80.0])).tolist() == [-1, -1, BINS - 1]
+
+
 @pytest.mark.parametrize("timesteps", [100, 1000, 17])
 def test_bins_are_parts_of_levels(timesteps: int) -> None:
     """The loss by level sums bins, and skill by level does not: they are the same levels."""
@@ -39,7 +55,7 @@ def test_bins_are_parts_of_levels(timesteps: int) -> None:
 
 
 def test_whitening_takes_the_draw_of_timesteps_out() -> None:
-    monitor, raw, white = LossMonitor(LOG_SNR), [], []
+    monitor, raw, white = LossMonitor(levels_of_table(LOG_SNR)), [], []
     for step, (loss, t) in enumerate(draws(600, 32)):
         reading = monitor.measure(step, loss, t)
         raw.append(reading["loss/mean"])
@@ -52,7 +68,7 @@ def test_whitening_takes_the_draw_of_timesteps_out() -> None:
 
 
 def test_whitening_shows_news() -> None:
-    monitor, white = LossMonitor(LOG_SNR), []
+    monitor, white = LossMonitor(levels_of_table(LOG_SNR)), []
     for step, (loss, t) in enumerate(draws(600, 32)):
         white.append(monitor.measure(step, loss * (1.3 if step >= 500 else 1), t)["loss/whitened"])
     assert np.mean(white[500:510]) > 1.2
@@ -60,7 +76,7 @@ def test_whitening_shows_news() -> None:
 
 
 def test_a_loss_that_is_not_finite_shows_and_is_not_remembered() -> None:
-    monitor = LossMonitor(LOG_SNR)
+    monitor = LossMonitor(levels_of_table(LOG_SNR))
     healthy = draws(80, 32)
     for step, (loss, t) in enumerate(healthy[:40]):
         monitor.measure(step, loss, t)
@@ -75,7 +91,7 @@ def test_a_loss_that_is_not_finite_shows_and_is_not_remembered() -> None:
 
 
 def test_levels_are_means_over_their_part_of_the_schedule() -> None:
-    monitor = LossMonitor(LOG_SNR[::-1].copy())  # noise may also fall with the timestep
+    monitor = LossMonitor(levels_of_table(LOG_SNR[::-1].copy()))  # noise may also fall with the timestep
     seen = draws(WINDOW, 8)
     reading: dict[str, float] = {}
     for step, (loss, t) in enumerate(seen):
@@ -88,7 +104,7 @@ def test_levels_are_means_over_their_part_of_the_schedule() -> None:
 
 
 def test_a_level_that_was_not_drawn_has_no_reading() -> None:
-    monitor = LossMonitor(LOG_SNR)
+    monitor = LossMonitor(levels_of_table(LOG_SNR))
     reading: dict[str, float] = {}
     for step in range(WINDOW):
         reading = monitor.measure(step, np.ones(2, np.float32), np.array([0, 999]))
@@ -97,11 +113,11 @@ def test_a_level_that_was_not_drawn_has_no_reading() -> None:
 
 def test_what_is_remembered_can_be_put_back() -> None:
     seen = draws(100, 16)
-    whole, first = LossMonitor(LOG_SNR), LossMonitor(LOG_SNR)
+    whole, first = LossMonitor(levels_of_table(LOG_SNR)), LossMonitor(levels_of_table(LOG_SNR))
     expected = [whole.measure(step, *pair) for step, pair in enumerate(seen)]
     for step in range(50):
         first.measure(step, *seen[step])
-    second = LossMonitor(LOG_SNR)
+    second = LossMonitor(levels_of_table(LOG_SNR))
     second.restore(copy.deepcopy(first.state()))
     assert [second.measure(step, *seen[step]) for step in range(50, 100)] == expected[50:]
     assert first.usual.shape == (BINS,)

@@ -9,7 +9,8 @@ import torch
 from micro_batches import ALPHAS, batch, declared, micro_batch, network, noised, step
 from torch import Tensor
 
-from safelight.probes.forward_pass import Call, ForwardPass, answer_of
+from safelight.diffusion.process import Process, edm, linear_flow
+from safelight.probes.forward_pass import Call, Declared, ForwardPass, answer_of
 
 X0, NOISE, T = batch(8)
 LABELS = torch.arange(8) % 3
@@ -110,3 +111,26 @@ def test_the_coefficients_are_those_of_the_declared_schedule() -> None:
     assert declared().timesteps == len(ALPHAS)
     for times in (T / 1000, T[:3]):  # no index, and not one for each sample
         assert declared().coefficients(times, X0) is None
+
+
+@pytest.mark.parametrize(
+    ("told", "little"),
+    [(Declared(None, "edm", edm()), True), (Declared(None, "flow", linear_flow()), False), (Declared(ALPHAS), False),
+     (Declared(), False)],
+    ids=["edm", "flow", "table", "nothing"],
+)  # fmt: skip
+def test_only_edm_tells_times_that_hardly_differ(told: Declared, little: bool) -> None:
+    """So that embeddings that are nearly alike are reported of all others."""
+    assert told.tells_little == little
+
+
+@pytest.mark.parametrize("process", [edm(), linear_flow()], ids=["edm", "flow"])
+def test_continuous_time_has_coefficients_at_floats_only(process: Process) -> None:
+    told, t = Declared(None, "sample", process), torch.linspace(0.1, 0.9, 8)
+    found = told.coefficients(t, X0)
+    assert found is not None
+    assert torch.allclose(found[1].flatten(), t)
+    assert found[0].dtype == X0.dtype
+    assert told.coefficients(T, X0) is None
+    assert declared().coefficients(t, X0) is None, "nor a table at floats"
+    assert told.timesteps is None, "so that gaps between drawn timesteps are not looked for"

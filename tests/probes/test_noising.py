@@ -10,11 +10,13 @@ import torch
 from micro_batches import ALPHAS, batch, declared, micro_batch, noised
 from torch import Tensor
 
+from safelight import checks
 from safelight.config.tree import Prediction
 from safelight.diagnosis.doctor import examine
 from safelight.diagnosis.run_history import InMemoryReadings, RunHistory
-from safelight.diffusion.targets import target_of
-from safelight.probes.forward_pass import Call, ForwardPass
+from safelight.diffusion.process import Process, edm, linear_flow
+from safelight.diffusion.targets import make_target, target_of
+from safelight.probes.forward_pass import Call, Declared, ForwardPass
 from safelight.probes.noising import measure_batch, measure_magnitudes, measure_noising, read_magnitudes
 
 X0, NOISE, T = batch(64)
@@ -233,3 +235,56 @@ def test_a_target_is_what_the_objective_makes() -> None:
     a, s = (ALPHAS[T].sqrt().float().view(-1, 1, 1, 1), (1 - ALPHAS[T]).sqrt().float().view(-1, 1, 1, 1))
     v = target_of("v_prediction", X0, NOISE, a, s)
     assert look(made(target=v), "v_prediction")["target/v_prediction"] < 1e-6
+
+
+# Continuous time: the same rules, by the same algebra.
+PROCESSES: dict[str, tuple[Process, Prediction]] = {"flow": (linear_flow(), "flow"), "edm": (edm(), "edm")}
+
+
+def seen(name: str, **changes: Any) -> list[str]:
+    """What the rules say of a loop of flow matching or EDM, with something in it changed."""
+    process, prediction = PROCESSES[name]
+    t = torch.linspace(0.02, 0.98, 64)[ORDER]
+    a, s = (each.float().view(-1, 1, 1, 1) for each in process.at(t))
+    made: dict[str, Any] = {"x0": X0, "noise": NOISE, "t": t, "x_t": a * X0 + s * NOISE}
+    made["target"] = target_of(make_target(prediction), X0, NOISE, a, s)
+    for key, change in changes.items():
+        made[key] = change(made)
+    readings = measure_noising(ForwardPass(torch.tensor(1.0), **made), Declared(None, prediction, process))
+    declaring = {"target/declared": float(checks.PREDICTIONS.index(prediction))}
+    return causes({key: float(value) for key, value in readings.items()} | declaring)
+
+
+@pytest.mark.parametrize("name", PROCESSES)
+@pytest.mark.parametrize(
+    ("fault", "changes", "cause"),
+    [
+        ("sound", {}, None),
+        ("bf16", {"x_t": lambda made: made["x_t"].bfloat16()}, None),
+        ("target flipped", {"target": lambda made: -made["target"]}, "target.wrong"),
+        ("epsilon for it", {"target": lambda made: NOISE}, "target.other-type"),
+        ("the image for it", {"target": lambda made: X0}, "target.other-type"),
+        ("fresh noise in the target", {"target": lambda made: torch.randn_like(NOISE)}, "target.fresh-noise"),
+        ("fresh noise in x_t", {"noise": lambda made: torch.randn_like(NOISE)}, "forward.not-the-formula"),
+        ("no noise", {"x_t": lambda made: X0}, "forward.no-noise"),
+        ("shuffled times", {"t": lambda made: made["t"].roll(7)}, "timesteps.shuffled"),
+    ],
+)
+def test_faults_of_continuous_time(name: str, fault: str, changes: dict[str, Any], cause: str | None) -> None:
+    assert (cause in seen(name, **changes)) if cause else (seen(name, **changes) == [])
+
+
+def test_swapped_ends_and_another_formula_of_a_flow_are_seen() -> None:
+    t = torch.linspace(0.02, 0.98, 64)[ORDER].view(-1, 1, 1, 1)
+    swapped = seen("flow", x_t=lambda made: t * X0 + (1 - t) * NOISE)
+    assert any(cause.startswith(("forward.", "timesteps.")) for cause in swapped)
+    angle = t * math.pi / 2
+    other = seen("flow", x_t=lambda made: angle.cos() * X0 + angle.sin() * NOISE)
+    assert "forward.other-schedule" in other
+
+
+def test_integer_times_of_a_flow_are_not_measured() -> None:
+    """Nothing is known of what they stand for."""
+    process, prediction = PROCESSES["flow"]
+    given = ForwardPass(torch.tensor(1.0), x0=X0, noise=NOISE, t=T, x_t=X_T, target=NOISE)
+    assert not [name for name in measure_noising(given, Declared(None, prediction, process)) if "forward" in name]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,9 +12,14 @@ import torch
 from diffusers import DDIMScheduler, DDPMScheduler, DPMSolverMultistepScheduler
 from torch import Tensor, nn
 
-from safelight.config.tree import Prediction
+from safelight.config.tree import Diffusion, Prediction
 from safelight.diagnosis.doctor import examine
 from safelight.diagnosis.run_history import InMemoryReadings, RunHistory
+from safelight.diffusion.process import vp
+from safelight.diffusion.sampling import make_solver, sample
+from safelight.diffusion.schedule import make_process
+from safelight.diffusion.targets import TARGETS
+from safelight.probes.forward_pass import Declared
 from safelight.probes.sampler import PerfectModel, accepts, draw, is_right, measure_sampler
 
 SHAPE = (1, 4, 4)
@@ -45,7 +51,7 @@ def ddpm(prediction: Prediction = "epsilon", **how: Any) -> DDPMScheduler:
 
 def look(sampler: Draw, prediction: Prediction = "epsilon", alphas: Tensor | None = None) -> dict[str, float]:
     table = DDPMScheduler(**PLAIN).alphas_cumprod.double() if alphas is None else alphas
-    return measure_sampler(sampler, table, prediction, SHAPE, 1.0, torch.device("cpu"))
+    return measure_sampler(sampler, Declared(table, prediction), SHAPE, 1.0, torch.device("cpu"))
 
 
 def causes(readings: dict[str, float]) -> list[str]:
@@ -169,7 +175,7 @@ def test_the_oracle_knows_the_answer(prediction: Prediction) -> None:
     """At little noise it returns the picture, at much noise the mean of both, which is nothing."""
     alphas = torch.tensor([0.9999, 0.5, 1e-9], dtype=torch.float64)
     picture = torch.full(SHAPE, 0.5, dtype=torch.float64)
-    oracle = PerfectModel(alphas, "sample", torch.stack([picture, -picture]), 0.0)
+    oracle = PerfectModel(vp(alphas), TARGETS["sample"], torch.stack([picture, -picture]), 0.0)
     near = oracle((alphas[0].sqrt() * picture)[None], torch.tensor([0]))
     assert torch.allclose(near, picture[None], atol=1e-6)
     far = oracle(torch.zeros(1, *SHAPE, dtype=torch.float64), torch.tensor([2]))
@@ -199,3 +205,43 @@ def test_what_a_sampler_may_return() -> None:
 )
 def test_how_a_sampler_is_called(sampler: Any, fits: bool) -> None:
     assert accepts(sampler) == fits
+
+
+def own_sampler(settings: Diffusion, name: Any = "euler", wrong: Callable[[Tensor], Tensor] | None = None) -> Draw:
+    """As the trainer samples, or with something wrong in between."""
+    process = make_process(settings)
+
+    def draw(model: nn.Module, noise: Tensor) -> Tensor:
+        def denoise(x: Tensor, t: Tensor) -> Tensor:
+            answer = model(*process.input(x, t))
+            return answer if wrong is None else wrong(answer)
+
+        return sample(denoise, noise, make_solver(name, settings), steps=20)
+
+    return draw
+
+
+@pytest.mark.parametrize("process", ["flow", "edm"])
+@pytest.mark.parametrize("name", ["euler", "heun", "dpm-solver++"])
+def test_sound_samplers_of_continuous_time_pass(process: Any, name: str) -> None:
+    settings = Diffusion(process=process, prediction=process)
+    declared = Declared(None, process, make_process(settings))
+    readings = measure_sampler(own_sampler(settings, name), declared, SHAPE, 1.0, torch.device("cpu"))
+    assert is_right(readings)
+    assert causes(readings) == []
+    assert readings["sampler/first"] == pytest.approx(1, abs=0.01)
+    assert "sampler/highest_time" not in readings
+
+
+@pytest.mark.parametrize("process", ["flow", "edm"])
+def test_sick_samplers_of_continuous_time_are_named(process: Any) -> None:
+    settings = Diffusion(process=process, prediction=process)
+    declared = Declared(None, process, make_process(settings))
+
+    def found(sampler: Draw) -> list[str]:
+        return causes(measure_sampler(sampler, declared, SHAPE, 1.0, torch.device("cpu")))
+
+    # Of EDM, schedulers take −F for a prediction type of its own, v_prediction.
+    flipped = {"flow": "sampler.wrong", "edm": "sampler.other-type"}[process]
+    assert found(own_sampler(settings, wrong=lambda answer: -answer)) == [flipped]
+    assert found(own_sampler(replace(settings, prediction="sample"))) == ["sampler.other-type"]

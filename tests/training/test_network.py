@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from diffusers import DDPMPipeline, DDPMScheduler
+from diffusers import DDPMPipeline, DDPMScheduler, EDMEulerScheduler, FlowMatchEulerDiscreteScheduler
 from tiny import Crash, Quiet, fingerprints, tiny
 
 from safelight import opened, start
@@ -68,6 +68,38 @@ def test_other_process_is_refused_with_its_cure(
     scheduler: dict[str, Any], cure: str | None, pipeline: Path, tmp_path: Path
 ) -> None:
     config = tiny(model__init=edited(pipeline, tmp_path / "pipe", **scheduler))
+    images = open_images(config.data)
+    if cure is None:
+        build(infer_data_settings(config, images), images, print)
+        return
+    with pytest.raises(UsageError, match=re.escape(cure)):
+        build(infer_data_settings(config, images), images, print)
+
+
+FLOW = {"diffusion__process": "flow", "diffusion__prediction": "flow"}
+EDM = {"diffusion__process": "edm", "diffusion__prediction": "edm"}
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "cure"),
+    [
+        (FlowMatchEulerDiscreteScheduler(), FLOW, None),
+        (FlowMatchEulerDiscreteScheduler(shift=3.0), FLOW, None),
+        (FlowMatchEulerDiscreteScheduler(), {}, "--set diffusion.process=flow --set diffusion.prediction=flow"),
+        (EDMEulerScheduler(), EDM, None),
+        (EDMEulerScheduler(sigma_data=0.3), EDM, "--set diffusion.sigma_data=0.3"),
+        (EDMEulerScheduler(), FLOW, "--set diffusion.process=edm --set diffusion.prediction=edm"),
+        (DDPMScheduler(), FLOW, "--set diffusion.process=vp"),
+    ],
+    ids=str,
+)
+def test_flow_and_edm_are_told_from_other_processes(
+    theirs: Any, ours: dict[str, Any], cure: str | None, pipeline: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(pipeline, tmp_path / "pipe")
+    shutil.rmtree(tmp_path / "pipe" / "scheduler")
+    theirs.save_pretrained(tmp_path / "pipe" / "scheduler")
+    config = tiny(model__init=str(tmp_path / "pipe"), **ours)
     images = open_images(config.data)
     if cure is None:
         build(infer_data_settings(config, images), images, print)

@@ -27,7 +27,8 @@ def _kind(run: RunHistory) -> tuple[str, Episode, str, str | None] | None:
     other = next((kind for kind, check in checks.TARGET.items() if at(check) <= WRONG), None)
     if other is not None:
         return "other-type", episode, name, other
-    if all(abs(at(check)) < UNRELATED for check in checks.TARGET_COSINE.values()):
+    cosines = [check for check in checks.TARGET_COSINE.values() if len(run.steps(check))]  # older records lack some
+    if cosines and all(abs(at(check)) < UNRELATED for check in cosines):
         return "fresh-noise", episode, name, None
     return "wrong", episode, name, None
 
@@ -119,9 +120,9 @@ def _row(place: float) -> str:
 MIXTURE = (checks.MIXTURE_PROCESS, checks.MIXTURE_ROW, checks.MIXTURE_TIME)
 RULES = (
     error("TAR001", "target.other-type", "Another prediction type than declared")(
-        what="The target is exactly the noise, the image or the velocity, but not the one that was declared.",
+        what="The target is exactly the noise, the image or a velocity, but not the one that was declared.",
         why="The sampler turns the prediction into an image by the declared type: good loss, garbage samples.",
-        similar="A target that is none of the three is target.wrong.",
+        similar="A target that is none of them is target.wrong.",
         limits="Loops that do not declare what they predict.",
         fix="Make the target, the scheduler's prediction_type and the declaration agree.",
         needs=(checks.TARGET_DECLARED, tuple(checks.TARGET.values())),
@@ -132,7 +133,7 @@ RULES = (
         why="There is nothing to learn: the loss stays at the variance of the target.",
         similar="A learning rate of 0, a dead output or a detached loss do too; their target is right.",
         fix="Use the noise that x_t was made with as the target.",
-        needs=(checks.TARGET_DECLARED, tuple(checks.TARGET.values()), *checks.TARGET_COSINE.values()),
+        needs=(checks.TARGET_DECLARED, tuple(checks.TARGET.values()), tuple(checks.TARGET_COSINE.values())),
         detect=partial(detect_kind, kind="fresh-noise"),
         explained_by="forward.noise-repeated",
     ),
@@ -141,7 +142,7 @@ RULES = (
         why="The network learns something that the sampler does not undo.",
         similar="Another prediction type is reported as such.",
         limits="Changes of less than 5 %.",
-        fix="epsilon: the noise; sample: x0; v_prediction: sqrt(a)·noise − sqrt(1 − a)·x0.",
+        fix="epsilon: the noise; sample: x0; v_prediction: sqrt(a)·noise − sqrt(1 − a)·x0; flow: noise − x0.",
         needs=(checks.TARGET_DECLARED, tuple(checks.TARGET.values())),
         detect=partial(detect_kind, kind="wrong"),
         explained_by="forward.noise data.nonfinite scale.integer timesteps.shuffled timesteps.out-of-range",
