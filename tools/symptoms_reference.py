@@ -33,7 +33,7 @@ def page() -> str:
 
 
 def _section(symptom: Symptom) -> list[str]:
-    findings = [f"- {rule.code} `{rule.cause}`: {rule.title}" for rule in symptom.rules]
+    findings = [f"- {rule.code} {rule.cause}: {rule.title}" for rule in symptom.rules]
     return [
         f"## {symptom.name}",
         "",

@@ -24,12 +24,14 @@ class Command:
     json: options.Json = False
 
     def run_command(self) -> None:
-        from safelight.config.search import nearest_setting, search
+        from safelight.config.phrases import nearest_setting
+        from safelight.config.resolve import types_of_fields
+        from safelight.config.search import search
 
         word = " ".join(self.word)
         found = search(word)
         if not found.settings and not found.notes:
-            near = nearest_setting(word)
+            near = nearest_setting(word, types_of_fields())
             raise UsageError(f"No setting is about {word!r}{near} `safelight settings` lists all of them.")
         if self.json:
             listed = [asdict(setting) | {"flag": setting.flag} for setting in found.settings]

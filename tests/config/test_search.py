@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import pytest
 
 from safelight.config.resolve import types_of_fields
-from safelight.config.search import WORDS, nearest_setting, search
-
-
-def test_every_setting_in_the_table_exists_and_no_phrase_stands_twice() -> None:
-    assert {key for keys in WORDS.values() for key in keys.split()} - types_of_fields().keys() == set()
-    phrases = [phrase for each in WORDS for phrase in each.split("|")]
-    assert [phrase for phrase, count in Counter(phrases).items() if count > 1] == []
+from safelight.config.search import search
 
 
 @pytest.mark.parametrize(
@@ -38,15 +30,3 @@ def test_what_is_always_so_has_a_note() -> None:
     assert "pinned" in search("pin_memory").notes[0]
     assert "scaled_dot_product_attention" in search("flash attention").notes[0]
     assert search("dropout").notes == []
-
-
-@pytest.mark.parametrize(
-    ("key", "near"),
-    [
-        ("train.ema", "ema.kind"), ("model.width", "model.widths"), ("train.step", "train.steps"),
-        ("trian.sede", "train.seed"),
-        ("optimizer.learning_rate", "optimizer.lr"), ("train.zzz", None), ("", None),
-    ],
-)  # fmt: skip
-def test_the_nearest_setting(key: str, near: str | None) -> None:
-    assert nearest_setting(key) == (f". Did you mean {near!r}?" if near else ".")
