@@ -72,6 +72,8 @@ def test_the_help_of_a_verb_names_every_flag(verb: str, capsys: pytest.CaptureFi
         "what": "RUN | IMAGES",
         "words": "get inception",
         "source": "--from",
+        "code": "CODE",
+        "word": "WORD",
     }
     for field in fields(command):
         flag = f"--{field.name.replace('_', '-')}"
