@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +15,17 @@ from safelight.config.aliases import advice_on
 from safelight.config.effect import refuse_own_model
 from safelight.config.presets import FLAGS, default_preset, settings_of_objective
 from safelight.config.resolve import nearest, resolve
+from safelight.data import own
 from safelight.errors import UsageError
 from safelight.opened import Run
 from safelight.run import open_run
 from safelight.terminal import Terminal
 
+OWN_STRIDE = 4  # the levels of the preset that images from Python are trained with halve them twice
+
 
 def train(
-    data: str | Path | None = None,
+    data: Any = None,
     *,
     run: str | Path | None = None,
     preset: str | None = None,
@@ -33,11 +36,14 @@ def train(
 ) -> Run:
     """Trains a new run: `safelight.train("photos/", steps=20_000)`.
 
+    `data` is a name, a path, or images: a tensor, an array, a Dataset, a DataLoader, an iterable (docs/data.md).
     `flags` are those of `safelight train` (steps, batch_size, lr, …); `settings` are dotted, as in --set.
     `model` is any nn.Module of (x, t[, label]) to train instead of the U-Net.
     """
     say = Terminal().say
-    named = settings_of(flags | ({} if data is None else {"data": str(data)})) | dict(settings or {})
+    named = settings_of(flags) | dict(settings or {})
+    if data is not None:
+        named = _source(data, named, config, say) | named
     if isinstance(config, Config):
         resolved = resolve(base=config, preset=preset, settings=named, say=say)
     else:
@@ -55,10 +61,14 @@ def resume(
     force: bool = False,
     undo: int | None = None,
     model: nn.Module | None = None,
+    data: Any = None,
     **flags: Any,
 ) -> Run:
-    """Continues a run. A model of your own has to be passed again: a run folder holds weights, never code."""
+    """Continues a run. A model of your own has to be passed again: a run folder holds weights, never code. Images that
+    were passed to `train` are found in the cache folder; `data` passes them again where that is gone."""
     chosen = settings_of(flags) | dict(settings or {})
+    if data is not None:
+        chosen |= {"data.source": _source(data, chosen, None, Terminal().say)["data.source"]}
     return start.resume(Path(run), settings=chosen, force=force, undo=undo, model=model)
 
 
@@ -66,6 +76,17 @@ def open(run: str | Path) -> Run:
     """A run on disk, at its newest checkpoint."""
     folder = open_run(Path(run))
     return Run(folder.path, opened.read_config(folder), max(checkpoint_steps(folder.checkpoints), default=0))
+
+
+def _source(data: Any, settings: Mapping[str, Any], config: object, say: Callable[[str], None]) -> dict[str, Any]:
+    """The settings that the argument `data` stands for; images that are no files are stored first."""
+    if isinstance(data, str | Path):
+        return {"data.source": str(data)}
+    kept = own.keep(data, resolve(settings={k: v for k, v in settings.items() if k == "data.cache"}).data, say)
+    found: dict[str, Any] = {"data.source": kept.source}
+    if config is None and "data.image_size" not in settings and kept.side and kept.side % OWN_STRIDE == 0:
+        found["data.image_size"] = kept.side
+    return found
 
 
 def settings_of(flags: Mapping[str, Any]) -> dict[str, Any]:

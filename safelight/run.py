@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 import time
@@ -82,12 +83,24 @@ def open_run(path: Path) -> RunFolder:
     """An existing run; an error for any other path."""
     folder = RunFolder(path)
     if not os.path.isdir(path):  # unlike Path.is_dir, it does not raise where the name is too long
-        raise UsageError(f"{path} is no folder. Name a run folder, such as runs/latest.")
+        raise UsageError(f"{path} is no folder. {_near_run(path) or 'Name a run folder, such as runs/latest.'}")
     if not folder.config.is_file():
         raise UsageError(
             f"{path} has no config.yaml, so no training ever started there. Start one: safelight train --run {path}"
         )
     return folder
+
+
+def _near_run(path: Path) -> str | None:
+    """A run of a similar name, beside the path or in `runs`."""
+    for parent in (path.parent, Path("runs")):
+        try:
+            names = [each.name for each in parent.iterdir() if is_run(each)]
+        except OSError:
+            continue
+        if close := difflib.get_close_matches(path.name, names, 1, 0.6):
+            return f"Did you mean {parent / close[0]}?"
+    return None
 
 
 def open_recorded(path: Path) -> RunFolder:

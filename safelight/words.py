@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import sys
 
 DIGITS = 4  # of a number in a finding: what a record holds is float32, exact to seven
@@ -55,3 +56,17 @@ def lower_first(text: str) -> str:
 def print_to_stderr(words: str) -> None:
     """As `say` of a part in somebody's own loop, unless they give another."""
     print(words, file=sys.stderr, flush=True)
+
+
+def plain(text: str) -> str:
+    """For comparing: lower case, one space between words, no dashes."""
+    return " ".join(re.sub(r"[-_/]+", " ", text.lower()).split())
+
+
+def stem(word: str) -> str:
+    """Without its ending, so that `spikes` finds `spike`."""
+    return re.sub(r"(ing|ed|es|s)$", "", word) if len(word) > 4 else word
+
+
+def begins_a_word(text: str, beginning: str) -> bool:
+    return re.search(rf"\b{re.escape(beginning)}", text) is not None

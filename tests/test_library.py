@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,7 +11,7 @@ import torch
 
 import safelight
 from safelight.config.presets import FLAGS
-from safelight.errors import UsageError
+from safelight.errors import DataError, UsageError
 from safelight.library import settings_of
 
 
@@ -20,7 +21,7 @@ def test_the_verbs_are_callable_whatever_was_imported_before(words: str) -> None
     script = f"""
 {words}
 import safelight
-from safelight.errors import UsageError
+from safelight.errors import DataError, UsageError
 for _ in range(2):
     for verb in (safelight.train, safelight.resume):
         try:
@@ -88,3 +89,32 @@ def test_a_model_of_ones_own_is_trained(train_tiny: Callable[..., Path], tmp_pat
     assert run.step == 3
     assert not torch.equal(model.layer.weight, before)
     assert safelight.resume(tmp_path / "run", model=Denoiser()).step == 3
+
+
+def test_images_from_python_are_trained_on_and_found_by_a_resume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SAFELIGHT_CACHE", str(tmp_path / "cache"))
+    images = torch.rand(40, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    labels = torch.arange(40) % 2
+    settings = {"sample.steps": 2, "sample.count": 4, "ema.snapshots": 0, "train.preflight": "off", "evaluate.every": 0,
+                "model.widths": "16", "model.norm_groups": 8, "model.attention": ""}  # fmt: skip
+    small = {"run": tmp_path / "run", "steps": 4, "batch_size": 8, "settings": settings, "checkpoint_every": 2}
+    run = safelight.train((images, labels), **small)
+    said = " ".join(capfd.readouterr().err.split())
+    assert "Read 40 images of 8 × 8 px from a pair of images and labels, values taken for [0, 1]" in said
+    assert "have 2 classes, which the model does not learn" in said
+    assert (run.step, run.config.data.image_size, run.config.data.classes) == (4, 8, 2)
+    assert safelight.resume(tmp_path / "run", steps=5, force=True).step == 5
+    shutil.rmtree(tmp_path / "cache")
+    with pytest.raises(DataError, match="Pass the same images again"):
+        safelight.resume(tmp_path / "run", steps=6, force=True)
+    with pytest.raises(UsageError, match="are not those that"):
+        safelight.resume(tmp_path / "run", data=images.flip(0))
+    assert safelight.resume(tmp_path / "run", data=(images, labels), steps=6, force=True).step == 6
+
+
+def test_what_is_no_data_is_refused_in_few_words() -> None:
+    with pytest.raises(DataError, match="data is a dict, but it must be") as caught:
+        safelight.train({"a": torch.zeros(1000)})
+    assert len(str(caught.value)) < 300

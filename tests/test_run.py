@@ -109,3 +109,14 @@ def test_pictures_are_listed_by_step(tmp_path: Path) -> None:
         folder.picture(step).write_bytes(b"")
     folder.picture(5, "strip").write_bytes(b"")
     assert [step for step, _ in folder.pictures()] == [3, 20]
+
+
+def test_a_run_that_is_not_there_is_told_with_the_nearest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "runs" / "photos-1").mkdir(parents=True)
+    (tmp_path / "runs" / "photos-1" / "config.yaml").write_text("")
+    monkeypatch.chdir(tmp_path)
+    for wrong in ("runs/photo-1", "photos-1", "runs/photos"):
+        with pytest.raises(UsageError, match=r"is no folder\. Did you mean runs/photos-1\?"):
+            open_run(Path(wrong))
+    with pytest.raises(UsageError, match=r"such as runs/latest"):
+        open_run(Path("elsewhere/xyzzy"))

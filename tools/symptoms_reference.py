@@ -25,15 +25,15 @@ def page() -> str:
         f"<!-- Written by `{COMMAND}` from safelight/diagnosis/symptoms.py. Do not edit by hand. -->",
         "",
         "What you see, what Safelight shows of it, which findings may be behind it, and what to do. `safelight doctor",
-        "RUN` says which of them it is, with the readings that prove it; `safelight explain plateau` prints a part of this",
-        "page. All findings are on the page [diagnosis](diagnosis.md).",
+        "RUN` says which of them it is, with the readings that prove it; `safelight explain plateau` prints a part of",
+        "this page. All findings are on the page [diagnosis](diagnosis.md).",
         "",
     ]
     return "\n".join([*head, *(line for symptom in SYMPTOMS for line in _section(symptom))])
 
 
 def _section(symptom: Symptom) -> list[str]:
-    findings = [f"- {rule.code} `{rule.cause}`: {rule.title}" for rule in symptom.rules]
+    findings = [f"- {rule.code} {rule.cause}: {rule.title}" for rule in symptom.rules]
     return [
         f"## {symptom.name}",
         "",

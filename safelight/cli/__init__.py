@@ -18,11 +18,13 @@ VERBS = {
     "metrics": "show what a run measured",
     "compare": "put runs side by side",
     "doctor": "report what is wrong with a run, and why",
-    "explain": "explain a finding",
+    "explain": "explain a finding or a symptom",
     "dashboard": "show runs in the browser, live",
     "report": "write a run into one HTML file",
     "data": "inspect a set of images before training on it",
     "estimate": "report what a run would need before it starts",
+    "settings": "find a setting by a word",
+    "docs": "print a page of the documentation, or search it",
     "weights": "show or fetch the weights that distances are measured with",
 }
 

@@ -12,6 +12,11 @@ class Command:
     """Train a diffusion model on a set of images, show it develop, and leave a model that diffusers loads.
 
     Without DATA it trains on scikit-learn's handwritten digits: minutes on a CPU.
+
+    For example: safelight train photos/ --image-size 64 --epochs 50 --run runs/photos
+
+    Defaults, in brackets those of digits: steps 20000 (1000), batch size 64 (128), image size 32 (8), lr 0.001 (0.002),
+    seed 0, device auto, precision fp32, accumulate 1. `safelight settings` shows all of them.
     """
 
     data: options.Source = None

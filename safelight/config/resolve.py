@@ -17,6 +17,7 @@ import yaml
 
 from safelight.config.effect import choose
 from safelight.config.epochs import number_of
+from safelight.config.phrases import nearest_setting
 from safelight.config.presets import PRESETS
 from safelight.config.tree import Config, Epochs
 from safelight.errors import UsageError
@@ -80,7 +81,7 @@ def _set(config: Config, key: str, value: Any, where: str) -> Config:
     if first := next((name for name in known if name.startswith(f"{key}.")), None):
         raise UsageError(f"{key} is {_shown(value)}{where}, but it is a section: set what is in it, such as {first}.")
     if key not in known:
-        raise UsageError(f"There is no setting {key!r}{where}{nearest(key, known)}")
+        raise UsageError(f"There is no setting {key!r}{where}{nearest_setting(key, known)}")
     value = convert(key, value, known[key], where)
     section = replace(getattr(config, section_name), **{name: value})
     return replace(config, **{section_name: section})

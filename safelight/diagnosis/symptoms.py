@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Any
 
 from safelight.diagnosis.rule import Rule
 from safelight.diagnosis.rules import RULES
+from safelight.words import begins_a_word, plain, stem
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,11 +277,6 @@ SYMPTOMS: tuple[Symptom, ...] = (
 )  # fmt: skip
 
 
-def plain(text: str) -> str:
-    """For comparing: lower case, one space between words, no dashes."""
-    return " ".join(re.sub(r"[-_/]+", " ", text.lower()).split())
-
-
 def find_symptoms(word: str) -> list[Symptom]:
     """Those that are called so; else those whose names have all of its words."""
     wanted = plain(word)
@@ -289,15 +284,6 @@ def find_symptoms(word: str) -> list[Symptom]:
     exact = [symptom for symptom in SYMPTOMS if wanted in names[symptom.name]]
     if exact or not wanted:
         return exact
-    parts = [_stem(part) for part in wanted.split()]
+    parts = [stem(part) for part in wanted.split()]
     every = {name: " ".join(said) for name, said in names.items()}
-    return [symptom for symptom in SYMPTOMS if all(_has(every[symptom.name], part) for part in parts)]
-
-
-def _stem(word: str) -> str:
-    """Without its ending, so that `spikes` finds `spike`."""
-    return re.sub(r"(ing|ed|es|s)$", "", word) if len(word) > 4 else word
-
-
-def _has(text: str, stem: str) -> bool:
-    return re.search(rf"\b{re.escape(stem)}", text) is not None
+    return [symptom for symptom in SYMPTOMS if all(begins_a_word(every[symptom.name], part) for part in parts)]

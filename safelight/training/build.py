@@ -88,6 +88,11 @@ def images_in_epoch(config: Config, images: Images) -> int:
 def fit_to_data(config: Config, images: Images, say: Callable[[str], None]) -> Config:
     """With all that only the images can say; a length in epochs is checked once it is one in steps."""
     fitted = infer_data_settings(config, images)
+    if len(images.class_names) > 1 and not config.model.conditional:
+        say(
+            f"The images have {len(images.class_names):,} classes, which the model does not learn. To draw images of "
+            "one class: --set model.conditional=true"
+        )
     if has_epochs(config):
         for line in in_words(config, images_in_epoch(config, images)):
             say(line)

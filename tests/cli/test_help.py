@@ -72,6 +72,8 @@ def test_the_help_of_a_verb_names_every_flag(verb: str, capsys: pytest.CaptureFi
         "what": "RUN | IMAGES",
         "words": "get inception",
         "source": "--from",
+        "code": "CODE",
+        "word": "WORD",
     }
     for field in fields(command):
         flag = f"--{field.name.replace('_', '-')}"
@@ -96,3 +98,20 @@ def test_python_m_safelight_is_the_same() -> None:
     done = subprocess.run([sys.executable, "-m", "safelight", "trian"], capture_output=True, text=True)
     assert done.returncode == 2
     assert "Did you mean 'train'?" in done.stderr
+
+
+def test_the_help_of_train_has_the_defaults_and_an_example(capsys: pytest.CaptureFixture[str]) -> None:
+    from safelight.config.resolve import resolve
+
+    with pytest.raises(SystemExit):
+        main(["train", "--help"])
+    text = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "For example: safelight train photos/" in text
+    tiny, digits = resolve(preset="tiny"), resolve(preset="digits")
+    for name, section, key in [
+        ("steps", "train", "steps"), ("batch size", "train", "batch_size"), ("image size", "data", "image_size"),
+        ("lr", "optimizer", "lr"),
+    ]:  # fmt: skip
+        usual, small = (getattr(getattr(config, section), key) for config in (tiny, digits))
+        assert f"{name} {usual:g} ({small:g})" in text.replace("20000", "20000"), name
+    assert f"device {tiny.train.device}, precision {tiny.train.precision}, accumulate {tiny.train.accumulate}" in text

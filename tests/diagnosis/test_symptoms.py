@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -36,8 +37,6 @@ def test_most_findings_can_be_reached_from_a_symptom() -> None:
 
 
 def test_signals_and_settings_that_are_named_exist() -> None:
-    import re
-
     sections = {key.partition(".")[0] for key in types_of_fields()}
     for symptom in SYMPTOMS:
         for word in re.findall(r"`([^`]+)`", f"{symptom.shows} {symptom.do}"):
@@ -77,3 +76,11 @@ def test_the_page_is_up_to_date(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "out of date" in capsys.readouterr().err
     assert symptoms_reference.main([str(old)]) == 0
     assert symptoms_reference.main(["--check", str(old)]) == 0
+
+
+@pytest.mark.parametrize("page", ["symptoms.md", "tutorial.md", "commands.md"])
+def test_every_code_on_a_page_exists(page: str) -> None:
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    named = set(re.findall(r"\b[A-Z]{3}\d{3}\b", text))
+    assert named, page
+    assert named - {rule.code for rule in RULES} == set()

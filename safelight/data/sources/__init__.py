@@ -67,7 +67,7 @@ class Arrays:
 
 def open_source(data: Data) -> Files | Arrays:
     """`digits` is the known set even where a folder ./digits exists."""
-    from safelight.data.sources import archive, arrow, digits, idx, image_folder, shapes
+    from safelight.data.sources import archive, arrow, digits, idx, image_folder, shapes, stored
 
     known = {"digits": digits.digits, "shapes": shapes.shapes, "fashion-mnist": idx.fashion_mnist}
     word = data.source.partition(":")[0]
@@ -75,6 +75,8 @@ def open_source(data: Data) -> Files | Arrays:
         return known[word](data)
     place = os.path.expanduser(data.source)
     path = Path(place)
+    if stored.is_stored(path):
+        return stored.stored(path)
     if os.path.isdir(place):  # not path.is_dir(): an empty word would be the folder we are in
         return arrow.Dataset(path) if arrow.is_dataset(path) else image_folder.ImageFolder(path)
     if os.path.isfile(place):
@@ -95,6 +97,11 @@ def is_known(source: str) -> bool:
 
 
 def not_found(source: str) -> str:
+    if source.endswith(".own"):
+        return (
+            f"{source} is gone, where images were kept that were passed from Python. Pass the same images again: "
+            "safelight.resume(run, data=…)."
+        )
     here, candidates = os.path.dirname(os.path.expanduser(source)) or ".", [*KNOWN]
     with suppress(OSError, ValueError):
         candidates += [os.path.join(os.path.dirname(source), name) for name in os.listdir(here)]
