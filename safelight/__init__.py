@@ -8,6 +8,7 @@ __version__ = "0.1.0"
 __all__ = [
     "EMA",
     "AdaptiveClipper",
+    "Checkpoints",
     "Config",
     "FiniteGuard",
     "Run",
@@ -22,6 +23,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from safelight import evaluate
+    from safelight.checkpoints.saves import Checkpoints
     from safelight.config import Config
     from safelight.diagnosis import diagnose
     from safelight.healing.finite_guard import FiniteGuard
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 
 _PACKAGES = ("evaluate",)  # used as they are: safelight.evaluate.frechet(a, b)
 _HOMES = {
+    "Checkpoints": "safelight.checkpoints.saves",
     "FiniteGuard": "safelight.healing.finite_guard",
     "check_finite": "safelight.monitors.finite",
     "AdaptiveClipper": "safelight.training.clipping",
