@@ -9,6 +9,7 @@ __all__ = [
     "EMA",
     "FID",
     "AdaptiveClipper",
+    "Checkpoints",
     "Config",
     "Diversity",
     "FiniteGuard",
@@ -25,6 +26,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from safelight import evaluate
+    from safelight.checkpoints.saves import Checkpoints
     from safelight.config import Config
     from safelight.diagnosis import diagnose
     from safelight.evaluate.fid import FID
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
 
 _PACKAGES = ("evaluate",)  # used as they are: safelight.evaluate.frechet(a, b)
 _HOMES = {
+    "Checkpoints": "safelight.checkpoints.saves",
     "FiniteGuard": "safelight.healing.finite_guard",
     "check_finite": "safelight.monitors.finite",
     "AdaptiveClipper": "safelight.training.clipping",

@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from safelight import __version__
-from safelight.checkpoints.compatibility import check_tensors
+from safelight.checkpoints.compatibility import check_tensors, environment_changes
 from safelight.checkpoints.ema_profiles import rebuild
 from safelight.checkpoints.folder import place, steps
 from safelight.checkpoints.reader import load
@@ -118,11 +118,8 @@ def check_data(folder: RunFolder, images: Images, force: bool) -> None:
 
 
 def check_environment(loaded: Loaded, config: Config, say: Callable[[str], None]) -> None:
-    now, then = environment(), loaded.manifest.get("environment", {})
-    if config.train.shards is not None:
-        now.pop("processes")  # any number of them gives the same bytes
-    other = [f"{name} was {then[name]}, is {now[name]}" for name in now if name in then and then[name] != now[name]]
-    if other:
+    without = () if config.train.shards is None else ("processes",)  # any number of them gives the same bytes
+    if other := environment_changes(loaded, without):
         say(f"Another environment than at the checkpoint ({'; '.join(other)}): the bytes may differ.")
 
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from safelight.words import in_bytes, megabytes, printable, round_number, round_rate, with_error
+from safelight.words import in_bytes, megabytes, print_to_stderr, printable, round_number, round_rate, with_error
 
 
 @pytest.mark.parametrize(
@@ -58,3 +58,8 @@ def test_a_rate_has_one_digit(rate: float, rounded: float) -> None:
 )  # fmt: skip
 def test_as_many_digits_as_the_error_allows(number: float, error: float, text: str) -> None:
     assert with_error(number, error) == text
+
+
+def test_words_for_a_person_leave_stdout_to_data(capsys: pytest.CaptureFixture[str]) -> None:
+    print_to_stderr("Saved.")
+    assert capsys.readouterr() == ("", "Saved.\n")

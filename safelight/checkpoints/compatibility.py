@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 import math
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import torch
 from torch import Tensor, nn
 
-from safelight.checkpoints.snapshot import Loaded
+from safelight.checkpoints.snapshot import Loaded, environment
 from safelight.errors import CheckpointError
 
 LARGEST = torch.finfo(torch.float32).max
@@ -33,6 +33,13 @@ def check_tensors(stem: str, expected: Mapping[str, Tensor], loaded: Loaded) -> 
             f"unknown, {len(wrong)} have another shape or kind (for example {min(missing | surplus | wrong)!r:.80}). "
             "Resume with the config of that run."
         )
+
+
+def environment_changes(loaded: Loaded, without: Container[str] = ()) -> list[str]:
+    """What the bits depend on that is not as it was when this was saved, in words."""
+    now, then = environment(), loaded.manifest.get("environment", {})
+    other = [name for name in now if name in then and then[name] != now[name] and name not in without]
+    return [f"{name} was {then[name]}, is {now[name]}" for name in other]
 
 
 def check_moments(named: Sequence[tuple[str, nn.Parameter]], loaded: Loaded) -> None:
