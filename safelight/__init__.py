@@ -5,7 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["FID", "Config", "Diversity", "Run", "diagnose", "estimate", "evaluate", "open", "resume", "train", "watch"]
+__all__ = [
+    "FID",
+    "Config",
+    "Diversity",
+    "Run",
+    "check",
+    "diagnose",
+    "estimate",
+    "evaluate",
+    "open",
+    "resume",
+    "train",
+    "watch",
+]
 
 if TYPE_CHECKING:
     from safelight import evaluate
@@ -17,6 +30,7 @@ if TYPE_CHECKING:
     from safelight.model.estimate import estimate
     from safelight.opened import Run
     from safelight.watching import watch
+    from safelight.watching.debugger import check
 
 _PACKAGES = ("evaluate",)  # used as they are: safelight.evaluate.frechet(a, b)
 _HOMES = {
@@ -27,6 +41,7 @@ _HOMES = {
     "estimate": "safelight.model.estimate",
     "evaluate": "safelight.evaluate",
     "Run": "safelight.start",
+    "check": "safelight.watching.debugger",
     "open": "safelight.library",
     "resume": "safelight.library",
     "train": "safelight.library",
