@@ -14,6 +14,7 @@ __all__ = [
     "Diversity",
     "FiniteGuard",
     "Run",
+    "check",
     "check_finite",
     "diagnose",
     "estimate",
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from safelight.training.clipping import AdaptiveClipper
     from safelight.training.ema import EMA
     from safelight.watching import watch
+    from safelight.watching.debugger import check
 
 _PACKAGES = ("evaluate",)  # used as they are: safelight.evaluate.frechet(a, b)
 _HOMES = {
@@ -54,6 +56,7 @@ _HOMES = {
     "estimate": "safelight.model.estimate",
     "evaluate": "safelight.evaluate",
     "Run": "safelight.start",
+    "check": "safelight.watching.debugger",
     "open": "safelight.library",
     "resume": "safelight.library",
     "train": "safelight.library",

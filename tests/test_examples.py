@@ -94,3 +94,11 @@ def test_loops_of_others_are_watched(tmp_path: Path, example: str, also: str) ->
         assert len(read_signal(path, "loss/level/03")) == 1
     status = json.loads((tmp_path / "runs" / "watched" / "run.json").read_text())
     assert (status["status"], status["step"]) == ("finished", 64)
+
+
+@pytest.mark.parametrize(
+    ("example", "last"), [("debugger.py", "healthy "), ("diversity.py", "missing"), ("memory.py", "fits")]
+)
+def test_parts_alone(tmp_path: Path, example: str, last: str) -> None:
+    assert run(tmp_path, str(EXAMPLES / example)).startswith(last)
+    assert len((EXAMPLES / example).read_text().splitlines()) < 60

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import json
+import os
+import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from rich.text import Text
 from tyro.conf import Positional, arg
 
 from safelight.cli import options
-from safelight.errors import PreflightError, UsageError
+from safelight.errors import PreflightError, SafelightError, UsageError
 from safelight.run import is_run
 from safelight.terminal import ACCENT, Terminal, page
 
@@ -22,11 +26,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """Report what is wrong and why: with a run, from its record, while it trains or after it ended; or with a data set
-    and settings, before anything is trained."""
+    """Report what is wrong and why: with a run, from its record, while it trains or after it ended; with a data set
+    and settings, before anything is trained; or with a model of your own, by `safelight.check`."""
 
-    subject: Annotated[str, Positional, arg(metavar="RUN|DATA")]
+    subject: Annotated[str, Positional, arg(metavar="RUN|DATA")] = ""
     """A run folder; or images as `train` takes them, for a preflight."""
+    module: Annotated[str | None, arg(metavar="MODULE:FUNCTION")] = None
+    """A function of your own code, such as train:make, that returns the arguments of `safelight.check` as a dict."""
     preset: options.Word = None
     """Of a preflight: digits, tiny, small or base."""
     config: options.File = None
@@ -42,6 +48,11 @@ class Command:
     def run_command(self) -> None:
         from safelight.diagnosis import diagnose_run
 
+        if self.module is not None:
+            self._check_module(self.module)
+            return
+        if not self.subject:
+            raise UsageError("Name a run, a data set, or a function of your own with --module.")
         trained = is_run(Path(self.subject))
         if trained and (self.preset or self.config or self.set):
             words = "is a run, which has its settings. Leave out --preset, --config and --set."
@@ -51,14 +62,60 @@ class Command:
             print(json.dumps(found.to_json(), indent=1))
         else:
             print_diagnosis(self.subject, found)
-        if not trained and (errors := sum(finding.severity == "error" for finding in found.findings)):
-            raise PreflightError(f"The preflight found {errors} error{'s' * (errors != 1)}.")
+        if not trained:
+            refuse_errors("preflight", found)
+
+    def _check_module(self, name: str) -> None:
+        """The table of a model that is not ours. Its code is run, as `python` would run it."""
+        if self.subject or self.preset or self.config or self.set:
+            raise UsageError("--module has all that is needed: leave out the data, --preset, --config and --set.")
+        arguments = arguments_from(name)
+        from safelight.watching.debugger import check
+
+        try:
+            inspect.signature(check).bind(**arguments)
+        except TypeError as error:
+            raise UsageError(f"What {name} returned is not what `safelight.check` takes: {error}.") from error
+        found = check(**{**arguments, "say": None})
+        print(json.dumps(found.to_json(), indent=1) if self.json else found)
+        refuse_errors("check", found.diagnosis)
 
     def _preflight(self) -> Diagnosis:
         config = options.config_from(self)
         from safelight.start import check_before_training
 
         return check_before_training(config, Terminal())
+
+
+def refuse_errors(name: str, found: Diagnosis) -> None:
+    if errors := sum(finding.severity == "error" for finding in found.findings):
+        raise PreflightError(f"The {name} found {errors} error{'s' * (errors != 1)}.")
+
+
+def arguments_from(name: str) -> dict[str, Any]:
+    """What a function returns that is named as module:function; modules of the current folder are found."""
+    module_name, _, function_name = name.partition(":")
+    if not module_name or not function_name:
+        raise UsageError(f"--module is {name!r}. Name a function as module:function, such as train:make.")
+    here = os.getcwd()
+    sys.path.insert(0, here)
+    try:
+        function = getattr(importlib.import_module(module_name), function_name, None)
+        if not callable(function):
+            raise UsageError(f"{module_name} has no function {function_name}.")
+        found = function()
+    except SafelightError:
+        raise
+    except Exception as error:  # in code that is not ours
+        raise UsageError(f"{name} failed in {here}: {type(error).__name__}: {error}") from error
+    finally:
+        sys.path.remove(here)
+    if not isinstance(found, dict):
+        raise UsageError(
+            f"{name} returned a {type(found).__name__}. Return a dict of the arguments of `safelight.check`: model, "
+            "process, batch, and maybe sampler, optimizer and prediction."
+        )
+    return found
 
 
 def print_diagnosis(run: str, found: Diagnosis) -> None:

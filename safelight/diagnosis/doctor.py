@@ -64,6 +64,11 @@ def diagnose_run(run: str | Path) -> Diagnosis:
         return Diagnosis(examine(known), coverage(known), skill, watched=config is None, progress=converged)
 
 
+def diagnose_trial(run: RunHistory) -> Diagnosis:
+    """Of a few trial steps, before anything is trained: what is wrong at their end."""
+    return Diagnosis([each for each in examine(run) if each.over is None], coverage(run))
+
+
 def examine(run: RunHistory, rules: tuple[Rule, ...] = RULES) -> list[Finding]:
     """The worst first, and what is over last. One cause gives one finding: its consequences are not reported."""
     found: list[tuple[Rule, Finding]] = []

@@ -16,8 +16,7 @@ from safelight import checks
 from safelight.checkpoints.snapshot import Loaded
 from safelight.config.tree import Config, Diffusion, Optimizer
 from safelight.data.images import hold_out
-from safelight.diagnosis.coverage import coverage
-from safelight.diagnosis.doctor import Diagnosis, examine
+from safelight.diagnosis.doctor import Diagnosis, diagnose_trial
 from safelight.diagnosis.finding import Finding
 from safelight.diagnosis.run_history import InMemoryReadings, RunHistory
 from safelight.diffusion.sampling import Denoiser
@@ -25,6 +24,7 @@ from safelight.diffusion.schedule import make_process, make_schedule
 from safelight.generate import Request, draw_from, make_denoiser
 from safelight.healing.rates import find_rate
 from safelight.observing.batch_check import BatchCheck
+from safelight.observing.memory_record import MemoryRecord
 from safelight.observing.observer import Observer
 from safelight.probes.forward_pass import Declared
 from safelight.probes.probe_runner import InspectedLoop, ProbeRunner, with_check_prefix
@@ -57,23 +57,6 @@ class Preflight:
     @property
     def errors(self) -> list[Finding]:
         return [finding for finding in self.findings if finding.severity == "error"]
-
-
-class MemoryRecord:
-    """A record in memory: readings by step and name."""
-
-    def __init__(self) -> None:
-        self.steps: dict[int, dict[str, float]] = {}
-
-    def add(self, step: int, numbers: Mapping[str, float]) -> None:
-        self.steps.setdefault(step, {}).update(numbers)
-
-    def series(self) -> dict[str, tuple[list[int], list[float]]]:
-        rows = sorted(self.steps.items())
-        return {
-            name: ([step for step, row in rows if name in row], [row[name] for _, row in rows if name in row])
-            for name in dict.fromkeys(name for _, row in rows for name in row)
-        }
 
 
 def make_probe_runner(setup: Setup, say: Callable[[str], None], *, after_preflight: bool = False) -> ProbeRunner:
@@ -123,8 +106,7 @@ def preflight(setup: Setup, say: Callable[[str], None]) -> Preflight:
             before.restore()
     events = [] if before is None else [(step, "parameters", names)]
     case = RunHistory(InMemoryReadings(record.series(), events), setup.config)
-    findings = [each for each in examine(case) if each.over is None]
-    return Preflight(Diagnosis(findings, coverage(case)), static, record.steps, names)
+    return Preflight(diagnose_trial(case), static, record.steps, names)
 
 
 def _check_static(setup: Setup, probe_runner: ProbeRunner) -> dict[str, float]:

@@ -77,3 +77,84 @@ def test_a_watched_loop_is_diagnosed_while_it_runs(tmp_path: Path) -> None:
     watch.close()
     assert [finding.cause for finding in watch.findings] == ["model.no-gradient"]
     assert [finding.cause for finding in safelight.diagnose(tmp_path / "run")] == ["model.no-gradient"]
+
+
+MODULE = """
+import torch
+from torch import nn
+
+
+class Denoiser(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.time = nn.Linear(16, 16), nn.Embedding(100, 16)
+
+    def forward(self, x, t):
+        return self.body(x + self.time(t) * SEES)
+
+
+SEES = 1.0
+
+
+def make():
+    torch.manual_seed(0)
+    draw = torch.rand(16, 16, generator=torch.Generator().manual_seed(0)) * 2 - 1
+    return {"model": Denoiser(), "process": torch.linspace(0.999, 0.001, 100), "batch": draw, "memory": False}
+
+
+def blind():
+    global SEES
+    SEES = 0.0
+    return make()
+
+
+def wrong():
+    return make() | {"modle": 1}
+
+
+def number():
+    return 3
+
+
+def broken():
+    return 1 / 0
+"""
+
+
+@pytest.fixture
+def own_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    name = f"own_code_{tmp_path.name.replace('-', '_')}"  # a module is imported once in a process
+    (tmp_path / f"{name}.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    return name
+
+
+def test_a_model_of_ones_own_is_shown_in_numbers(own_code: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--module", f"{own_code}:make"]) == 0
+    printed = capsys.readouterr().out
+    assert "norm of body" in printed
+    assert "Nothing was found" in printed
+    assert main(["doctor", "--module", f"{own_code}:blind", "--json"]) == 3
+    found = json.loads(capsys.readouterr().out)
+    assert "MOD007" in [finding["code"] for finding in found["findings"]]
+    assert {row["state"] for row in found["rows"]} == {"ok", "finding", "not looked at"}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--module", "{}:wrong"], "modle"),
+        (["--module", "{}:number"], "returned a int"),
+        (["--module", "{}:broken"], "ZeroDivisionError"),
+        (["--module", "{}:nothing"], "has no function"),
+        (["--module", "no_such_module_of_ours:make"], "No module named"),
+        (["--module", "{}"], "module:function"),
+        (["digits", "--module", "{}:make"], "leave out"),
+        ([], "Name a run"),
+    ],
+)
+def test_what_is_no_model_of_ones_own_is_said(
+    words: list[str], said: str, own_code: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["doctor", *(word.format(own_code) for word in words)]) == 2
+    assert said in " ".join(capsys.readouterr().err.split())

@@ -1,0 +1,103 @@
+"""What a check of a model found: a table of numbers, each ok, a finding or not looked at, with advice."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from safelight.diagnosis import Diagnosis, Finding
+from safelight.words import round_number
+
+State = Literal["ok", "finding", "not looked at"]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One number."""
+
+    part: str
+    """output, gradients, timesteps, labels, schedule, images, samples, optimizer or memory."""
+    name: str
+    value: float | str | None
+    state: State = "ok"
+    note: str = ""
+    """The healthy range, the code of the finding, or why it was not looked at."""
+    readings: tuple[str, ...] = ()
+    """Signals that a finding on this row has among its evidence."""
+
+    @property
+    def shown(self) -> str:
+        if self.value is None:
+            return "-"
+        return self.value if isinstance(self.value, str) else f"{round_number(self.value):g}"
+
+    def to_json(self) -> dict[str, Any]:
+        value = self.value
+        finite = None if isinstance(value, float) and not math.isfinite(value) else value
+        return {"part": self.part, "name": self.name, "value": finite, "state": self.state, "note": self.note}
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReport:
+    """`str` of it is the table."""
+
+    rows: tuple[Row, ...]
+    diagnosis: Diagnosis
+
+    @property
+    def findings(self) -> list[Finding]:
+        return self.diagnosis.findings
+
+    @property
+    def verdict(self) -> str:
+        return self.diagnosis.verdict
+
+    @property
+    def is_ok(self) -> bool:
+        """Whether no row is a finding."""
+        return all(row.state != "finding" for row in self.rows)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"rows": [row.to_json() for row in self.rows], **self.diagnosis.to_json()}
+
+    def __str__(self) -> str:
+        widths = [max(len(cell(row)) for row in self.rows) for cell in (_part, _name, _shown)]
+        lines = []
+        for before, row in zip((None, *self.rows), self.rows, strict=False):
+            part = row.part if before is None or before.part != row.part else ""
+            cells = (part.ljust(widths[0]), row.name.ljust(widths[1]), row.shown.rjust(widths[2]), row.state)
+            lines.append("  ".join((*cells, row.note) if row.note else cells).rstrip())
+        lines += ["", self.verdict]
+        for finding in self.findings:
+            lines += ["", f"{finding.code}  {finding.summary}", f"  do  {finding.fix.text}"]
+        return "\n".join(lines)
+
+
+def _part(row: Row) -> str:
+    return row.part
+
+
+def _name(row: Row) -> str:
+    return row.name
+
+
+def _shown(row: Row) -> str:
+    return row.shown
+
+
+def with_findings(rows: Sequence[Row], findings: Sequence[Finding]) -> tuple[Row, ...]:
+    """The rows that prove a finding are marked; a finding that no row shows gets one of its own."""
+    marked = list(rows)
+    for finding in findings:
+        signals = {each.signal for each in finding.evidence}
+        places = [place for place, row in enumerate(marked) if signals & set(row.readings)]
+        for place in places:
+            note = finding.code if marked[place].state != "finding" else f"{marked[place].note}, {finding.code}"
+            marked[place] = replace(marked[place], state="finding", note=note)
+        if not places:
+            first = finding.evidence[0] if finding.evidence else None
+            value = None if first is None else first.value
+            marked.append(Row(finding.cause.partition(".")[0], finding.cause, value, "finding", finding.code))
+    return tuple(marked)

@@ -1,0 +1,235 @@
+"""The rows of a check: numbers of the model's own outputs, and readings of the trial steps under plain names."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from safelight import checks
+from safelight.checks import Check
+from safelight.diagnosis.run_history import name_of
+from safelight.errors import UsageError
+from safelight.generate import evaluation_mode
+from safelight.model.calls import call_model
+from safelight.model.estimate import ModelEstimate, estimate
+from safelight.probes.sampler import draw
+from safelight.vocabulary import GRADIENT_PART
+from safelight.watching.check_report import Row
+from safelight.watching.trial_steps import Series, Trial
+
+PLACES = (0.0, 0.1, 0.5, 0.9, 1.0)  # of the schedule: timesteps 0, 100, 500, 900 and 999 of a thousand
+SAMPLES = 4
+REACH = 1.5  # times that of the images: samples of a trained model stay within
+LEARNT = 0.95  # of the error of a network that always predicts 0
+TINY = 1e-12
+
+
+@dataclass(slots=True)
+class Outputs:
+    """Of the model as it is, in evaluation mode."""
+
+    shape: tuple[int, ...] = ()
+    wanted: tuple[int, ...] = ()
+    statistics: dict[str, float] = field(default_factory=dict)
+    by_timestep: list[tuple[int, float, float, float]] = field(default_factory=list)
+    """(t, mean, standard deviation, change from the first over its length)."""
+    samples: dict[str, float] = field(default_factory=dict)
+    failed: str = ""
+    """Why the sampler gave none."""
+    reach: float = 1.0
+
+
+@torch.no_grad()
+def observe_outputs(network: nn.Module, trial: Trial, sampler: Callable[..., Any] | None) -> Outputs:
+    found, noised = Outputs(reach=max(1.0, float(trial.images.abs().max()))), trial.noised()
+    with evaluation_mode(network):
+        output = trial.answer(network, noised.x_t, noised.t, trial.labels).float()
+        found.shape, found.wanted = tuple(output.shape), tuple(noised.target.shape)
+        found.statistics = _statistics(output)
+        first: Tensor | None = None
+        for place in PLACES:
+            t = min(round(place * trial.timesteps), trial.timesteps - 1)
+            answer = trial.answer(network, noised.x_t, torch.full_like(noised.t, t), trial.labels).float()
+            first = answer if first is None else first
+            apart = (
+                float((answer - first).norm() / first.norm().clamp(min=TINY)) if first.any() else float(answer.norm())
+            )
+            found.by_timestep.append((t, float(answer.mean()), _deviation(answer), apart))
+        if sampler is not None:
+            noise = torch.randn((SAMPLES, *trial.images.shape[1:]), generator=trial.draw).to(trial.images.device)
+            try:
+                found.samples = _statistics(draw(sampler, network, noise).float())
+            except Exception as error:  # whatever a foreign sampler does
+                found.failed = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:120]}"
+    return found
+
+
+def _statistics(values: Tensor) -> dict[str, float]:
+    finite = values[values.isfinite()]
+    known = finite if len(finite) else torch.zeros(1)
+    return {
+        "mean": float(known.mean()),
+        "standard deviation": _deviation(known),
+        "lowest": float(known.min()),
+        "highest": float(known.max()),
+        "NaN or infinite": 1 - len(finite) / max(1, values.numel()),
+    }
+
+
+def _deviation(values: Tensor) -> float:
+    return float(values.std()) if values.numel() > 1 else 0.0
+
+
+def trace_memory(
+    model: nn.Module, images: Tensor, labels: bool, optimizer: torch.optim.Optimizer | None, call: Any
+) -> ModelEstimate | str:
+    """Or why it was not traced."""
+    if call is not None and call is not call_model:
+        return "the model is called in a way of its own"
+    try:
+        return estimate(model, tuple(images.shape), "adamw" if optimizer is None else optimizer, labels=labels)
+    except UsageError as error:
+        return str(error)[:120]
+
+
+# (part, name, reading, healthy range); the row is shown where the reading is there.
+READINGS: tuple[tuple[str, str, Check, str], ...] = (
+    ("output", "error over that of predicting 0", checks.LOSS_MSE, "untrained: about 1"),
+    ("output", "randomness in evaluation mode", checks.NETWORK_RANDOM, "0"),
+    ("gradients", "share of parameters with a gradient", checks.NETWORK_REACHED, "1"),
+    ("gradients", "largest share of dead units", checks.NETWORK_SILENT, "below 0.5"),
+    ("gradients", "loss after a few updates on a copy", checks.NETWORK_REHEARSED, "below 1"),
+    ("timesteps", "response, after a few updates", checks.NETWORK_TIME_RESPONSE, "above 1e-6"),
+    ("timesteps", "least cosine of two embeddings", checks.NETWORK_TIME_COLLISION, "below 0.99"),
+    ("labels", "response, after a few updates", checks.NETWORK_LABEL_RESPONSE, "above 1e-6"),
+    ("labels", "rows of the embedding", checks.NETWORK_LABEL_ROWS, ""),
+    ("schedule", "timesteps", checks.SCHEDULE_TIMESTEPS, ""),
+    ("schedule", "first alphas_cumprod", checks.SCHEDULE_FIRST, "about 1"),
+    ("schedule", "last alphas_cumprod", checks.SCHEDULE_LAST, "about 0"),
+    ("schedule", "share of steps at which it rises", checks.SCHEDULE_RISING, "0"),
+    ("schedule", "largest jump of log-SNR", checks.SCHEDULE_LARGEST_JUMP, ""),
+    ("images", "lowest", checks.DATA_LOWEST, "-1"),
+    ("images", "highest", checks.DATA_HIGHEST, "1"),
+    ("images", "mean", checks.DATA_MEAN, ""),
+    ("images", "standard deviation", checks.DATA_STD, ""),
+    ("samples", "error with a network that knows the answer", checks.SAMPLER_ERROR, ""),
+    ("samples", "calls of the network", checks.SAMPLER_CALLS, ""),
+    ("optimizer", "learning rate", checks.OPTIMIZER_RATE, ""),
+    ("optimizer", "share of parameters it lacks", checks.OPTIMIZER_MISSING, "0"),
+    ("optimizer", "loss after its update", checks.SEARCH["1"], "below 1"),
+)
+ALSO: dict[Check, tuple[Check, ...]] = {
+    checks.NETWORK_TIME_RESPONSE: (checks.RESPONSE["t"],),
+    checks.NETWORK_LABEL_RESPONSE: (checks.RESPONSE["labels"],),
+    checks.LOSS_MSE: (checks.LOSS_ZERO_MSE, checks.LOSS_SLOPE),
+    checks.DATA_LOWEST: (checks.BATCH_LOWEST,),
+    checks.DATA_HIGHEST: (checks.BATCH_HIGHEST,),
+    checks.DATA_STD: (checks.BATCH_STD,),
+}
+FINITE = (checks.NETWORK_FINITE, checks.NONFINITE["pred"], checks.NONFINITE["loss"])
+SHAPES = (checks.NETWORK_SAME_SHAPE, checks.LOSS_SAME_SHAPE)
+
+
+def rows_of(readings: Series, outputs: Outputs, memory: ModelEstimate | str, lacking: Mapping[str, str]) -> list[Row]:
+    """All rows, part by part; `lacking` says of a part why it was not looked at."""
+    rows = [
+        *_output_rows(outputs),
+        *_gradient_rows(readings),
+        *_timestep_rows(outputs),
+        *_sample_rows(readings, outputs),
+    ]
+    for part, name, check, usual in READINGS:
+        if (value := _first(readings, check)) is None:
+            continue
+        if check == checks.LOSS_MSE:
+            value /= max(_first(readings, checks.LOSS_ZERO_MSE) or 1.0, TINY)
+        note = f"healthy: {usual}" if usual else ""
+        dead = check == checks.NETWORK_REACHED and value == 0
+        note = "the output has no gradient: look for detach() and no_grad() in the forward pass" if dead else note
+        proof = tuple(name_of(each) for each in (check, *ALSO.get(check, ())))
+        rows.append(Row(part, name, value, "finding" if dead else "ok", note, proof))
+    rows += [Row(part, "-", None, "not looked at", why) for part, why in lacking.items() if not _has(rows, part)]
+    rows += _memory_rows(memory)
+    order = list(dict.fromkeys(("output", "gradients", "timesteps", "labels", "schedule", "images", "samples",
+                                "optimizer", "memory", *(row.part for row in rows))))  # fmt: skip
+    return sorted(rows, key=lambda row: order.index(row.part))
+
+
+def _has(rows: list[Row], part: str) -> bool:
+    return any(row.part == part for row in rows)
+
+
+def _first(readings: Series, check: Check) -> float | None:
+    """At the earliest step, at which the model is still as it came."""
+    numbers = readings.get(name_of(check), ([], []))[1]
+    return float(numbers[0]) if numbers else None
+
+
+def _output_rows(outputs: Outputs) -> list[Row]:
+    shape = Row(
+        "output", "shape", " × ".join(map(str, outputs.shape)), "ok" if outputs.shape == outputs.wanted else "finding",
+        "" if outputs.shape == outputs.wanted else f"expected {' × '.join(map(str, outputs.wanted))}",
+        tuple(map(name_of, SHAPES)),
+    )  # fmt: skip
+    rows = [Row("output", name, value) for name, value in outputs.statistics.items() if name != "NaN or infinite"]
+    broken = outputs.statistics.get("NaN or infinite", 0.0)
+    return [
+        shape,
+        *rows,
+        Row("output", "share that is NaN or infinite", broken, "finding" if broken else "ok", "healthy: 0",
+            tuple(map(name_of, FINITE))),
+    ]  # fmt: skip
+
+
+def _gradient_rows(readings: Series) -> list[Row]:
+    """The norm of every part of the network, at the first step."""
+    start = f"{GRADIENT_PART.name}/"
+    parts = {name.removeprefix(start): numbers for name, (_, numbers) in readings.items() if name.startswith(start)}
+    rows = []
+    for name, numbers in parts.items():
+        dead = () if numbers[0] else (name_of(checks.NETWORK_REACHED),)  # such a part is what that finding is about
+        rows.append(Row("gradients", f"norm of {name}", float(numbers[0]), "ok", "", (f"{start}{name}", *dead)))
+    return rows
+
+
+def _timestep_rows(outputs: Outputs) -> list[Row]:
+    return [
+        Row("timesteps", f"output at t = {t}", f"mean {mean:.3g}, deviation {deviation:.3g}, change {apart:.3g}")
+        for t, mean, deviation, apart in outputs.by_timestep
+    ]
+
+
+def _sample_rows(readings: Series, outputs: Outputs) -> list[Row]:
+    if outputs.failed:
+        return [Row("samples", "of the model itself", None, "finding", f"the sampler failed: {outputs.failed}")]
+    error, zero = _first(readings, checks.LOSS_MSE), _first(readings, checks.LOSS_ZERO_MSE)
+    has_learnt = error is not None and zero is not None and error < LEARNT * zero
+    limit = REACH * outputs.reach
+    rows = []
+    for name, value in outputs.samples.items():
+        beyond = name in ("lowest", "highest") and not -limit <= value <= limit
+        note = f"healthy: within {limit:g}" if name in ("lowest", "highest") else ""
+        if beyond:
+            advice = "clamp x0 in the sampler, and check the prediction type" if has_learnt else "not judged: untrained"
+            note = f"{note}; {advice}"
+        broken = name == "NaN or infinite" and (value > 0 or math.isnan(value))
+        state = "finding" if broken or (beyond and has_learnt) else "ok"
+        rows.append(Row("samples", f"{name} of the model's own", value, state, note))
+    return rows
+
+
+def _memory_rows(memory: ModelEstimate | str) -> list[Row]:
+    if isinstance(memory, str):
+        return [Row("memory", "-", None, "not looked at", memory)]
+    megabytes = {
+        name: getattr(memory.memory, name) / 1e6 for name in ("parameters", "optimizer", "activations", "peak")
+    }
+    rows = [Row("memory", f"{name} of a step, MB", value) for name, value in megabytes.items()]
+    note = f"{memory.available / 1e6:,.0f} MB are available"
+    rows[-1] = Row("memory", rows[-1].name, rows[-1].value, "ok" if memory.fits else "finding", note)
+    return rows

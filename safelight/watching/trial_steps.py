@@ -1,0 +1,147 @@
+"""A few steps of a foreign model on one batch, under the same observer as any training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from safelight.diffusion.objective import target_of
+from safelight.errors import UsageError
+from safelight.monitors.modules import NAMED, trained
+from safelight.monitors.suite import Monitors
+from safelight.observing.memory_record import MemoryRecord
+from safelight.observing.observer import Observer, Update
+from safelight.probes.forward_pass import Declared
+from safelight.probes.probe_runner import InspectedLoop, ProbeRunner
+from safelight.vocabulary import LEARNING_RATE, LOSS
+from safelight.watching.foreign import log_snr_of
+from safelight.watching.hooks import OptimizerHooks
+
+STEPS = 10  # a part without a gradient is told from a zero layer after eight
+RATE = 1e-4  # of the optimizer that is used where none is given
+
+Series = dict[str, tuple[list[int], list[float]]]
+Events = list[tuple[int, str, dict[str, Any]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Noised:
+    """One noised batch."""
+
+    x_t: Tensor
+    t: Tensor
+    noise: Tensor
+    target: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A batch, and all that turns it into inputs of the model."""
+
+    images: Tensor
+    labels: Tensor | None
+    declared: Declared
+    call: Callable[[nn.Module, Tensor, Tensor, Tensor | None], Tensor]
+    draw: torch.Generator
+
+    @property
+    def timesteps(self) -> int:
+        return self.declared.timesteps or 1000
+
+    def noised(self) -> Noised:
+        """With timesteps spread over the schedule; without one, with a variance-preserving cosine."""
+        x0, count = self.images, len(self.images)
+        places = (torch.arange(count) + torch.rand(count, generator=self.draw)) / count
+        t = (places * self.timesteps).long().clamp(max=self.timesteps - 1).to(x0.device)
+        noise = torch.randn(x0.shape, generator=self.draw).to(x0.device)
+        known = self.declared.coefficients(t, x0)
+        angle = (places.to(x0) * torch.pi / 2).view(-1, *[1] * (x0.dim() - 1))
+        a, s = known if known is not None else (angle.cos(), angle.sin())
+        return Noised(a * x0 + s * noise, t, noise, target_of(self.declared.prediction or "epsilon", x0, noise, a, s))
+
+    def answer(self, network: nn.Module, x: Tensor, t: Tensor, labels: Tensor | None) -> Tensor:
+        try:
+            return self.call(network, x, t, labels)
+        except UsageError:
+            raise
+        except Exception as error:
+            reason = (str(error).strip().splitlines() or [""])[0][:300]
+            given = f"x {list(x.shape)} {x.dtype}, t {list(t.shape)} {t.dtype}"
+            given += "" if labels is None else f", labels {list(labels.shape)} {labels.dtype}"
+            raise UsageError(
+                f"The model {type(network).__name__} cannot be called with {given} ({type(error).__name__}: {reason}). "
+                "Pass call=lambda model, x, t, labels: … if it is called in another way."
+            ) from error
+
+
+def take_trial_steps(
+    network: nn.Module, optimizer: torch.optim.Optimizer | None, trial: Trial, sampler: Callable[..., Any] | None
+) -> tuple[Series, Events, dict[str, str]]:
+    """Readings, events, and the probes that failed. `network` and `optimizer` are copies, which are trained."""
+    named, record, events = trained(network), MemoryRecord(), Events()
+    parameters = [parameter for _, parameter in named]
+    said: list[str] = []
+    subject = InspectedLoop(network, optimizer, None, sampler, trial.images)
+    runner = ProbeRunner(subject, trial.declared, said.append)
+    alphas = trial.declared.alphas
+    monitors = Monitors(network, None if alphas is None else log_snr_of(alphas))
+    observer = Observer(record, monitors, runner, flush_by_time=False)
+    moved = optimizer or torch.optim.Adam(parameters, lr=RATE)
+    step = 0
+    hooks = OptimizerHooks(
+        parameters, moved, None, before_update=lambda each: observer.before_update(step, each), safely=lambda act: act()
+    )
+    record.add(0, runner.at_start())
+    if names := runner.names():
+        events.append((0, "parameters", dict(names)))
+    network.train()
+    runner.attach()
+    try:
+        for step in range(STEPS):
+            norms = _take_step(network, moved, trial, observer, hooks, step)
+            if norms is not None and (bad := monitors.parts.nonfinite(norms)):
+                events.append((step, "nonfinite", {"parameters": bad[:NAMED], "count": len(bad)}))
+        observer.read()
+    finally:
+        hooks.close()
+        observer.close()
+    return record.series(), events, dict(runner.broken)
+
+
+def _take_step(
+    network: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    trial: Trial,
+    observer: Observer,
+    hooks: OptimizerHooks,
+    step: int,
+) -> Tensor | None:
+    optimizer.zero_grad(set_to_none=True)
+    noised = trial.noised()
+    with torch.enable_grad():
+        pred = trial.answer(network, noised.x_t, noised.t, trial.labels)
+        # Of another shape it has no error; its gradients are those of its size.
+        apart = pred.float() - noised.target if pred.shape == noised.target.shape else pred.float()
+        loss = apart.square().reshape(len(apart), -1).mean(1)
+        if loss.requires_grad:
+            loss.mean().backward()
+    optimizer.step()
+    losses, t = loss.detach(), noised.t if len(loss) == len(noised.t) else None
+    observer.add_forward_pass(
+        losses, noised.t, trial.images, noised.noise, noised.x_t, noised.target, pred, trial.labels
+    )
+    norms = hooks.norms
+    if norms is None:
+        return None
+    zero, one, limit = torch.tensor([0.0, 1.0, torch.inf], device=norms.device).unbind()
+    update = Update(losses, t, norms, torch.linalg.vector_norm(norms), limit, one, zero)
+    rate = {} if hooks.lr is None else {LEARNING_RATE.name: float(hooks.lr)}
+    pending = observer.after_update(step, update)
+    observer.add(step, pending, {LOSS.name: float(losses.mean())} | rate)
+    observer.begin_step()
+    hooks.clear()
+    return norms
