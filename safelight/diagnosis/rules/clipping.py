@@ -83,14 +83,14 @@ def large_norms(run: RunHistory) -> Detection | None:
     steps, norms = run.series(GRADIENT_NORM)
     known = np.isfinite(norms) & (norms > 0)
     steps, norms = steps[known], norms[known]
-    if len(norms) < 2 * CALM:
+    losses = run.numbers(LOSS)
+    losses = np.abs(losses[np.isfinite(losses)])
+    if len(norms) < 2 * CALM or not len(losses):
         return None
     middles = running_median(norms, CALM)
     calm = np.minimum.accumulate(middles)
-    losses = run.numbers(LOSS)
-    usual = max(float(np.median(np.abs(losses))), LEAST_LOSS) if len(losses) and np.isfinite(losses).any() else np.inf
     grown = episode_of(steps[CALM - 1 :], middles > GROWN * calm, CALM // 4)
-    always = float(np.median(norms)) > LARGE * usual
+    always = float(np.median(norms)) > LARGE * max(float(np.median(losses)), LEAST_LOSS)
     if grown is None and not always:
         return None
     latest = float(middles[-1]) if grown is None else run.median(GRADIENT_NORM, grown)
