@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from safelight.monitors.loss import BINS, LEVELS, WINDOW, LossMonitor, noise_levels
+from safelight.monitors.loss import BINS, LEVELS, WINDOW, LossMonitor, RecentLosses, noise_levels
 
 LOG_SNR = np.linspace(8, -8, 1000)
 
@@ -105,3 +105,23 @@ def test_what_is_remembered_can_be_put_back() -> None:
     second.restore(copy.deepcopy(first.state()))
     assert [second.measure(step, *seen[step]) for step in range(50, 100)] == expected[50:]
     assert first.usual.shape == (BINS,)
+
+
+def test_recent_losses_are_averaged_and_a_step_counts_once() -> None:
+    recent, losses = RecentLosses(), np.random.default_rng(0).uniform(0.1, 1.0, 200)
+    for step, loss in enumerate(losses):
+        recent.measure(step, 100.0)  # measured again below
+        found = recent.measure(step, float(loss))
+        window = losses[max(0, step - 63) : step + 1]
+        assert found == {
+            "loss/mean": loss,
+            "loss/smooth": pytest.approx(window.mean()),
+            "loss/deviation": pytest.approx(window.std()),
+        }
+
+
+def test_a_loss_that_is_not_finite_is_left_out_of_the_recent_ones() -> None:
+    recent = RecentLosses()
+    assert set(recent.measure(0, float("nan"))) == {"loss/mean"}
+    recent.measure(1, 1.0)
+    assert recent.measure(2, float("inf"))["loss/smooth"] == 1.0
