@@ -311,7 +311,7 @@ RULES = (
         fix="Raise optimizer.lr.",
         needs=((checks.SEARCH["1"], SKILL_RAW, UPDATE_RATIO),),
         detect=first_of(too_low, short_updates, stays_by_short_updates),
-        explained_by=f"{SIDE} clipping. model. ema. lr.zero lr.ended optimizer. {LOSS_CAUSES}",
+        explained_by=f"{SIDE} forward. clipping. model. ema. lr.zero lr.ended optimizer. {LOSS_CAUSES}",
     ),
     error("LRA003", "lr.zero", "A learning rate of 0")(
         what="The learning rate is exactly 0.",
