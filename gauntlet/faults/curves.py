@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
 
-from gauntlet.fault import fault, graft
+from gauntlet.fault import fault
 from gauntlet.loop import Loop
 from gauntlet.loop_parts import Batch, LoopParts
 from gauntlet.options import FOREIGN
 
 LONG = {"steps": 300}
-MANY = {"steps": 100, "batch": 128}  # images enough to have learnt something
 SOMEBODY = "something else than the optimizer changes the weights"
 
 
@@ -57,13 +55,21 @@ def leak_target(run: LoopParts) -> None:
 
 
 @fault("loss.drop", "timesteps.constant", "timesteps.gap", "timesteps.repeated", why="the task is that of one timestep",
-       begin=0.5, bases=FOREIGN, shown=("loss",))  # fmt: skip
+       begin=0.5, bases=("mixture",), shown=("loss",))  # fmt: skip
 def draw_most_noise_only(run: LoopParts) -> None:
     """Every timestep is the last one, at which the noise is nearly the input."""
     run.draw_t = lambda x0: torch.full((len(x0),), run.options.timesteps - 1)
 
 
-@fault("loss.oscillation", "lr.jump", "lr.too-high", "loss.spike", "loss.diverged", why="the rate jumps to and fro",
+@fault("loss.oscillation", "loss.drop", "timesteps.repeated", "timesteps.gap", begin=0.3, bases=("mixture",),
+       why="timesteps come in turns", shown=("loss",))  # fmt: skip
+def draw_in_turns(run: LoopParts) -> None:
+    """A curriculum that never ends: for sixteen steps little noise, for sixteen steps much."""
+    third = run.options.timesteps // 3
+    run.draw_t = lambda x0: torch.randint(0, third, (len(x0),)) + (2 * third if run.step // 16 % 2 else 0)
+
+
+@fault("lr.jump", "loss.oscillation", "lr.too-high", "loss.spike", "loss.diverged", why="the loss follows the rate",
        begin=0.3, bases=FOREIGN, shown=("loss",))  # fmt: skip
 def swing_rate(run: LoopParts) -> None:
     """The rate is 40 times as high for eight steps, a fifth of it for sixteen, and so on."""
@@ -97,24 +103,6 @@ def multiply_loss(run: LoopParts) -> None:
     run.backward = lambda loss: back(1e5 * loss)
 
 
-@fault("model.too-small", "loss.not-learning", why="a network of one number learns next to nothing", bases=("own",),
-       needs=MANY)  # fmt: skip
-def narrow_network(run: LoopParts) -> None:
-    """Behind the first layer a single number is left of the input."""
-
-    def one(h: Tensor) -> Tensor:
-        return h.mean(tuple(range(1, h.dim())), keepdim=True).expand_as(h)
-
-    graft(run.network.conv_in, one)
-
-
-@fault("model.vanishing-gradient", "loss.not-learning", "model.skip-cut", why="the first layer is as good as cut off",
-       bases=("own",), needs=MANY)  # fmt: skip
-def dampen_first_layer(run: LoopParts) -> None:
-    """What comes out of the first layer is a ten-millionth of it."""
-    graft(run.network.conv_in, lambda h: 1e-7 * h)
-
-
 @fault("loss.ruined", "optimizer.not-its-update", "loss.diverged", "loss.rise", "loss.spike", why=SOMEBODY, begin=0.7,
        bases=("mixture",))  # fmt: skip
 def keep_shaking(run: LoopParts) -> None:
@@ -129,7 +117,7 @@ def keep_shaking(run: LoopParts) -> None:
 
 
 @fault("loss.drop", "data.shifted", "data.blank", "data.same-batch", "data.duplicates", why="they are other images",
-       begin=0.5, bases=("plain",), needs={"prediction": "sample"}, shown=("loss",))  # fmt: skip
+       begin=0.5, bases=("plain",), needs={"prediction": "sample"})  # fmt: skip
 def lose_images(run: LoopParts) -> None:
     """A decoder fails in silence: every image is grey, and images are what is predicted."""
     draw = run.draw_batch

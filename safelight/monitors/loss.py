@@ -37,10 +37,10 @@ class RecentLosses:
     """The losses of the last steps, each at its place: a step that is measured again replaces its first loss."""
 
     def __init__(self) -> None:
-        self.losses = np.full(RECENT, np.nan)
+        self.losses = np.full(RECENT, np.inf)  # not known, or not finite
 
     def measure(self, step: int, loss: float) -> dict[str, float]:
-        self.losses[step % RECENT] = loss
+        self.losses[step % RECENT] = loss if math.isfinite(loss) else math.inf
         known = self.losses[np.isfinite(self.losses)]
         if not len(known):
             return {LOSS.name: loss}
