@@ -10,10 +10,12 @@ _WORDS = {
     "timesteps": "gap shuffled repeated constant out-of-range not-passed-on not-the-noise",
     "forward": "other-schedule noise-not-normal clamped no-noise not-the-formula noise-repeated",
     "target": "other-type fresh-noise wrong",
-    "loss": "sign nonfinite weight-nonfinite not-of-prediction detached shape weighting diverged spike",
+    "loss": "sign nonfinite weight-nonfinite not-of-prediction detached shape weighting diverged spike drop rise "
+    "oscillation plateau ruined not-learning undertrained",
     "model": (
         "zero-init init-gain bounded-output dead-units no-gradient frozen dropout blind-to-timestep "
-        "embedding-collapsed batch-coupling output-shape nonfinite skip-cut too-small"
+        "embedding-collapsed batch-coupling output-shape nonfinite skip-cut too-small "
+        "vanishing-gradient"
     ),
     "optimizer": (
         "no-update no-zero-grad other-parameters missing-parameters maximize weight-decay zeroed-gradients "
@@ -23,7 +25,7 @@ _WORDS = {
     "ema": "too-long frozen low-precision every-micro-batch not-sampled not-an-average",
     "mode": "eval-in-training train-in-sampling",
     "precision": "no-scaler scale-halving lost-updates overflow transient",
-    "clipping": "before-unscale outlier-batches",
+    "clipping": "before-unscale outlier-batches large-gradients",
     "accumulation": "sum short-window",
     "distributed": "drift same-noise overlap straggler",
     "checkpoint": "optimizer-lost average-lost not-exact",

@@ -18,11 +18,15 @@ class Signal:
 
 
 LOSS = Signal("loss/mean", "Unweighted loss of the step's batch.")
+LOSS_SMOOTH = Signal("loss/smooth", "Mean of that loss over the last 64 steps.")
+LOSS_DEVIATION = Signal("loss/deviation", "Standard deviation of that loss over the last 64 steps.")
 LOSS_NORMALIZED = Signal("loss/whitened", "Loss of each sample over the usual loss at its noise level; 1: as usual.")
 LOSS_AT_LEVEL = Signal("loss/level", "Loss by noise level over 64 steps; 00: least noise, 15: most.", family=True)
 TIMESTEPS_OUTSIDE = Signal("loss/outside", "Share of samples with a timestep outside the schedule, if there are any.")
 LEARNING_RATE = Signal("optimizer/lr", "Learning rate as it was applied.")
-GRADIENT_NORM = Signal("gradient/norm", "L2 norm of all gradients, after unscaling and before clipping.")
+GRADIENT_NORM = Signal(
+    "gradient/norm", "L2 norm of all gradients, after unscaling; before our clipping, in a watched loop after its own."
+)
 GRADIENT_PART = Signal("gradient/part", "L2 norm of the gradients of one part of the network.", family=True)
 GRADIENT_ZERO = Signal("gradient/zero", "Share of the gradients of one part that are exactly zero.", family=True)
 GRADIENT_NOISE = Signal(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from safelight.config.resolve import resolve
 from safelight.diagnosis.convergence import Progress, progress
@@ -12,12 +15,13 @@ from safelight.diagnosis.coverage import Coverage, coverage
 from safelight.diagnosis.finding import ORDER, Evidence, Finding, Fix, subsystem_of, urgency
 from safelight.diagnosis.rule import Rule
 from safelight.diagnosis.rules import RULES
-from safelight.diagnosis.run_history import RunHistory
+from safelight.diagnosis.run_history import InMemoryReadings, RunHistory
 from safelight.diagnosis.symptoms import SYMPTOMS, Symptom, find_symptoms
 from safelight.diagnosis.verdict import SkillSummary, skill_summary, verdict
 from safelight.errors import UsageError
 from safelight.record.history import open_history
 from safelight.run import open_recorded
+from safelight.vocabulary import LOSS
 
 LATER = 64  # steps: some causes are checked less often than their consequences
 
@@ -50,9 +54,36 @@ class Diagnosis:
         }
 
 
-def diagnose(run: str | Path) -> list[Finding]:
-    """What is wrong with a run, the worst first; an empty list for one in which nothing was found."""
-    return diagnose_run(run).findings
+class Findings(list[Finding]):
+    """The worst first; empty where nothing was found. How much that is worth, its verdict and coverage say."""
+
+    def __init__(self, diagnosis: Diagnosis) -> None:
+        super().__init__(diagnosis.findings)
+        self.verdict, self.coverage = diagnosis.verdict, diagnosis.coverage
+
+
+def diagnose(run: str | Path | None = None, *, losses: Sequence[float] | None = None) -> Findings:
+    """What is wrong with a run: `diagnose("runs/digits")`; or with a loss curve from anywhere, one loss for each step:
+    `diagnose(losses=[…])`. `.verdict` says it in words, with how many rules could look."""
+    if run is not None and losses is None:
+        return Findings(diagnose_run(run))
+    if losses is not None and run is None:
+        return Findings(diagnose_losses(losses))
+    raise UsageError("diagnose takes either a run or losses=, one loss for each step.")
+
+
+def diagnose_losses(losses: Sequence[float]) -> Diagnosis:
+    """By the rules that need nothing but the loss."""
+    try:
+        numbers = np.asarray(losses, np.float64)
+    except (TypeError, ValueError) as error:
+        raise UsageError("losses should be numbers, one for each step.") from error
+    if numbers.ndim != 1 or not len(numbers):
+        raise UsageError(f"losses should be one number for each step; they have the shape {numbers.shape}.")
+    broken = [(int(step), "nonfinite", {}) for step in np.flatnonzero(~np.isfinite(numbers))]
+    readings = InMemoryReadings({LOSS.name: (np.arange(len(numbers)), numbers)}, broken)
+    known = RunHistory(readings)
+    return Diagnosis(examine(known), coverage(known), watched=True, progress=progress(readings))
 
 
 def diagnose_run(run: str | Path) -> Diagnosis:

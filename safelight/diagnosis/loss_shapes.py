@@ -148,6 +148,8 @@ def oscillates(losses: np.ndarray, factor: float) -> Oscillation | None:
         scatter = float(np.std(np.diff(logs))) / math.sqrt(2)
         sure = bound(TEST, len(logs) // LEAST, SHAPES * len(WAVES) * count)
         turns = _turns(points, max(math.log(factor), sure * scatter * math.sqrt(2 / width)))
+        if len(turns) > 1 and points[turns[0]] > points[turns[1]]:
+            turns = turns[1:]  # the first fall is what was learnt
         if len(turns) > SWINGS:
             start = len(logs) - count * width
             sizes = np.abs(np.diff(points[turns]))

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from safelight.checks import Check
+from safelight.diagnosis.advice import for_other_loop
 from safelight.diagnosis.finding import Evidence, Finding, Fix, Severity
 from safelight.diagnosis.run_history import Episode, HealthyRanges, ReadingName, RunHistory, name_of
 from safelight.vocabulary import Signal
@@ -67,6 +68,7 @@ class Rule:
         if detection is None:
             return None
         fix = detection.fix or self.default_fix
+        fix = (fix if fix.text else Fix(self.fix, fix.set, fix.safety)).rounded()
         return Finding(
             code=self.code,
             cause=self.cause,
@@ -76,7 +78,7 @@ class Rule:
             summary=detection.summary,
             # A record holds float32: 0.01 would be shown as 0.009999999776.
             evidence=tuple(each.rounded() for each in detection.evidence if _is_recorded(each)),
-            fix=(fix if fix.text else Fix(self.fix, fix.set, fix.safety)).rounded(),
+            fix=for_other_loop(fix) if run.config is None else fix,
             ruled_out=detection.ruled_out,
             over=detection.over,
         )

@@ -62,7 +62,8 @@ class InMemoryReadings:
 
     def raw(self, signal: str, first: int | None = None, last: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         steps, numbers = self._series.get(signal, ([], []))
-        return np.asarray(steps, np.int64), np.asarray(numbers, np.float32)
+        with np.errstate(over="ignore"):  # what no float32 holds is infinite, as in a record
+            return np.asarray(steps, np.int64), np.asarray(numbers, np.float32)
 
     def events(self, kind: str | None = None) -> list[RecordedEvent]:
         return [RecordedEvent(step, 0.0, name, facts) for step, name, facts in self._events if kind in (None, name)]

@@ -9,7 +9,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from safelight.vocabulary import LOSS, LOSS_AT_LEVEL, LOSS_NORMALIZED, TIMESTEPS_OUTSIDE
+from safelight.vocabulary import (
+    LOSS,
+    LOSS_AT_LEVEL,
+    LOSS_DEVIATION,
+    LOSS_NORMALIZED,
+    LOSS_SMOOTH,
+    RECENT,
+    TIMESTEPS_OUTSIDE,
+)
 
 LEVELS = 16  # noise levels that have a loss of their own
 BINS = 4 * LEVELS  # finer ones, whose usual loss is remembered
@@ -55,6 +63,21 @@ def find_levels(
         return np.where(known, np.searchsorted(ends[1:-1], np.where(known, t, 0.0), side="right"), -1)
 
     return levels
+
+
+class RecentLosses:
+    """The losses of the last steps, each at its place: a step that is measured again replaces its first loss."""
+
+    def __init__(self) -> None:
+        self.losses = np.full(RECENT, np.inf)  # not known, or not finite
+
+    def measure(self, step: int, loss: float) -> dict[str, float]:
+        self.losses[step % RECENT] = loss if math.isfinite(loss) else math.inf
+        known = self.losses[np.isfinite(self.losses)]
+        if not len(known):
+            return {LOSS.name: loss}
+        smooth, deviation = float(known.mean()), float(known.std())
+        return {LOSS.name: loss, LOSS_SMOOTH.name: smooth, LOSS_DEVIATION.name: deviation}
 
 
 class LossMonitor:

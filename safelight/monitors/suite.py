@@ -11,12 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from safelight.monitors.gradients import GradientMonitor
-from safelight.monitors.loss import Levels, LossMonitor
+from safelight.monitors.loss import Levels, LossMonitor, RecentLosses
 from safelight.monitors.modules import SumOverProcesses, find_parts, trained
 from safelight.monitors.reading_buffer import PendingReading
 from safelight.monitors.updates import UpdateMonitor
-from safelight.vocabulary import LOSS, LOSS_SCALE, REFUSED
+from safelight.vocabulary import LOSS_SCALE, REFUSED
 
+RECENT_LOSSES = "loss/recent"  # in checkpoints
 PARTS_EVERY = 64  # steps between two that read every weight: one in each cell of the record
 
 
@@ -45,6 +46,7 @@ class Monitors:
         named = trained(model) if named is None else named
         self.parts = find_parts(named)
         self._loss = None if levels is None else LossMonitor(levels)
+        self._recent = RecentLosses()
         self._gradients = GradientMonitor(self.parts, total)
         self._updates = UpdateMonitor(self.parts, [parameter for _, parameter in named], total)
         self._zeros: list[PendingReading] = []
@@ -82,12 +84,15 @@ class Monitors:
             pieces.append(PendingReading((torch.stack([partial_gradient.norm, norm]).float(),), noise_scale))
         if self._loss is not None and t is not None:
             pieces.append(PendingReading((loss, t), functools.partial(self._loss.measure, step)))
-        else:
-            pieces.append(PendingReading((loss,), lambda losses: {LOSS.name: float(losses.mean())}))
+        pieces.append(self.read_loss(step, loss))
         if self.measures_parts(step):
             pieces += [*self._zeros, self._updates.after(average)]
             self._zeros = []
         return pieces
+
+    def read_loss(self, step: int, loss: Tensor) -> PendingReading:
+        """`loss` [n]: its mean, and that of the last steps."""
+        return PendingReading((loss,), lambda losses: self._recent.measure(step, float(losses.mean(dtype=np.float64))))
 
     def _read_gradients(self, norms: np.ndarray, scalars: np.ndarray) -> dict[str, float]:
         norm, limit, scale, refused = scalars.tolist()
@@ -95,11 +100,14 @@ class Monitors:
 
     def state(self) -> dict[str, Tensor]:
         """What is remembered over the steps that were brought to the host: a few small vectors, kept in checkpoints."""
-        return self._gradients.state() | ({} if self._loss is None else self._loss.state())
+        recent = {RECENT_LOSSES: torch.from_numpy(self._recent.losses.copy())}
+        return self._gradients.state() | recent | ({} if self._loss is None else self._loss.state())
 
     @torch.no_grad()
     def restore(self, tensors: dict[str, Tensor]) -> None:
         if tensors:
             self._gradients.restore(tensors)
+            if RECENT_LOSSES in tensors:  # not in checkpoints of before
+                self._recent.losses[:] = tensors[RECENT_LOSSES].double().numpy()
             if self._loss is not None:
                 self._loss.restore(tensors)

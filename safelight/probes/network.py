@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,6 +20,7 @@ TINY = 1e-12
 ACTIVATIONS = (nn.ReLU, nn.SiLU, nn.GELU, nn.Mish, nn.ELU, nn.LeakyReLU)
 WEIGHED = (nn.Linear, nn.modules.conv._ConvNd, nn.GroupNorm, nn.LayerNorm)
 LOUD = 1e4
+ANSWERS = 4  # last layers of which one has to be heard in the output
 SILENT = 1e-3  # an activation that never exceeds it is dead
 SUNK = -5.0  # below it ReLU and SiLU return 0
 
@@ -203,12 +204,10 @@ def _bounds(network: nn.Module, call: Call) -> dict[str, float]:
     order: list[nn.Module] = []
     with _hooked(network, (nn.Linear, nn.modules.conv._ConvNd), lambda module, *_: order.append(module)):
         call.again(network)
-    if not order:
+    found = _loudest(network, call, list(reversed(order)))
+    if found is None:
         return {}
-    weight = order[-1].weight
-    assert isinstance(weight, Tensor)
-    weight.copy_(torch.randn(weight.shape, generator=torch.Generator().manual_seed(3)).to(weight) * LOUD)
-    loud = call.again(network).float()
+    weight, loud = found
     weight.neg_()  # an output that may have any sign flips with it
     both = torch.cat([loud, call.again(network).float()])
     if not both.isfinite().all():
@@ -217,6 +216,22 @@ def _bounds(network: nn.Module, call: Call) -> dict[str, float]:
         checks.NETWORK_LOUDEST: float(loud.abs().max()),
         checks.NETWORK_ONE_SIDED: float(((both >= 0).all() | (both <= 0).all()).float()),
     }
+
+
+def _loudest(network: nn.Module, call: Call, layers: Sequence[nn.Module]) -> tuple[Tensor, Tensor] | None:
+    """(weight, output) of the first of these layers that the output answers to: one that is called last may be there
+    only to be used at all, as in `out + 0 * unused(x)`."""
+    usual = call.again(network)
+    for layer in layers[:ANSWERS]:
+        weight = layer.weight
+        assert isinstance(weight, Tensor)
+        kept = weight.clone()
+        weight.copy_(torch.randn(weight.shape, generator=torch.Generator().manual_seed(3)).to(weight) * LOUD)
+        output = call.again(network)
+        if not torch.equal(output, usual):
+            return weight, output.float()
+        weight.copy_(kept)
+    return None
 
 
 def _apart(a: Tensor, b: Tensor) -> float:

@@ -30,7 +30,7 @@ from safelight.probes.forward_pass import Declared, ForwardPass
 from safelight.probes.probe_runner import InspectedLoop, ProbeRunner
 from safelight.probes.sampler import accepts
 from safelight.probes.skill import SkillProbe, Subject
-from safelight.vocabulary import DATA_WAIT, LEARNING_RATE, LOSS, LOSS_SCALE, NONFINITE_PARAMETERS, REFUSED, SPEED
+from safelight.vocabulary import DATA_WAIT, LEARNING_RATE, LOSS_SCALE, NONFINITE_PARAMETERS, REFUSED, SPEED
 from safelight.watching.foreign import (
     alphas_of,
     bare_optimizer,
@@ -370,7 +370,7 @@ class Watch:
             pending.append(_skipped(hooks.scale))
         self._observer.begin_step()
         # Last, over what was computed for the levels: the loss is what the loop says it is.
-        pending.append(PendingReading((means,), lambda means: {LOSS.name: float(means.mean())}))
+        pending.append(self._observer.monitors.read_loss(self._updates, means))
         if isinstance(hooks.lr, Tensor):
             pending.append(PendingReading((hooks.lr.reshape(1),), lambda rate: {LEARNING_RATE.name: float(rate[0])}))
         elif hooks.lr is not None:

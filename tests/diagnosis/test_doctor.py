@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
+import numpy as np
 import pytest
 from histories import HEALTHY, LABELS, Event, Series, checks
+from loss_curves import healthy_curve, rising, spiked
 from rule_rows import HEALTHY_ROWS, Row, case_of, check_row, every_row, parameters
 
-from safelight.diagnosis.doctor import LATER, examine, explain
+from safelight.diagnosis.doctor import LATER, diagnose, examine, explain
 from safelight.diagnosis.finding import Severity
 from safelight.diagnosis.rule import Detection, Rule
 from safelight.diagnosis.rules import RULES
@@ -142,3 +145,33 @@ def test_a_page_is_found_by_code_or_cause() -> None:
     assert explain("los001").cause == explain("loss.nonfinite").cause == "loss.nonfinite"
     with pytest.raises(UsageError, match=r"no finding or symptom 'LOS01'.*LOS001"):
         explain("LOS01")
+
+
+@pytest.mark.parametrize(
+    ("make", "causes"),
+    [
+        (lambda losses: losses, []),
+        (lambda losses: list(map(float, losses)), []),
+        (lambda losses: np.where(np.arange(len(losses)) == 50, np.nan, losses), ["loss.nonfinite"]),
+        (spiked, ["loss.spike"]),
+        (rising, ["loss.rise"]),
+        (lambda losses: losses * np.where(np.arange(len(losses)) > 300, 1000.0, 1.0), ["loss.diverged"]),
+    ],
+)
+def test_a_list_of_losses_is_judged_and_coverage_is_stated(make: Any, causes: list[str]) -> None:
+    found = diagnose(losses=make(healthy_curve(7, steps=400, batch=64)))
+    assert [finding.cause for finding in found] == causes
+    assert 5 < found.coverage.looked < found.coverage.rules
+    assert causes or f"the {found.coverage.looked} of {found.coverage.rules} rules" in found.verdict
+
+
+@pytest.mark.parametrize("losses", [[], [[1.0], [2.0]], ["a", "b"], "ab"])
+def test_losses_that_are_none_are_refused(losses: Any) -> None:
+    with pytest.raises(UsageError, match="losses"):
+        diagnose(losses=losses)
+
+
+def test_either_a_run_or_losses() -> None:
+    for given in ({}, {"run": "runs/x", "losses": [1.0]}):
+        with pytest.raises(UsageError, match="either"):
+            diagnose(**given)

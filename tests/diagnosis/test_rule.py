@@ -11,13 +11,14 @@ import pytest
 from histories import Series, checks
 
 from safelight.checks import Check
+from safelight.config.resolve import resolve
 from safelight.diagnosis.finding import Evidence, Fix
 from safelight.diagnosis.rule import Detection, Detector, error, first_of, on_count, on_episode, on_latest, warning
 from safelight.diagnosis.run_history import InMemoryReadings, RunHistory
 
 ONE, OTHER = Check("a/one", "One."), Check("a/other", "Other.")
 PAGE: dict[str, Any] = {"what": "", "why": "", "fix": "Fix it.", "detect": lambda _: Detection(3, "It is so.")}
-NOTHING = RunHistory(InMemoryReadings({}))
+NOTHING = RunHistory(InMemoryReadings({}), resolve(preset="digits"))
 
 
 def detected(detect: Detector, series: Series) -> tuple[int, str, int | None] | None:

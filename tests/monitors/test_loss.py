@@ -12,7 +12,16 @@ from safelight.config.tree import Diffusion
 from safelight.diffusion.densities import make_density
 from safelight.diffusion.draws import draw_times
 from safelight.diffusion.schedule import make_process
-from safelight.monitors.loss import BINS, LEVELS, WINDOW, LossMonitor, find_levels, levels_of_table, noise_levels
+from safelight.monitors.loss import (
+    BINS,
+    LEVELS,
+    WINDOW,
+    LossMonitor,
+    RecentLosses,
+    find_levels,
+    levels_of_table,
+    noise_levels,
+)
 
 LOG_SNR = np.linspace(8, -8, 1000)
 
@@ -121,3 +130,23 @@ def test_what_is_remembered_can_be_put_back() -> None:
     second.restore(copy.deepcopy(first.state()))
     assert [second.measure(step, *seen[step]) for step in range(50, 100)] == expected[50:]
     assert first.usual.shape == (BINS,)
+
+
+def test_recent_losses_are_averaged_and_a_step_counts_once() -> None:
+    recent, losses = RecentLosses(), np.random.default_rng(0).uniform(0.1, 1.0, 200)
+    for step, loss in enumerate(losses):
+        recent.measure(step, 100.0)  # measured again below
+        found = recent.measure(step, float(loss))
+        window = losses[max(0, step - 63) : step + 1]
+        assert found == {
+            "loss/mean": loss,
+            "loss/smooth": pytest.approx(window.mean()),
+            "loss/deviation": pytest.approx(window.std()),
+        }
+
+
+def test_a_loss_that_is_not_finite_is_left_out_of_the_recent_ones() -> None:
+    recent = RecentLosses()
+    assert set(recent.measure(0, float("nan"))) == {"loss/mean"}
+    recent.measure(1, 1.0)
+    assert recent.measure(2, float("inf"))["loss/smooth"] == 1.0

@@ -56,7 +56,7 @@ def test_without_a_schedule_or_timesteps_there_is_only_the_mean_loss(
     log_snr: np.ndarray | None, t: torch.Tensor | None
 ) -> None:
     readings = take_step(Monitors(monitored_network(), None if log_snr is None else levels_of_table(log_snr)), 1, t=t)
-    assert {name for name in readings if name.startswith("loss/")} == {"loss/mean"}
+    assert {name for name in readings if name.startswith("loss/")} == {"loss/mean", "loss/smooth", "loss/deviation"}
 
 
 def test_the_noise_scale_needs_the_gradient_of_a_part_of_the_batch() -> None:

@@ -65,6 +65,22 @@ class Bounded(Denoiser):
         return super().forward(x, t, labels).tanh()
 
 
+class Unheard(Denoiser):
+    """Its last layer is called so that every parameter has a gradient, as loops under DDP do."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.extra = nn.Conv2d(1, 1, 1)
+
+    def forward(self, x: Tensor, t: Tensor, labels: Tensor | None = None) -> Tensor:
+        return super().forward(x, t, labels) + 0 * self.extra(x)
+
+
+class BoundedUnheard(Unheard):
+    def forward(self, x: Tensor, t: Tensor, labels: Tensor | None = None) -> Tensor:
+        return super().forward(x, t, labels).tanh()
+
+
 class OneSided(Denoiser):
     def forward(self, x: Tensor, t: Tensor, labels: Tensor | None = None) -> Tensor:
         return super().forward(x, t, labels).relu()
@@ -132,6 +148,8 @@ def causes(readings: dict[str, float]) -> list[str]:
         ("coupled", network(Coupled), "model.batch-coupling"),
         ("a softmax over the samples", network(Softmaxed), "model.batch-coupling"),
         ("tanh at the end", network(Bounded), "model.bounded-output"),
+        ("a last layer that is not heard", network(Unheard), None),
+        ("tanh behind a layer that is not heard", network(BoundedUnheard), "model.bounded-output"),
         ("ReLU at the end", network(OneSided), "model.bounded-output"),
         ("zeros everywhere", zeroed(network(), *ALL), "model.zero-init"),
         ("dead units", silent(), "model.dead-units"),

@@ -9,14 +9,21 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from safelight import checks
 from safelight.diagnosis.definitions import FAR_OUT
-from safelight.diagnosis.finding import Evidence
+from safelight.diagnosis.finding import Evidence, Fix
 from safelight.diagnosis.rule import Detection, error, first_of, on_episode, warning
-from safelight.diagnosis.run_history import Episode, HealthyRanges, RunHistory, episode_of
-from safelight.vocabulary import GRADIENT_NORM, LOSS, LOSS_SCALE
+from safelight.diagnosis.rules.curve.jumps import has_usual_images
+from safelight.diagnosis.rules.learning import DAMAGE
+from safelight.diagnosis.run_history import Episode, HealthyRanges, RunHistory, episode_of, running_median
+from safelight.vocabulary import GRADIENT_NORM, GRADIENT_PART, LOSS, LOSS_SCALE
 
 AFTER = 8  # steps
 ALONE = 0.999  # cosine with the gradient of one micro-batch
 USUAL = 24  # steps
+CALM = 16  # steps whose median is one norm
+GROWN = 30.0  # times the calmest of the run; 3.3 at most in 165 healthy ones
+# Times the loss, which counts as 10 at least. Healthy norms have a median of 0.1 to 3.1, at most 8.5; 79 and 362 where
+# a sum over 128 samples is differentiated.
+LARGE, LEAST_LOSS = 100.0, 10.0
 
 
 class Spike(NamedTuple):
@@ -53,14 +60,58 @@ def outlier_batches(run: RunHistory) -> Detection | None:
     if not len(odd):
         return None
     count, step = len(odd), int(odd[0])
+    usual = has_usual_images(run, step)
     return Detection(
         step,
-        f"{count} batch{'es' * (count != 1)} differed strongly from all others, first at step {step:,}: images or "
-        "errors many times as large as usual, which one update carries into every weight.",
+        f"{count} batch{'es' * (count != 1)} differed strongly from all others, first at step {step:,}: "
+        f"{'errors' if usual else 'images or errors'} many times as large as usual, which one update carries into "
+        "every weight.",
         run.evidence_of({checks.BATCH_REACH: "as in other batches", checks.LOSS_MSE: "as usual"}, step),
-        ("images that changed once and for all: the batches after it are as before",),
+        (
+            "images that changed once and for all: the batches after it are as before",
+            *(("odd images: those of that step and of the one before were as in other batches",) if usual else ()),
+        ),
         confidence=0.99,
+        fix=Fix("Clip gradients by their norm; check labels, timesteps and loss weights of that step.")
+        if usual
+        else None,
     )
+
+
+def large_norms(run: RunHistory) -> Detection | None:
+    """Norms that have grown far beyond those of the same run, or that are far beyond the loss from the start."""
+    steps, norms = run.series(GRADIENT_NORM)
+    known = np.isfinite(norms) & (norms > 0)
+    steps, norms = steps[known], norms[known]
+    losses = run.numbers(LOSS)
+    losses = np.abs(losses[np.isfinite(losses)])
+    if len(norms) < 2 * CALM or not len(losses):
+        return None
+    middles = running_median(norms, CALM)
+    calm = np.minimum.accumulate(middles)
+    grown = episode_of(steps[CALM - 1 :], middles > GROWN * calm, CALM // 4)
+    always = float(np.median(norms)) > LARGE * max(float(np.median(losses)), LEAST_LOSS)
+    if grown is None and not always:
+        return None
+    latest = float(middles[-1]) if grown is None else run.median(GRADIENT_NORM, grown)
+    part = _largest_part(run)
+    adaptive = grown is None and run.latest(checks.OPTIMIZER_ADAPTIVE, 0.0) == 1
+    return Detection(
+        int(steps[0]) if grown is None else grown.first,
+        f"The gradient has a norm of {latest:.3g}"
+        + (f", {latest / float(calm[-1]):.3g} times what it was at its calmest" if grown else " from the start")
+        + (f"; most of it is in {part}." if part else "."),
+        (Evidence(GRADIENT_NORM.name, latest, (int(steps[0]), int(steps[-1])), "0.1 to 10 for a mean over the batch"),),
+        ("a single spike: it is so for 16 steps and more",),
+        confidence=0.95,
+        severity="info" if adaptive else None,  # Adam divides by it
+        over=None if grown is None else grown.over,
+    )
+
+
+def _largest_part(run: RunHistory) -> str:
+    sizes = {part: run.latest(f"{GRADIENT_PART.name}/{part}", 0.0) for part in run.parts(GRADIENT_PART)}
+    return max(sizes, key=lambda part: sizes[part]) if len(sizes) > 1 else ""
 
 
 def _passes(run: RunHistory, step: int) -> bool:
@@ -166,6 +217,17 @@ RULES = (
         needs=((checks.BATCH_REACH, GRADIENT_NORM),),
         detect=outlier_batches,
         explained_by="lr.jump lr.too-high data.shifted data.nonfinite optimizer.no-zero loss.weighting",
+    ),
+    warning("CLI003", "clipping.large-gradients", "Gradients that are very large")(
+        what="The gradient norm is thirty times what it was in calm steps, or above 1,000 where the loss is below 10.",
+        why="One update in a wrong direction is enough; plain SGD diverges, and fp16 overflows.",
+        similar="A single spike is a batch (CLI002) or a fault of the machine (PRE004).",
+        limits="In watched loops the norm is taken after their own clipping, so that only what that leaves is seen.",
+        fix="Clip gradients by their norm (1.0 is usual), lower optimizer.lr, average the loss over batch and pixels "
+        "instead of adding it up, and look at the part that is named.",
+        needs=(GRADIENT_NORM, LOSS),
+        detect=large_norms,
+        explained_by=f"{DAMAGE} data.",
     ),
     warning("ACC001", "accumulation.sum", "Micro-batches are added instead of averaged")(
         what="The gradient is as many times too large as there are micro-batches.",

@@ -196,7 +196,8 @@ def few_decide(run: RunHistory) -> Detection | None:
     healthy = np.isfinite(losses) & np.isfinite(errors) & (errors > 0) & (losses > 0)
     ratios = losses[healthy] / errors[healthy]
     ratio = float(np.median(ratios)) if len(ratios) else 1.0
-    swing = float(np.std(np.log(ratios))) if len(ratios) >= 8 else 0.0
+    # Of neighbours: a loss that becomes another one once and for all does not swing.
+    swing = float(np.std(np.diff(np.log(ratios)))) / 2**0.5 if len(ratios) >= 8 else 0.0
     if is_plain(run) or (low is None and swing < SWING):
         return None
     return Detection(

@@ -112,7 +112,7 @@ def fails_trial(run: RunHistory) -> Detection | None:
         run.evidence_of({checks.TRIAL_ERROR: "below 1.05", checks.TRIAL_RATE: None, checks.TRIAL_HOLDS: None}),
         ("a hard batch: both errors are of the same samples with the same noise",),
         confidence=0.99,
-        fix=_lower(run),
+        fix=_lower(run) or Fix("Lower optimizer.lr by far: 0.0001 to 0.001 is usual."),
     )
 
 
@@ -217,14 +217,15 @@ def no_warmup(run: RunHistory) -> Detection | None:
     bad = np.flatnonzero((whole > 2 * WORSE) & (steps - steps[:1] <= 16))
     if not len(bad):
         return overshot(run, at_first=True)
-    step = int(steps[bad[0]])
+    step, has_later = int(steps[bad[0]]), bool((steps > steps[bad[-1]]).any())
     return Detection(
         step,
         f"One of the first updates, at step {step:,}, raised the error on its own batch {float(whole[bad[0]]):.3g} "
         "times: the rate is high before the optimizer has estimated the gradients.",
         run.evidence_of({checks.SEARCH["1"]: "below 1.05", checks.SEARCH_RATE: None}, step),
-        ("a rate that is too high for the whole run: later updates are healthy",),
+        ("a rate that is too high for the whole run: later updates are healthy",) if has_later else (),
         confidence=0.99,
+        fix=None if has_later else Fix("Lengthen optimizer.warmup; if that is not enough, lower optimizer.lr."),
     )
 
 
@@ -311,7 +312,7 @@ RULES = (
         fix="Raise optimizer.lr.",
         needs=((checks.SEARCH["1"], SKILL_RAW, UPDATE_RATIO),),
         detect=first_of(too_low, short_updates, stays_by_short_updates),
-        explained_by=f"{SIDE} clipping. model. ema. lr.zero lr.ended optimizer. {LOSS_CAUSES}",
+        explained_by=f"{SIDE} forward. clipping. model. ema. lr.zero lr.ended optimizer. {LOSS_CAUSES}",
     ),
     error("LRA003", "lr.zero", "A learning rate of 0")(
         what="The learning rate is exactly 0.",

@@ -191,7 +191,7 @@ RULES = (
             "a zero output layer: updates have moved it",
             latest={checks.NETWORK_TIME_RESPONSE: "above 0.01", checks.RESPONSE["t"]: "above 0.001"},
         ),
-        explained_by="model.zero-init model.bounded model.embedding timesteps.not-passed-on",
+        explained_by="model.zero-init model.bounded model.dead model.embedding timesteps.not-passed-on",
     ),
     error("MOD008", "model.embedding-collapsed", "Timestep embeddings that are all alike")(
         what="The embeddings of the first and the last timestep are nearly the same vector.",

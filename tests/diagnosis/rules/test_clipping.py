@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from histories import ERROR, STEPS, checks, measured
-from rule_rows import Row, check_row, fires_in, parameters, row
+from histories import ERROR, STEPS, chance, checks, measured
+from rule_rows import Row, case_of, check_row, fires_in, parameters, row
 
+from safelight.diagnosis.doctor import examine
 from safelight.diagnosis.rules import clipping
 
 ROWS = [
@@ -17,6 +18,18 @@ ROWS = [
         measured(gradient__norm=(STEPS, np.where(STEPS == 60, 30.0, 0.3)),
                  loss__mean=(STEPS, np.where(STEPS == 60, 90.0, ERROR)))
         | checks(loss__error=np.where(STEPS == 60, 90.0, ERROR), batch__std=np.where(STEPS == 60, 70.0, 0.7))),
+    row("a batch with images as usual that kicks", "clipping.outlier-batches",
+        measured(gradient__norm=(STEPS, np.where(STEPS == 60, 30.0, 0.3)),
+                 loss__mean=(STEPS, np.where(STEPS == 60, 90.0, ERROR)))
+        | checks(loss__error=np.where(STEPS == 60, 90.0, ERROR), batch__reach=np.ones(128))),
+    row("norms that grow", "clipping.large-gradients",
+        measured(gradient__norm=(STEPS, 0.3 * np.exp(np.maximum(STEPS - 64, 0) / 12)))),
+    row("norms that grow a little", "",
+        measured(gradient__norm=(STEPS, 0.3 * np.exp(np.maximum(STEPS - 64, 0) / 30)))),
+    row("norms of thousands from the start", "clipping.large-gradients",
+        measured(gradient__norm=(STEPS, chance(4900, 73800)), loss__mean=(STEPS, ERROR)), whole=True),
+    row("norms of thousands of a loss that is summed", "",
+        measured(gradient__norm=(STEPS, 7e3 * ERROR), loss__mean=(STEPS, 1e3 * ERROR)), whole=True),
     row("a hard batch", "", checks(loss__error=np.where(STEPS == 60, 2.0, ERROR))),
     row("clipped before it was unscaled", "clipping.before-unscale", checks(replay__norm=np.full(3, 1.5e-5),
         replay__ratio=np.full(3, 5e-5), precision__scaled=1)
@@ -43,3 +56,18 @@ def test_the_cause_is_named_and_nothing_else(given: Row) -> None:
 
 def test_every_rule_fires_in_some_row() -> None:
     assert fires_in(ROWS) >= {rule.cause for rule in clipping.RULES}
+
+
+def test_images_that_are_as_usual_are_not_blamed() -> None:
+    odd, usual = (next(each for each in ROWS if each.name == name) for name in (
+        "a batch that kicks", "a batch with images as usual that kicks",
+    ))  # fmt: skip
+    assert "images" in examine(case_of(odd))[0].fix.text
+    finding = examine(case_of(usual))[0]
+    assert "images" not in finding.fix.text + finding.summary
+
+
+def test_adam_does_not_feel_the_size() -> None:
+    large = measured(gradient__norm=(STEPS, chance(4900, 73800)), loss__mean=(STEPS, ERROR))
+    given = row("", "", large | checks(optimizer__adaptive=1), whole=True)
+    assert [each.severity for each in examine(case_of(given))] == ["info"]

@@ -12,6 +12,8 @@ from safelight.diagnosis.rules import lr
 
 RATES = np.full(128, 1e-3)
 
+OURS = {"train.steps": 128}  # a loop that is not ours has no settings to advise
+
 ROWS = [
     row("too high", "lr.too-high", checks(search__1=(LOOKS, [1.0, 1.0, 1.4, 2.0, 3.0, 5.0, 9.0]))),
     row("one update that destroys everything", "lr.too-high", checks(
@@ -85,7 +87,9 @@ HELD_ONLY_SHORT = {f"check/search/{length}": (LOOKS, np.full(7, ratio)) for leng
     ],
 )
 def test_one_finding_advises_one_rate(series: Series, rate: float) -> None:
-    finding = next(each for each in examine(case_of(row("too high", "", series))) if each.cause == "lr.too-high")
+    finding = next(
+        each for each in examine(case_of(row("too high", "", series, settings=OURS))) if each.cause == "lr.too-high"
+    )
     assert finding.fix.set == {"optimizer.lr": rate}
     assert finding.fix.text == f"Lower the learning rate to about {rate:g}."
 
@@ -103,7 +107,7 @@ def test_a_rate_that_is_too_low_is_raised_along_the_line(hundred: float, far: fl
         search__start=(LOOKS, np.full(7, 0.9)),
         search__rate=(LOOKS, np.full(7, 1e-6)),
     )
-    [finding] = examine(case_of(row("too low", "", series)))
+    [finding] = examine(case_of(row("too low", "", series, settings=OURS)))
     assert (finding.cause, finding.fix.set) == ("lr.too-low", {"optimizer.lr": rate})
 
 
