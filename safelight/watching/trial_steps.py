@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from safelight.diffusion.objective import target_of
 from safelight.errors import UsageError
+from safelight.monitors.loss import levels_of_table
 from safelight.monitors.modules import NAMED, trained
 from safelight.monitors.suite import Monitors
 from safelight.observing.memory_record import MemoryRecord
@@ -88,7 +89,7 @@ def take_trial_steps(
     subject = InspectedLoop(network, optimizer, None, sampler, trial.images)
     runner = ProbeRunner(subject, trial.declared, said.append)
     alphas = trial.declared.alphas
-    monitors = Monitors(network, None if alphas is None else log_snr_of(alphas))
+    monitors = Monitors(network, None if alphas is None else levels_of_table(log_snr_of(alphas)))
     observer = Observer(record, monitors, runner, flush_by_time=False)
     moved = optimizer or torch.optim.Adam(parameters, lr=RATE)
     step = 0
