@@ -281,6 +281,14 @@ AVERAGE_BETWEEN = Check("average/between", "1 if the EMA moved between two micro
 PICTURES_APART = Check("pictures/apart", "Root mean square difference of samples of EMA and raw weights.")
 PICTURES_DISTANCE = Check("pictures/distance", "Distance of the EMA from the raw weights, over their length.")
 
+# Pixels of the samples of every picture, against real images.
+SAMPLES_CONTRAST = Check("samples/contrast", "Spread of the pixels within a sample, over that of real images.")
+SAMPLES_APART = Check("samples/apart", "Spread of a pixel over all samples, over that of real images.")
+SAMPLES_SATURATED = Check("samples/saturated", "Share of the values of samples at an end of the range.")
+SAMPLES_COLOUR = Check("samples/colour", "Shift of the mean colour of samples, over its spread among real images.")
+SAMPLES_GRAIN = Check("samples/grain", "Difference of neighbouring pixels of samples, over that of real images.")
+SAMPLES_NONFINITE = Check("samples/nonfinite", "Share of the values of samples that are not finite.")
+
 # A checkpoint made in memory, loaded and trained on.
 CHECKPOINT: dict[str, Check] = {
     name: Check(f"checkpoint/{name}", f"Share of the tensors of the {name} that differ after loading.")

@@ -155,7 +155,8 @@ def _verdict_rows(diagnosis: Diagnosis | None, folder: RunFolder, refused: int) 
     rows = [("" if place else "findings", words) for place, words in enumerate(lines)]
     known = diagnosis.progress
     progress = [] if known is None or not known.bands else [("progress", known.words())]
-    return [("verdict", diagnosis.verdict), *progress, *rows]
+    looks = [] if diagnosis.samples is None else [("quality", diagnosis.samples)]
+    return [("verdict", diagnosis.verdict), *progress, *looks, *rows]
 
 
 def _evaluation_in_words(folder: RunFolder) -> str:

@@ -125,6 +125,8 @@ def print_diagnosis(run: str, found: Diagnosis) -> None:
     console.print(Text(found.verdict))
     if found.progress is not None:
         console.print(Text(f"Progress: {found.progress.words()}"))
+    if found.samples is not None:
+        console.print(Text(f"Samples: {found.samples}"))
     if not found.findings:
         console.print(Text("`safelight explain` lists what the rules look for.", style="dim"))
     for finding in found.findings:

@@ -15,6 +15,7 @@ from safelight.diagnosis.coverage import Coverage, coverage
 from safelight.diagnosis.finding import ORDER, Evidence, Finding, Fix, subsystem_of, urgency
 from safelight.diagnosis.rule import Rule
 from safelight.diagnosis.rules import RULES
+from safelight.diagnosis.rules.samples import describe_samples
 from safelight.diagnosis.run_history import InMemoryReadings, RunHistory
 from safelight.diagnosis.symptoms import SYMPTOMS, Symptom, find_symptoms
 from safelight.diagnosis.verdict import SkillSummary, skill_summary, verdict
@@ -38,6 +39,8 @@ class Diagnosis:
     """A loop that is not ours, which could pass more."""
     progress: Progress | None = None
     """Whether it has converged; None before anything is trained."""
+    samples: str | None = None
+    """What the newest samples are like; None before anything was drawn."""
 
     @property
     def verdict(self) -> str:
@@ -51,6 +54,7 @@ class Diagnosis:
             "verdict": self.verdict,
             "coverage": {"rules": self.coverage.rules, "looked": self.coverage.looked, "missing": missing},
             "progress": None if self.progress is None else self.progress.to_json(),
+            "samples": self.samples,
         }
 
 
@@ -92,7 +96,8 @@ def diagnose_run(run: str | Path) -> Diagnosis:
     with open_history(folder.record) as history:
         known = RunHistory(history, config, folder.status())
         skill, converged = skill_summary(history), progress(history)
-        return Diagnosis(examine(known), coverage(known), skill, watched=config is None, progress=converged)
+        findings, looked, samples = examine(known), coverage(known), describe_samples(known)
+        return Diagnosis(findings, looked, skill, watched=config is None, progress=converged, samples=samples)
 
 
 def diagnose_trial(run: RunHistory) -> Diagnosis:

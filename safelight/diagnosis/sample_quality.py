@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-Kind = Literal["crowded", "missing", "narrow", "vague", "mush"]
+Kind = Literal[
+    "crowded", "missing", "narrow", "vague", "mush",  # by features
+    "blank", "alike", "saturated", "noisy", "off-colour",  # by pixels: sample_appearance.py
+]  # fmt: skip
 
 # From digits and garments: 20 halves of each against the other half, at 128 and at 256 images, of which none is outside
 # any of these; and sets of them with classes, variety or sharpness taken away, as tests/evaluate/test_collapse.py has.
@@ -153,9 +156,16 @@ def _variety(figures: Figures) -> str:
 def _fair_sentence(figures: Figures, near: float | None) -> str:
     than = "" if near is None else f" ({near:.2f} times as far from real images as Gaussian ones)"
     if not figures:
-        return f"Too few real images to judge likeness and variety{than}."
+        return f"{_without_figures(near)}{than}: too few images to judge likeness and variety."
     lacking = [name for name in ("precision", "density", "recall", "coverage") if figures.is_below(name)]
     if lacking or (near is not None and near > GOOD):
         better = "not yet as real images are" if near is None else "better than a Gaussian, not yet as real images are"
         return f"The samples are {better}{than}{': ' + ', '.join(lacking) + ' too low' if lacking else ''}."
     return f"Good: the samples are as like and as varied as real images{than}."
+
+
+def _without_figures(near: float | None) -> str:
+    """Of few samples, or of few real images."""
+    if near is None:
+        return "The samples were not judged"
+    return f"The samples are {'not yet as real images are, but ' if near > GOOD else ''}better than a Gaussian"

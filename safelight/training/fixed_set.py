@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -11,6 +13,7 @@ from torch import Tensor, nn
 
 from safelight.config import Config
 from safelight.data.batches import Augmentation, Batches
+from safelight.data.cache import cache_root
 from safelight.data.images import Images
 from safelight.diffusion.objective import Noised, Objective
 from safelight.generate import WithWeights, evaluation_mode
@@ -18,6 +21,7 @@ from safelight.keys import derive_seed
 from safelight.model.unet import predict
 from safelight.training.runtime import Runtime
 from safelight.training.state import State
+from safelight.yardstick.cache import filter_path
 from safelight.yardstick.denoisers import AT_ONCE, DatasetDenoisers
 from safelight.yardstick.fixed_samples import SIZE, draw_samples
 from safelight.yardstick.skill import Yardstick
@@ -52,7 +56,9 @@ class FixedSet:
         rows, read = batches(count).rows(0, 0, count), min(MOST, len(images if ids is None else ids))
         self._trained_on = denoisers is None
         # In the same order: the samples are among the images that are read.
-        self.denoisers = denoisers or DatasetDenoisers(FirstRows(batches(read), read))
+        self.denoisers = denoisers or DatasetDenoisers(
+            FirstRows(batches(read), read), _filter_of(config, images, ids, seed, read)
+        )
         self._samples = draw_samples(seed, objective, rows.images)
         self.ids = rows.ids
         """Which image each sample is of."""
@@ -92,6 +98,14 @@ class FixedSet:
     def _losses(self, network: nn.Module, noised: Noised) -> Tensor:
         shown = self._samples.objective.input(noised)
         return self._samples.losses(predict(network, *shown, self._labels), noised)
+
+
+def _filter_of(config: Config, images: Images, ids: np.ndarray | None, seed: int, read: int) -> Path:
+    """Where the linear filter of these images is kept, by all that it depends on."""
+    rows = None if ids is None else hashlib.sha256(np.ascontiguousarray(ids, np.int64).tobytes()).hexdigest()
+    # The seed is the order in which they are summed, which the last bits depend on.
+    identity = {"data": images.fingerprint, "rows": rows, "side": config.data.image_size, "read": read, "seed": seed}
+    return filter_path(cache_root(config.data, lambda _: None), **identity)
 
 
 class FirstRows:

@@ -66,6 +66,7 @@ class Trainer:
             while True:
                 try:
                     if (step := state.counters.step) >= steps or self._saving.patience_is_over():
+                        self._pictures.draw_last()
                         self._finish()
                         break
                     step_settings = self._healer.prepare(step)

@@ -7,6 +7,7 @@ from typing import Any
 from safelight.contact import contact_sheet
 from safelight.data.summary import summary
 from safelight.monitors.modules import trained, weight_histograms
+from safelight.observing.sample_check import SampleCheck
 from safelight.pictures.grid import save_png
 from safelight.training.evaluation import Evaluator, evaluation_steps
 from safelight.training.previews import (
@@ -31,6 +32,9 @@ class Pictures:
         self._config, self._state, self._group = self._setup.config, self._setup.state, self._setup.group
         self._record, self._folder = session.record, session.folder
         self._stages, self._evaluations = preview_steps(self._config), evaluation_steps(self._config)
+        self._check = SampleCheck(
+            self._config, self._setup.images, self._setup.fixed_set.denoisers, self._record, session.screen.say
+        )
         self.restart()
         if self._step == 0 and self._group.is_main:
             found = summary(self._setup.images, self._config.data)
@@ -61,11 +65,19 @@ class Pictures:
         if self._step in self._stages or evaluating:
             self._draw(evaluating)
 
+    def draw_last(self) -> None:
+        """Of a run that its patience ends before the last step, which has a picture always."""
+        picture, early = self._folder.picture(self._step), self._step < self._config.train.steps
+        if early and self._group.broadcast(lambda: not picture.is_file()):
+            self._draw(evaluating=False, ended=True)
+
     def _may_evaluate(self) -> bool:
         return self._step in self._evaluations and self._evaluator.may_evaluate()
 
-    def _draw(self, evaluating: bool) -> None:
+    def _draw(self, evaluating: bool, *, ended: bool = False) -> None:
+        """`ended`: nothing is trained after it."""
         drawn: list[Drawn] = []
+        ended = ended or self._step >= self._config.train.steps
         samples = self._config.evaluate.samples if evaluating else 0
 
         def draw() -> None:
@@ -77,12 +89,19 @@ class Pictures:
             self._session.attempt("The picture", draw)
         if drawn and self._group.is_main:
             self._session.attempt("The picture", self._paint, drawn[0])
+            self._session.attempt("The look at the samples", self._look, drawn[0], ended, evaluating)
         if self._group.broadcast(lambda: bool(drawn)) and evaluating:
             self._reader.read()  # a run that must stop stops here, and not inside what may fail
             self._evaluator.recall()
             evaluate = self._evaluator.evaluate
             self._group.broadcast(lambda: self._session.attempt("The evaluation", evaluate, drawn[0]))
             self._saving.save_best()
+
+    def _look(self, drawn: Drawn, ended: bool, evaluating: bool) -> None:
+        samples, after = drawn.samples[: self._config.sample.count], self._step
+        self._check.measure_pixels(samples, after=after, ended=ended)
+        if ended and not evaluating:
+            self._check.evaluate_shortly(samples, after=after, trained=self._session.seconds()[0])
 
     def _paint(self, drawn: Drawn) -> None:
         step = self._step

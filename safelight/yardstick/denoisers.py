@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from safelight.diffusion.objective import per_sample
+from safelight.yardstick.cache import cached_linear
 from safelight.yardstick.exact import denoise_exactly
 from safelight.yardstick.linear import LinearDenoiser, fit_linear
 from safelight.yardstick.skill import Yardstick
@@ -22,13 +24,14 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 class DatasetDenoisers:
     """Reads batches of the training images; nothing of them is kept but the linear filter."""
 
-    def __init__(self, batches: Iterable[Tensor]) -> None:
-        """`batches` of images as a network is shown them; read three times, so no iterator."""
-        self._batches = batches
+    def __init__(self, batches: Iterable[Tensor], kept: Path | None = None) -> None:
+        """`batches` of images as a network is shown them; read three times, so no iterator. `kept`: where the linear
+        filter of these very images is kept between runs."""
+        self._batches, self._kept = batches, kept
 
     @functools.cached_property
     def linear(self) -> LinearDenoiser:
-        return fit_linear(self._batches)
+        return cached_linear(self._kept, lambda: fit_linear(self._batches))
 
     @torch.no_grad()
     def measure(self, x_t: Tensor, a: Tensor, s: Tensor, loss: Loss, *, trained_on: bool) -> Yardstick:

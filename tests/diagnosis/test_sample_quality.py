@@ -37,7 +37,7 @@ def test_kinds_count_as_missing_below_a_third_of_their_share() -> None:
 
 
 @pytest.mark.parametrize(
-    ("near", "kind", "words"), [(0.1, None, "Too few real images to judge"), (1.1, "mush", "no better than a Gaussian")]
+    ("near", "kind", "words"), [(0.1, None, "too few images to judge"), (1.1, "mush", "no better than a Gaussian")]
 )
 def test_without_figures_the_gaussian_is_left(near: float, kind: str | None, words: str) -> None:
     found = judge_samples(distances(10 * near, 10 * near) | {"gaussian": distances(10, 10), "figures": {}})

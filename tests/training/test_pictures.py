@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from tiny import Quiet, fingerprints, tiny
 
+from safelight.record.history import open_history
 from safelight.start import train
 
 
@@ -24,3 +25,26 @@ def test_a_picture_that_fails_costs_itself(tmp_path: Path, monkeypatch: pytest.M
     assert sum("The picture could not be made (ZeroDivisionError" in line for line in screen.said) == 2
     assert files(tmp_path / "sick") == {"contact_sheet.png"}
     assert fingerprints(tmp_path / "sick") == fingerprints(tmp_path / "healthy")
+
+
+def looks(run: Path) -> list[tuple[int, bool]]:
+    with open_history(run / "record.sqlite") as history:
+        return [(each.facts["after"], each.facts["ended"]) for each in history.events("appearance")]
+
+
+def test_every_picture_is_looked_at_and_the_last_one_is_marked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = tiny(train__steps=4, sample__every=2)
+    train(config, run=tmp_path / "healthy", terminal=Quiet())
+    assert looks(tmp_path / "healthy") == [(2, False), (4, True)]
+    monkeypatch.setattr("safelight.observing.sample_check.RealAppearance", lambda *_: 1 // 0)
+    train(config, run=tmp_path / "sick", terminal=(screen := Quiet()))
+    assert sum("The look at the samples could not be made" in line for line in screen.said) == 2
+    assert fingerprints(tmp_path / "sick") == fingerprints(tmp_path / "healthy")
+
+
+def test_a_run_that_its_patience_ends_has_a_last_picture(tmp_path: Path) -> None:
+    settings = {"train__patience": 1, "checkpoint__every": 2, "optimizer__lr": 1e-12, "train__preflight": "off"}
+    run = train(tiny(train__steps=40, sample__every=40, **settings), run=tmp_path / "run", terminal=Quiet())
+    assert run.step < 40
+    assert looks(run.path) == [(run.step, True)]
+    assert f"step_{run.step:08d}.png" in files(run.path)

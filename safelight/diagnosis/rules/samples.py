@@ -9,15 +9,20 @@ from typing import Any
 
 import numpy as np
 
+from safelight import checks
 from safelight.diagnosis.finding import Evidence, Fix
-from safelight.diagnosis.rule import Detection, Detector, warning
+from safelight.diagnosis.rule import Detection, Detector, first_of, warning
 from safelight.diagnosis.run_history import Episode, RunHistory, episode_of
+from safelight.diagnosis.sample_appearance import judge_appearance
 from safelight.diagnosis.sample_quality import Kind, SampleQuality, judge_samples
 from safelight.vocabulary import (
+    CHECK,
     COVERAGE,
     DENSITY,
     DISTANCE,
     GAUSSIAN_DISTANCE,
+    GAUSSIAN_KERNEL,
+    KERNEL,
     LARGEST_MODE,
     MODES,
     RECALL,
@@ -39,6 +44,10 @@ CAUSES = (
     "data. scale. conditioning. schedule. timesteps. forward. target. loss. model. optimizer. lr. ema. mode. "
     "precision. sampler. generalisation.missing-modes generalisation.overfitting"
 )
+BY_PIXELS = (
+    "generalisation.blank generalisation.alike generalisation.saturated generalisation.noisy "
+    "generalisation.colour-drift"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +68,21 @@ class Evaluation:
 
 
 def evaluations(run: RunHistory) -> list[Evaluation]:
+    """Whole ones, and that of the last picture of a run that was too short for one."""
+    return _judged(run, judge_samples, "evaluated", "evaluated_shortly")
+
+
+def appearances(run: RunHistory) -> list[Evaluation]:
+    """What the pixels of each picture say."""
+    return _judged(run, judge_appearance, "appearance")
+
+
+def _judged(run: RunHistory, judge: Callable[[dict[str, Any]], SampleQuality], *kinds: str) -> list[Evaluation]:
     found: list[Evaluation] = []
     planned = run.planned_steps or math.inf
-    for event in run.events("evaluated"):
-        last = float(event.facts.get("after", event.step + 1)) >= planned
-        found.append(
-            Evaluation(event.step, event.facts, judge_samples(event.facts), _skill(run, SKILL_EMA, event.step), last)
-        )
+    for event in sorted((each for kind in kinds for each in run.events(kind)), key=lambda each: each.step):
+        last = bool(event.facts.get("ended")) or float(event.facts.get("after", event.step + 1)) >= planned
+        found.append(Evaluation(event.step, event.facts, judge(event.facts), _skill(run, SKILL_EMA, event.step), last))
     return found
 
 
@@ -77,12 +94,14 @@ def _skill(run: RunHistory, signal: Signal, step: int) -> float:
 
 
 def on_evaluations(
-    is_sick: Callable[[Evaluation], bool], describe: Callable[[RunHistory, Sequence[Evaluation], Episode], Detection]
+    is_sick: Callable[[Evaluation], bool],
+    describe: Callable[[RunHistory, Sequence[Evaluation], Episode], Detection],
+    source: Callable[[RunHistory], list[Evaluation]] = evaluations,
 ) -> Detector:
     """Detects what two evaluations in a row show, or the last one of a run."""
 
     def detect(run: RunHistory) -> Detection | None:
-        found = evaluations(run)
+        found = source(run)
         steps, sick = np.array([each.step for each in found]), np.array([is_sick(each) for each in found], bool)
         once = bool(found) and found[-1].is_last and bool(sick[-1])
         episode = episode_of(steps, sick, 1 if once else IN_A_ROW)
@@ -113,6 +132,25 @@ def on_kind(kind: Kind, *signals: tuple[Signal, str], ruled_out: str) -> Detecto
     return on_evaluations(lambda each: each.quality.kind == kind and not each.is_undertrained, describe)
 
 
+def on_appearance(kind: Kind, check: checks.Check, name: str) -> Detector:
+    """Detects pictures of one kind from a network that has learnt enough. `name`: of the check among the facts."""
+
+    def describe(run: RunHistory, found: Sequence[Evaluation], episode: Episode) -> Detection:
+        latest = found[-1]
+        look, where = latest.facts[name], (latest.step, latest.step)
+        return Detection(
+            episode.first,
+            latest.quality.sentence,
+            (Evidence(f"{CHECK.name}/{check}", look["value"], where, f"{look['low']:.2f} to {look['high']:.2f}"),),
+            ("chance: real images were drawn as often, in sets of as many",),
+            confidence=0.95,
+            fix=_shorter_ema(run, latest),
+            over=episode.over,
+        )
+
+    return on_evaluations(lambda each: each.quality.kind == kind and not each.is_undertrained, describe, appearances)
+
+
 def _undertrained(run: RunHistory, found: Sequence[Evaluation], episode: Episode) -> Detection:
     latest = found[-1]
     return Detection(
@@ -135,8 +173,10 @@ def _evidence(evaluation: Evaluation, signal: Signal, name: str) -> Evidence:
 
 
 def _distances(run: RunHistory, evaluation: Evaluation) -> tuple[Evidence, ...]:
-    near = evaluation.quality.near
-    return () if near is None else run.evidence_of({DISTANCE: "below half of the Gaussian's", GAUSSIAN_DISTANCE: None})
+    if evaluation.quality.near is None:
+        return ()
+    own, gaussian = (DISTANCE, GAUSSIAN_DISTANCE) if "distance" in evaluation.facts else (KERNEL, GAUSSIAN_KERNEL)
+    return run.evidence_of({own: "below half of the Gaussian's", gaussian: None})
 
 
 def advise(run: RunHistory, found: Sequence[Evaluation], kind: Kind) -> Fix | None:
@@ -201,7 +241,21 @@ def _wider(run: RunHistory) -> Fix | None:
     return Fix(f"{text}, to {', '.join(map(str, widths))}.", {"model.widths": widths}, "manual")
 
 
+def _is_sick_early(evaluation: Evaluation) -> bool:
+    return evaluation.quality.kind is not None and evaluation.is_undertrained
+
+
+def describe_samples(run: RunHistory) -> str | None:
+    """What the newest samples are like: by an evaluation, and where there is none as new or pixels are wrong, by
+    these; None before anything was drawn."""
+    looks, found = appearances(run)[-1:], evaluations(run)[-1:]
+    newest = max((each.step for each in looks + found), default=None)
+    known = [each for each in found + looks if each.step == newest]
+    return next((each.quality.sentence for each in [each for each in looks if each.quality.kind] + known), None)
+
+
 NEEDS = (DENSITY, LARGEST_MODE, VARIETY)
+PIXELS = "Only gross faults are seen in pixels."
 RULES = (
     warning("DIV001", "generalisation.crowded", "Samples crowd into one kind of image")(
         what="One kind of image is far more frequent among samples than among real images.",
@@ -214,7 +268,7 @@ RULES = (
         needs=NEEDS,
         detect=on_kind("crowded", (LARGEST_MODE, "largest mode"), (MODES, "modes"),
             ruled_out="bad images: these lie where real images do"),
-        explained_by=CAUSES,
+        explained_by=f"{CAUSES} {BY_PIXELS}",
     ),
     warning("DIV002", "generalisation.missing-kinds", "Kinds of images missing among samples")(
         what="Real images of some kinds have no samples near them, while those that are drawn look real.",
@@ -226,7 +280,7 @@ RULES = (
         needs=NEEDS,
         detect=on_kind("missing", (COVERAGE, "coverage"), (RECALL, "recall"), (MODES, "modes"),
             ruled_out="bad images: these lie where real images do"),
-        explained_by=CAUSES,
+        explained_by=f"{CAUSES} {BY_PIXELS}",
     ),
     warning("DIV003", "generalisation.too-little-variety", "Samples vary too little")(
         what="Samples look real and are too much alike: a handful of images again and again.",
@@ -237,7 +291,7 @@ RULES = (
         needs=NEEDS,
         detect=on_kind("narrow", (VENDI, "vendi"), (VARIETY, "variance"), (RECALL, "recall"),
             ruled_out="bad images: these lie where real images do"),
-        explained_by=CAUSES,
+        explained_by=f"{CAUSES} {BY_PIXELS}",
     ),
     warning("DIV004", "generalisation.vague", "Samples vague and alike")(
         what="Samples vary less than real images and keep to the middle between them: blurry, grey or shrunk.",
@@ -248,7 +302,7 @@ RULES = (
         needs=NEEDS,
         detect=on_kind("vague", (VARIETY, "variance"), (DENSITY, "density"), (VENDI, "vendi"),
             ruled_out="missing kinds: all of them are visited, and each is too narrow"),
-        explained_by=CAUSES,
+        explained_by=f"{CAUSES} {BY_PIXELS}",
     ),
     warning("DIV005", "generalisation.no-better-than-gaussian", "Samples no better than a Gaussian")(
         what="Samples are as far from real images as random images that only share their mean and covariance.",
@@ -257,9 +311,9 @@ RULES = (
         "well, so that the samples should be better than that.",
         limits="Data that is nearly Gaussian itself, such as textures of noise, has no such yardstick.",
         fix="Check the sampler: its schedule, its steps and the weights that it uses; then train longer.",
-        needs=(DISTANCE, GAUSSIAN_DISTANCE),
+        needs=((DISTANCE, KERNEL), (GAUSSIAN_DISTANCE, GAUSSIAN_KERNEL)),
         detect=on_kind("mush", ruled_out="too few samples: both distances are taken from the same number"),
-        explained_by=CAUSES,
+        explained_by=f"{CAUSES} {BY_PIXELS}",
     ),
     warning("DIV006", "generalisation.undertrained", "Samples of a network that has not learnt enough")(
         what="Samples are mush, vague or of few kinds, and the network denoises worse than a linear filter.",
@@ -268,8 +322,61 @@ RULES = (
         "others.",
         limits="Runs that are not evaluated. While a run trains it is only noted.",
         fix="Train longer.",
-        needs=(DISTANCE, SKILL_EMA),
-        detect=on_evaluations(lambda each: each.quality.kind is not None and each.is_undertrained, _undertrained),
+        needs=((DISTANCE, KERNEL, checks.SAMPLES_CONTRAST), SKILL_EMA),
+        detect=first_of(
+            on_evaluations(_is_sick_early, _undertrained),
+            on_evaluations(lambda each: each.is_last and _is_sick_early(each), _undertrained, appearances),
+        ),
+        explained_by=f"{CAUSES} {BY_PIXELS}",
+    ),
+    warning("DIV007", "generalisation.blank", "Blank samples")(
+        what="Samples have hardly any contrast: each is nearly one colour.",
+        why="There is nothing to see in them, though the network denoises well.",
+        similar="Samples that have contrast and are all the same are generalisation.alike.",
+        limits=PIXELS,
+        fix="Check the sampler: its steps, its schedule, and the weights that it uses.",
+        needs=(checks.SAMPLES_CONTRAST,),
+        detect=on_appearance("blank", checks.SAMPLES_CONTRAST, "contrast"),
+        explained_by=CAUSES,
+    ),
+    warning("DIV008", "generalisation.alike", "Samples that are all the same")(
+        what="From different noise nearly the same image is drawn.",
+        why="The model has collapsed, or the sampler does not use its noise.",
+        similar="A handful of images again and again is generalisation.too-little-variety.",
+        limits=PIXELS,
+        fix="Check the noise that sampling starts from, then the data for copies of one image.",
+        needs=(checks.SAMPLES_APART,),
+        detect=on_appearance("alike", checks.SAMPLES_APART, "apart"),
+        explained_by=CAUSES,
+    ),
+    warning("DIV009", "generalisation.saturated", "Samples at the ends of the range")(
+        what="Far more values of samples are at an end of the range than of real images, or they are not finite.",
+        why="Values left the range on the way and were cut off: flat areas in strong colours.",
+        similar="A sampler that clips to less than the range is sampler.clipped.",
+        limits=f"{PIXELS} Images that have only black and white.",
+        fix="Lower the guidance, or raise the steps of the sampler.",
+        needs=(checks.SAMPLES_SATURATED, checks.SAMPLES_NONFINITE),
+        detect=on_appearance("saturated", checks.SAMPLES_SATURATED, "saturated"),
+        explained_by=CAUSES,
+    ),
+    warning("DIV010", "generalisation.noisy", "Noisy samples")(
+        what="Neighbouring pixels of samples differ far more than those of real images.",
+        why="Noise is left in them, or they are nothing but noise.",
+        similar="A sampler that adds noise after its last step is sampler.last-noise.",
+        limits=f"{PIXELS} Images that are grainy themselves.",
+        fix="Check the steps and the schedule of the sampler, then train longer.",
+        needs=(checks.SAMPLES_GRAIN,),
+        detect=on_appearance("noisy", checks.SAMPLES_GRAIN, "grain"),
+        explained_by=CAUSES,
+    ),
+    warning("DIV011", "generalisation.colour-drift", "Colours or brightness of samples have drifted")(
+        what="The mean of a channel over all samples is further from that of real images than these are spread.",
+        why="All samples are too dark, too bright or tinted.",
+        similar="A schedule that leaves signal at its end does the same: schedule.signal-left.",
+        limits=PIXELS,
+        fix="A longer EMA, a last timestep without signal, or a lower guidance.",
+        needs=(checks.SAMPLES_COLOUR,),
+        detect=on_appearance("off-colour", checks.SAMPLES_COLOUR, "colour"),
         explained_by=CAUSES,
     ),
 )  # fmt: skip

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from safelight.config import Config
 from safelight.diagnosis.convergence import progress
 from safelight.diagnosis.coverage import coverage
+from safelight.diagnosis.rules.samples import describe_samples
 from safelight.diagnosis.run_history import RunHistory
 from safelight.diagnosis.verdict import LONGEST, shorten, skill_summary
 from safelight.diagnosis.verdict import verdict as judge
@@ -55,7 +56,8 @@ def _judge(run_status: RunStatus, history: History | None, findings: Sequence[di
     tone, earned = _earned(run_status, history, findings)
     if run_status.is_over:
         known = progress(history)
-        parts = [_finished(run_status, history, step), earned, known.words() if known.bands else ""]
+        looks = describe_samples(RunHistory(history)) or ""
+        parts = [_finished(run_status, history, step), earned, known.words() if known.bands else "", looks]
         return (tone if tone == "attention" else "ended"), " ".join(filter(None, parts))
     return tone, f"{earned} {_direction(history)}".strip()
 

@@ -15,6 +15,7 @@ REAL = {
     "precision": 0.95, "recall": 0.95, "density": 1.0, "coverage": 0.95, "variance": 1.0, "distance": 1.0,
     "vendi": 1.0, "modes": 0.98, "largest mode": 0.1, "different modes": 0,
 }  # fmt: skip
+LOOKS = {"contrast": 1.0, "apart": 1.0, "saturated": 0.1, "colour": 0.1, "grain": 1.0}
 EVEN = [[0.05, 0.05]] * 20
 ONE = [[0.34, 0.07], *[[0.0, 0.05]] * 6, *[[0.05, 0.05]] * 13]
 FEW = [[0.1, 0.05]] * 10 + [[0.0, 0.05]] * 10
@@ -40,6 +41,8 @@ def skilled(*ema: float, raw: float | None = None) -> Series:
     return measured(
         skill__ema=(steps, ema), skill__raw=(steps, ema if raw is None else [raw, raw]),
         quality__distance=(steps, [1, 1]), quality__gaussian_distance=(steps, [1, 1]),
+        quality__kernel=(steps, [1, 1]), quality__gaussian_kernel=(steps, [1, 1]),
+        **{f"check__samples__{name}": (steps, [1, 1]) for name in (*LOOKS, "nonfinite")},
         quality__density=(steps, [1, 1]), diversity__largest_mode=(steps, [1, 1]), diversity__variance=(steps, [1, 1]),
     )  # fmt: skip
 
@@ -56,7 +59,44 @@ def twice(**found: Any) -> tuple[Event, ...]:
     return evaluated(64, **found), evaluated(128, **found)
 
 
+def looked(after: int, *, ended: bool = False, **found: float) -> Event:
+    """The look of a picture, but for what is in `found` as that of real images."""
+    looks = {name: {"value": value, "low": 0.9 * LOOKS[name], "high": 1.1 * LOOKS[name]}
+             for name, value in (LOOKS | found).items()}  # fmt: skip
+    return after - 1, "appearance", {"after": after, "ended": ended, "count": 64, "nonfinite": 0.0, **looks}
+
+
+def shortly(after: int, near: float) -> Event:
+    """An evaluation of the last picture."""
+    own, gaussian = {"value": 0.01 * near, "error": 0.0005}, {"kernel": {"value": 0.01, "error": 0.0005}}
+    return after - 1, "evaluated_shortly", {"after": after, "kernel": own, "gaussian": gaussian}
+
+
+def seen_twice(**found: Any) -> tuple[Event, ...]:
+    return looked(64, **found), looked(128, **found)
+
+
 ROWS = [
+    row("blank pictures", "generalisation.blank", LEARNT, events=seen_twice(contrast=0.1)),
+    row("one picture again and again", "generalisation.alike", LEARNT, events=seen_twice(apart=0.05)),
+    row("all at the ends of the range", "generalisation.saturated", LEARNT, events=seen_twice(saturated=0.95)),
+    row("noise", "generalisation.noisy", LEARNT, events=seen_twice(grain=4.0)),
+    row("far too dark", "generalisation.colour-drift", LEARNT, settings=FINISHED, events=(looked(128, colour=2.0),)),
+    row("blank at the end of a run that its patience ended", "generalisation.blank", LEARNT, settings=LONGER,
+        events=(looked(128, contrast=0.1, ended=True),)),
+    row("blank, and crowded by features", "generalisation.blank", LEARNT,
+        events=(*seen_twice(contrast=0.1), *twice(**CROWDED))),
+    row("noise of a network that has not learnt enough", "generalisation.undertrained", NOT_YET, settings=FINISHED,
+        events=seen_twice(grain=4.0)),
+    row("mush at the end of a short run", "generalisation.undertrained", NOT_YET, settings=FINISHED,
+        events=(looked(128), shortly(128, 1.0))),
+    row("mush at the end of a short run that denoises well", "generalisation.no-better-than-gaussian", LEARNT,
+        settings=FINISHED, events=(looked(128), shortly(128, 1.0))),
+    row("a short run with fair samples", "", LEARNT, settings=FINISHED, events=(looked(128), shortly(128, 0.4))),
+    row("noise early in a run", "", NOT_YET, settings=LONGER, events=seen_twice(grain=4.0)),
+    row("blank once, in the middle", "", LEARNT, settings=LONGER, events=(looked(64, contrast=0.1), looked(128))),
+    row("half the contrast", "", LEARNT, events=seen_twice(contrast=0.5)),
+    row("a little off in colour", "", LEARNT, events=seen_twice(colour=0.6)),
     row("a third in one kind", "generalisation.crowded", LEARNT, events=twice(**CROWDED)),
     row("half of the kinds missing", "generalisation.missing-kinds", LEARNT, events=twice(**MISSING)),
     row("a few images again and again", "generalisation.too-little-variety", LEARNT, events=twice(**REPEATED)),
@@ -133,3 +173,19 @@ def test_advice_follows_the_evidence_of_the_run(
 ) -> None:
     [found] = examine(case_of(row("advice", "", series, events=events, settings=FINISHED | settings)))
     assert found.fix.set == {key: value}
+
+
+@pytest.mark.parametrize(
+    ("events", "words"),
+    [
+        ((), None),
+        ((looked(128),), "what they show was not judged"),
+        ((looked(128), shortly(128, 0.4)), "better than a Gaussian (0.40 times as far"),
+        ((looked(128), *twice(**CROWDED)), "crowd into one kind"),
+        ((*twice(), looked(192)), "what they show was not judged"),
+        ((looked(128, contrast=0.1), *twice()), "blank"),
+    ],
+)
+def test_the_newest_samples_have_a_sentence(events: tuple[Event, ...], words: str | None) -> None:
+    found = samples.describe_samples(case_of(row("any", "", LEARNT, events=events)))
+    assert found == words if words is None else words in (found or "")

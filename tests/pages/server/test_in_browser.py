@@ -461,3 +461,29 @@ def test_tabs_of_one_browser_share_one_stream(runs: Path, address: str, open_pag
         for page in pages:
             wait_until(page, lambda page=page, end=end: reached(page) == f"All steps, to {end}")
     assert len(streams) == 1
+
+
+def test_a_wrong_target_of_a_watched_loop_is_on_its_page_while_it_runs(
+    runs: Path, address: str, open_page: Open
+) -> None:
+    page, wrong = open_page(f"{address}#/"), "declared to predict epsilon, but its target is v_prediction"
+    program = Path(__file__).parents[2] / "support" / "v_target_loop.py"
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, str(program), str(runs / "mistaken")], text=True, **pipes) as loop:
+        assert loop.stdin is not None
+        assert loop.stderr is not None
+        try:
+            said = next(line for line in loop.stderr if "TAR001" in line)
+            assert said.startswith("Error TAR001 target.other-type")
+            page.locator(".run-row", has_text="mistaken").filter(has_text=wrong).wait_for()
+            page.get_by_text("mistaken", exact=True).click()
+            page.locator("p.verdict", has_text=wrong).wait_for()
+            page.get_by_role("link", name="Findings").click()
+            page.locator(".findings-page", has_text="TAR001").wait_for()
+            assert loop.poll() is None, "it is still running"
+        finally:
+            loop.stdin.close()
+            loop.stderr.read()
+    page.goto(f"{address}#/")
+    row = page.locator(".run-row", has_text="mistaken").filter(has_text=wrong)
+    wait_until(page, lambda: row.count() == 1 and row.locator(".state").inner_text() != "Watched")

@@ -1,0 +1,63 @@
+"""The linear filter of a data set on disk, beside the prepared images: fitted once, verified when read."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from safelight.files import write_atomically
+from safelight.yardstick.linear import LinearDenoiser
+
+VERSION = 1  # of what is fitted: a filter of another one is not read
+TENSORS = ("mean", "vectors", "variances")
+
+
+def cached_linear(path: Path | None, fit: Callable[[], LinearDenoiser]) -> LinearDenoiser:
+    """A file that is missing or damaged, or a folder that cannot be written to, costs time and nothing else. The
+    filter is the same bytes either way. `path`: None for one that is not kept."""
+    if path is None:
+        return fit()
+    if (kept := _read(path)) is not None:
+        return kept
+    fitted = fit()
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        tensors = {name: getattr(fitted, name).contiguous().cpu() for name in TENSORS}
+        header = {"count": str(fitted.count), "check": _check(tensors)}
+        write_atomically(path, save(tensors, header))
+    return fitted
+
+
+def filter_path(root: Path, **identity: str | int | None) -> Path:
+    """`identity`: all that the filter depends on."""
+    words = json.dumps({"version": VERSION, **identity}, sort_keys=True)
+    return root / "filters" / f"{hashlib.sha256(words.encode()).hexdigest()[:32]}.safetensors"
+
+
+def _check(tensors: dict[str, Tensor]) -> str:
+    """Of all bytes."""
+    found = hashlib.sha256()
+    for name in TENSORS:
+        found.update(str(tuple(tensors[name].shape)).encode())
+        found.update(tensors[name].numpy().tobytes())
+    return found.hexdigest()
+
+
+def _read(path: Path) -> LinearDenoiser | None:
+    """What was kept, if every byte of it is as it was written."""
+    try:
+        with safe_open(path, "pt") as file:
+            tensors, header = {name: file.get_tensor(name) for name in TENSORS}, file.metadata() or {}
+    except Exception:  # safetensors has errors of its own for each way a file can be broken
+        return None
+    if any(tensor.dtype != torch.float64 for tensor in tensors.values()) or header.get("check") != _check(tensors):
+        return None
+    return LinearDenoiser(**tensors, count=int(header["count"]))
