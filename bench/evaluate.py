@@ -13,7 +13,7 @@ from scipy.linalg import sqrtm
 
 from bench.measure import ratios, spread, turns, write_table
 from safelight.evaluate import Moments, Reference, fit_reference, frechet
-from safelight.evaluate.jackknife import assemble
+from safelight.evaluate.statistics.jackknife import assemble
 
 WANTED = {1280: 4.0, 2048: 8.0}  # times faster than the matrix root
 STREAMED = (1_000, 10_000, 100_000)

@@ -64,7 +64,7 @@ def train(
             assert run is not None
             return _resume_here(run, group, terminal, model, on_start)
         images = group.local_main_first(lambda: _open_images(config, terminal))
-        fitted = fit_to_data(config, images, terminal.say)
+        fitted = _fit(config, images, terminal.say)
         path = Path(group.broadcast(lambda: str(_new_path(run, config))))
         setup = build(fitted, images, terminal.say, model, group)
         with _hold(path, group, create_run) as folder:
@@ -73,6 +73,15 @@ def train(
                 folder.update_status(asked_channels=config.data.channels)
                 point_latest(folder)
             return run_training(setup, folder, terminal, on_start)
+
+
+def _fit(config: Config, images: Images, say: Callable[[str], None]) -> Config:
+    """A length in epochs is checked once it is one in steps."""
+    fitted = fit_to_data(config, images, say)
+    for warning in check(fitted):
+        if warning not in check(config):
+            say(f"Warning: {warning}")
+    return fitted
 
 
 def _screen(group: ProcessGroup, terminal: Terminal | None) -> Terminal:
@@ -161,7 +170,7 @@ def check_before_training(config: Config, terminal: Terminal) -> Diagnosis:
         terminal.say(f"Warning: {warning}")
     choose_device(config.train.device)
     images = _open_images(config, terminal)
-    setup = build(fit_to_data(config, images, terminal.say), images, terminal.say)
+    setup = build(_fit(config, images, terminal.say), images, terminal.say)
     try:
         return preflight(setup, terminal.say).diagnosis
     finally:

@@ -39,7 +39,7 @@ AREAS = sorted({check.partition("/")[0] for check in EVERY})
 # Recorded for people who read the record; no rule needs them.
 DOCUMENTED = {
     checks.SCHEDULE_OUTSIDE, checks.SCHEDULE_LARGEST_JUMP, checks.OPTIMIZER_TWICE, checks.OPTIMIZER_RATE,
-    checks.OPTIMIZER_ADAPTIVE, checks.DATA_HIGHEST, checks.DATA_INTEGER, checks.DATA_REACH,
+    checks.DATA_HIGHEST, checks.DATA_INTEGER, checks.DATA_REACH,
     checks.STREAM_ALIKE["noise"], checks.DATA_MEAN, checks.DATA_STD, checks.NOISE_LOWEST,
     checks.NOISE_HIGHEST, checks.TARGET_SQUARE, checks.LOSS_SLOPE, checks.STREAM_TIMES_ALIKE,
     checks.STREAM_LABELS_KINDS, checks.NETWORK_FINITE, checks.NETWORK_SAME_SHAPE, checks.NETWORK_SQUARE,

@@ -340,7 +340,7 @@ BELONGS: dict[str, dict[Any, tuple[str, ...]]] = {
     "diffusion.weighting": {"min-snr": ("diffusion.min_snr_gamma",)},
     "clipping.kind": {
         "fixed": ("clipping.limit",),
-        "adaptive": ("clipping.factor", "clipping.decay", "clipping.lowest", "clipping.highest"),
+        "adaptive": tuple(f"clipping.{name}" for name in ("factor", "decay", "lowest", "highest", "initial")),
     },
     "ema.kind": {"power": ("ema.width",), "exponential": ("ema.decay", "ema.warmup")},
     "heal.enabled": {True: ("heal.budget",)},

@@ -45,7 +45,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
         "Exploding gradients",
         "exploding|exploding gradients|gradient explosion|large gradients|huge gradient norm|gradient norm too high",
         "`gradient/norm`, `gradient/limit` and `gradient/kept` at every step",
-        "LRA001 LOS007 MOD003 LRA006 CLI002 CLI001 ACC001",
+        "LRA001 LOS007 MOD003 LRA006 CLI002 CLI003 CLI001 ACC001",
         "Keep gradient clipping on (`clipping.kind`), lower the learning rate, lengthen `optimizer.warmup`.",
     ),
     Symptom(
@@ -60,7 +60,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
         "loss does not fall|loss not decreasing|loss does not decrease|not learning|loss stuck|learns nothing|"
         "not converging|poor convergence",
         "skill at every checkpoint: 0 knows only the mean image, 1 is the best linear filter",
-        "LEA002 LRA002 LRA003 OPT001 OPT003 SCA001 SCA002 TAR001 TAR002 FOR001 MOD007 LRA001 LOS003",
+        "LEA002 LRA002 LRA003 OPT001 OPT003 SCA001 SCA002 TAR001 TAR002 TAR004 TAR005 FOR001 MOD007 LRA001 LOS003",
         "Read the first finding of `safelight doctor`: the cause is usually scale, target, optimizer or learning rate.",
     ),
     Symptom(
@@ -68,7 +68,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
         "plateau|loss plateau|levelled off|stagnation|converged|convergence|has it converged|overtrained",
         "`Progress:` of `safelight doctor`: per band of noise levels, whether the loss still falls and since "
         "when it is level",
-        "LRA002 LEA005 LEA003 LRA004 LEA002",
+        "LRA002 CUR005 LEA005 LEA003 LRA004 LEA002 MOD006 OPT006",
         "A plateau after a good skill is the end: stop (`train.patience`). An early one: raise the rate, or a "
         "larger model.",
     ),
@@ -77,21 +77,21 @@ SYMPTOMS: tuple[Symptom, ...] = (
         "oscillation|oscillates|oscillating loss|unstable|instability|unstable training|noisy loss|loss jumps",
         "`loss/whitened`, which is free of the chance of the timesteps; the raw loss of a batch mostly shows "
         "that chance",
-        "LRA001 LRA005 LRA006 CLI002 MOD009 DAT004 ACC002",
+        "LRA001 CUR004 LRA005 LRA006 CLI002 MOD009 DAT004 ACC002",
         "Lower the learning rate, lengthen the warmup. A noisy raw loss alone is normal for diffusion.",
     ),
     Symptom(
         "Spikes of the loss",
         "spike|spikes|loss spike|loss spikes|bad batch|outlier|sudden drop",
         "a finding with the step, and the event with the images of it",
-        "CLI002 PRE004 LRA001 LRA006 DAT001",
+        "CLI002 CUR001 PRE004 LRA001 LRA006 DAT001",
         "Keep clipping on; look at the images that the finding names. `--heal` makes such steps again.",
     ),
     Symptom(
         "Loss grows",
         "diverged|divergence|diverges|loss increases|loss goes up|loss grows|loss explodes",
         "`loss/whitened` and the loss of the fixed set (`probe/raw`)",
-        "LOS007 LRA001 LEA001 GEN004 LOS003 OPT005 LRA005",
+        "LOS007 CUR003 LRA001 LEA001 GEN004 LOS003 OPT005 LRA005",
         "Go back to a checkpoint with a lower rate; `--heal` does that by itself.",
     ),
     Symptom(
@@ -131,7 +131,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
         "mode collapse|collapse|all samples alike|samples look the same|same image|no diversity|low diversity|"
         "lack of diversity|little variety|collapsed",
         "`diversity/…` and `quality/coverage` at every evaluation, against real images",
-        "DIV001 DIV003 DIV004 MOD008 CON001 FOR006 DAT006 DAT002",
+        "DIV001 DIV003 DIV008 DIV007 DIV004 MOD008 CON001 FOR006 DAT006 DAT002",
         "Balance the data (`data.balance`), draw with less guidance, train longer, use a shorter EMA.",
     ),
     Symptom(
@@ -154,7 +154,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
         "Artefacts and saturated colours",
         "artefacts|artifacts|saturated|oversaturated|colour shift|color shift|too dark|too bright|washed out|clipped",
         "sample grids, denoising strips, the range of samples",
-        "SAM003 SCA001 SCA005 SCH002 SAM004 SAM005 CON006 MDE002",
+        "DIV009 DIV010 DIV011 DIV007 SAM003 SCA001 SCA005 SCH002 SAM004 SAM005 CON006 MDE002",
         "Less guidance; `diffusion.zero_terminal_snr=true` for very dark and very bright images.",
     ),
     Symptom(
@@ -206,14 +206,14 @@ SYMPTOMS: tuple[Symptom, ...] = (
         "Timestep is ignored",
         "timestep|timesteps|timestep embedding|time embedding|noise level|timestep not used",
         "the answer of the network to the timestep, before the first step",
-        "MOD007 MOD008 TIM001 TIM002 TIM003 TIM004 TIM005 TIM006",
+        "MOD007 MOD008 TIM001 TIM002 TIM003 TIM004 TIM005 TIM006 TIM007",
         "Pass the timestep that the image was noised with, and its embedding to every block.",
     ),
     Symptom(
         "Noise schedule wrong",
         "schedule|noise schedule|beta schedule|betas|alpha bar|alphas_cumprod|terminal snr|zero snr|snr",
         "the preflight compares the schedule with what was trained on",
-        "SCH001 SCH002 SCH003 FOR001 FOR004 SAM004",
+        "SCH001 SCH002 SCH003 FOR001 FOR002 FOR003 FOR004 FOR005 TAR006 SAM004",
         "`diffusion.schedule=cosine`, or the same scheduler for training and sampling.",
     ),
     Symptom(

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from safelight.evaluate.chances import student_quantile
-from safelight.evaluate.jackknife import jackknife
 from safelight.evaluate.moments import Moments
 from safelight.evaluate.reference import Reference, fit_reference
+from safelight.evaluate.statistics.chances import student_quantile
+from safelight.evaluate.statistics.jackknife import jackknife
 
 # From so many samples per dimension on, the 95 % interval holds the truth in 90 to 98 % of trials, also with heavy
 # tails: bench/results/calibration.md. From moments alone the fourth moments are taken as those of a Gaussian.

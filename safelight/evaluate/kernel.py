@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from safelight.evaluate.chances import student_quantile
 from safelight.evaluate.moments import check_dimension, check_features
+from safelight.evaluate.statistics.chances import student_quantile
 
 _CHUNK = 1024  # rows of the kernel matrix at a time: memory 8 kB per reference image
 

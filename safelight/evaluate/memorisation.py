@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from safelight.evaluate.chances import fisher_greater, normal_cdf
 from safelight.evaluate.figures import Figure, draw_rows
 from safelight.evaluate.moments import check_dimension, check_features
 from safelight.evaluate.nearest import Nearest, find_nearest, find_nearest_others
+from safelight.evaluate.statistics.chances import fisher_greater, normal_cdf
 
 COPY = 1 / 3  # of the distance to the second nearest training image
 ERROR_RATE = 0.05  # of false alarms

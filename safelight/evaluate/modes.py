@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from safelight.errors import UsageError
-from safelight.evaluate.chances import holm, normal_cdf
 from safelight.evaluate.figures import Figure, against_real, range_text, split
 from safelight.evaluate.moments import check_pair
+from safelight.evaluate.statistics.chances import holm, normal_cdf
 
 PER_MODE = 20  # real images that a mode is made of, on average
 MOST = 100

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from safelight.errors import UsageError
-from safelight.evaluate.chances import student_cdf
 from safelight.evaluate.frechet import ENOUGH
-from safelight.evaluate.jackknife import jackknife
 from safelight.evaluate.kernel import KernelReference, fit_kernel_reference, measure_kernel
 from safelight.evaluate.reference import Reference, fit_reference
+from safelight.evaluate.statistics.chances import student_cdf
+from safelight.evaluate.statistics.jackknife import jackknife
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,11 +69,12 @@ class RecentLosses:
     """The losses of the last steps, each at its place: a step that is measured again replaces its first loss."""
 
     def __init__(self) -> None:
-        self.losses = np.full(RECENT, np.inf)  # not known, or not finite
+        # Losses, and 1 where they are known: a checkpoint holds finite numbers only.
+        self.memory = np.zeros((2, RECENT))
 
     def measure(self, step: int, loss: float) -> dict[str, float]:
-        self.losses[step % RECENT] = loss if math.isfinite(loss) else math.inf
-        known = self.losses[np.isfinite(self.losses)]
+        self.memory[:, step % RECENT] = (loss, 1) if math.isfinite(loss) else (0, 0)
+        known = self.memory[0, self.memory[1] > 0]
         if not len(known):
             return {LOSS.name: loss}
         smooth, deviation = float(known.mean()), float(known.std())

@@ -100,7 +100,7 @@ class Monitors:
 
     def state(self) -> dict[str, Tensor]:
         """What is remembered over the steps that were brought to the host: a few small vectors, kept in checkpoints."""
-        recent = {RECENT_LOSSES: torch.from_numpy(self._recent.losses.copy())}
+        recent = {RECENT_LOSSES: torch.from_numpy(self._recent.memory.copy())}
         return self._gradients.state() | recent | ({} if self._loss is None else self._loss.state())
 
     @torch.no_grad()
@@ -108,6 +108,6 @@ class Monitors:
         if tensors:
             self._gradients.restore(tensors)
             if RECENT_LOSSES in tensors:  # not in checkpoints of before
-                self._recent.losses[:] = tensors[RECENT_LOSSES].double().numpy()
+                self._recent.memory[:] = tensors[RECENT_LOSSES].double().numpy()
             if self._loss is not None:
                 self._loss.restore(tensors)

@@ -10,8 +10,7 @@ import torch
 from torch import nn
 
 from safelight.config import Config
-from safelight.config.check import check
-from safelight.config.epochs import has_epochs, in_steps, in_words
+from safelight.config.epochs import in_steps, in_words
 from safelight.data.batches import Augmentation, Batches
 from safelight.data.images import Images, hold_out
 from safelight.diffusion.densities import make_density
@@ -86,19 +85,15 @@ def images_in_epoch(config: Config, images: Images) -> int:
 
 
 def fit_to_data(config: Config, images: Images, say: Callable[[str], None]) -> Config:
-    """With all that only the images can say; a length in epochs is checked once it is one in steps."""
+    """With all that only the images can say."""
     fitted = infer_data_settings(config, images)
     if len(images.class_names) > 1 and not config.model.conditional:
         say(
             f"The images have {len(images.class_names):,} classes, which the model does not learn. To draw images of "
             "one class: --set model.conditional=true"
         )
-    if has_epochs(config):
-        for line in in_words(config, images_in_epoch(config, images)):
-            say(line)
-        for warning in check(fitted):
-            if warning not in check(config):
-                say(f"Warning: {warning}")
+    for line in in_words(config, images_in_epoch(config, images)):
+        say(line)
     return fitted
 
 

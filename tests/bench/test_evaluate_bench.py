@@ -67,7 +67,7 @@ def test_error_bars_that_are_too_small_are_found_out(monkeypatch: pytest.MonkeyP
     worlds = [calibration.gaussian(8, 0.3)]
     monkeypatch.setattr(calibration, "RATIOS", (8,))
     assert calibration.cover(worlds, 40)[1]
-    monkeypatch.setattr("safelight.evaluate.jackknife.Replicates.variance", lambda *_: 1e-9)
+    monkeypatch.setattr("safelight.evaluate.statistics.jackknife.Replicates.variance", lambda *_: 1e-9)
     assert not calibration.cover(worlds, 40)[1]
 
 

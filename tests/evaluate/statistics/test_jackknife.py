@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from safelight.evaluate.frechet import frechet
-from safelight.evaluate.jackknife import GROUPS, LARGE_GROUPS, jackknife
 from safelight.evaluate.reference import fit_reference
+from safelight.evaluate.statistics.jackknife import GROUPS, LARGE_GROUPS, jackknife
 
 
 def draw(count: int, dimension: int, seed: int) -> np.ndarray:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from safelight.evaluate.chances import fisher_greater, holm, normal_cdf, student_cdf, student_quantile
+from safelight.evaluate.statistics.chances import fisher_greater, holm, normal_cdf, student_cdf, student_quantile
 
 
 @pytest.mark.parametrize("degrees", [7, 15, 31, np.inf])

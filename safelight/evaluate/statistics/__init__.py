@@ -1,0 +1,1 @@
+"""Tail probabilities, and the jackknife behind the error of a distance."""
