@@ -10,7 +10,6 @@ import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ from torch import Tensor, nn
 
 from safelight.config.tree import Prediction
 from safelight.diagnosis import Diagnosis, Finding, diagnose_run
-from safelight.errors import UsageError
 from safelight.monitors.loss import levels_of_table
 from safelight.monitors.modules import NAMED, trained
 from safelight.monitors.reading_buffer import PendingReading
@@ -28,18 +26,16 @@ from safelight.observing.live_diagnosis import LiveDiagnosis, OnFinding
 from safelight.observing.observer import Observer, Update
 from safelight.probes.forward_pass import Declared, ForwardPass
 from safelight.probes.probe_runner import InspectedLoop, ProbeRunner
-from safelight.probes.sampler import accepts
 from safelight.probes.skill import SkillProbe, Subject
 from safelight.vocabulary import DATA_WAIT, LEARNING_RATE, LOSS_SCALE, NONFINITE_PARAMETERS, REFUSED, SPEED
+from safelight.watching.arguments import WatchArguments as WatchArguments
 from safelight.watching.foreign import (
-    alphas_of,
     bare_optimizer,
     ema_of_trained,
     is_compiled,
     is_first_process,
     log_snr_of,
     per_sample,
-    refuse_sharded,
     unwrapped,
 )
 from safelight.watching.hooks import OptimizerHooks
@@ -99,35 +95,6 @@ def open_watch(
 ) -> Watch | SilentWatch:
     """On every process; only the first one opens the run."""
     return Watch(arguments, open_run(), step, say, on_finding) if is_first_process() else SilentWatch()
-
-
-@dataclass(frozen=True, slots=True)
-class WatchArguments:
-    """What a loop shows of itself, refused in words where it is something else."""
-
-    model: nn.Module
-    optimizer: Any = None
-    ema: Any = None
-    schedule: Any = None
-    """Becomes alphas_cumprod."""
-    scaler: Any = None
-    prediction: Prediction | None = None
-    sampler: Callable[..., Any] | None = None
-    data: Any = None
-
-    def __post_init__(self) -> None:
-        refuse_sharded(self.model)  # on every process: one that goes on alone would wait for the others
-        object.__setattr__(self, "schedule", alphas_of(self.schedule))
-        if not trained(unwrapped(self.model)):
-            raise UsageError("The model has no parameter that requires a gradient: there is nothing to watch.")
-        if self.optimizer is not None:
-            bare_optimizer(self.optimizer)  # before a folder is made
-        if self.prediction not in (None, "epsilon", "sample", "v_prediction"):
-            raise UsageError(
-                f"prediction is {self.prediction!r}. Use epsilon, sample or v_prediction, or leave it out."
-            )
-        if self.sampler is not None and not accepts(self.sampler):
-            raise UsageError("sampler should be a function of (model, noise) that returns samples.")
 
 
 class SilentWatch:
