@@ -16,7 +16,7 @@ from pathlib import Path
 
 from gauntlet.archive import judge_again
 from gauntlet.healthy import RECIPES
-from gauntlet.options import BASES
+from gauntlet.options import ALL, BASES
 from gauntlet.plan import everything, fast, faulty, healthy, with_twins_of_sick
 from gauntlet.pool import carry_out_all
 from gauntlet.report import harm_table, to_markdown, write, write_floor
@@ -50,7 +50,7 @@ def main() -> None:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--base", choices=BASES, action="append", help="only this base; may be repeated")
+    parser.add_argument("--base", choices=ALL, action="append", help="only this base; may be repeated")
     parser.add_argument("--only", nargs="+", default=[], help="ids of faults, scenarios or recipes")
     parser.add_argument("--seeds", type=int, default=1, help="of faulty runs; 0: none")
     parser.add_argument("--healthy", type=int, default=1, help="seeds of healthy recipes; 0: none")
@@ -66,7 +66,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--again", type=Path, metavar="DIR", help="train nothing: judge the runs that were kept there")
     parser.add_argument("-o", "--out", type=Path, default=Path("gauntlet/results"))
     given = parser.parse_args()
-    known = {*everything(), *RECIPES, *(each.id for each in faulty(BASES, (0,)))}
+    known = {*everything(ALL), *RECIPES, *(each.id for each in faulty(ALL, (0,)))}
     if strangers := [name for name in given.only if name not in known]:
         parser.error(f"there is no fault or recipe {strangers[0]!r}; --list tells all")
     return given

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 _WORDS = {
     "data": "nonfinite duplicates blank not-shuffled shifted held-out-overlap same-batch",
-    "scale": "range-0-1 range-0-255 integer wrong-std outside",
+    "scale": "range-0-1 range-0-255 integer wrong-std outside sigma-data",
     "conditioning": "ignored permuted never-dropped always-dropped guidance one-class",
     "schedule": "not-decreasing signal-left zero-snr-epsilon",
-    "timesteps": "gap shuffled repeated constant out-of-range not-passed-on not-the-noise",
-    "forward": "other-schedule noise-not-normal clamped no-noise not-the-formula noise-repeated",
-    "target": "other-type fresh-noise wrong",
+    "timesteps": "gap shuffled repeated constant out-of-range not-passed-on not-the-noise scaled density-swapped",
+    "forward": "other-schedule noise-not-normal clamped no-noise not-the-formula noise-repeated input-not-scaled",
+    "target": "other-type fresh-noise wrong other-noise against-time of-another-process not-a-velocity negated "
+    "other-sigma-data",
     "loss": "sign nonfinite weight-nonfinite not-of-prediction detached shape weighting diverged spike drop rise "
     "oscillation plateau ruined not-learning undertrained",
     "model": (
@@ -29,7 +30,7 @@ _WORDS = {
     "accumulation": "sum short-window",
     "distributed": "drift same-noise overlap straggler",
     "checkpoint": "optimizer-lost average-lost not-exact",
-    "sampler": "last-noise starts-late clipped other-schedule other-type wrong",
+    "sampler": "last-noise starts-late clipped other-schedule other-type other-times wrong",
     "evaluation": "self-test",
     "generalisation": (
         "copies overfitting missing-modes crowded missing-kinds too-little-variety vague "

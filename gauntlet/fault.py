@@ -33,6 +33,8 @@ class Fault:
     """Another scenario in which it begins after this share."""
     shown: tuple[Shown, ...] = ()
     """Also with a watch that is told less."""
+    undeclared: tuple[str, ...] = ()
+    """In continuous time: what is as right where nothing is declared, and so less can be said."""
     why: str = ""
     harms: bool = True
     """False: what it spoils is not the model, but time, memory or an evaluation."""
@@ -49,6 +51,7 @@ def fault(
     once: bool = False,
     late: float | None = None,
     shown: tuple[Shown, ...] = (),
+    undeclared: tuple[str, ...] = (),
     harms: bool = True,
 ) -> Callable[[Deed], Fault]:
     """Declares a deed; its name is the id, its docstring what was done."""
@@ -68,6 +71,7 @@ def fault(
             once=once,
             late=late,
             shown=shown,
+            undeclared=undeclared,
             why=why,
             harms=harms,
         )

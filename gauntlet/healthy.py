@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from gauntlet.loop_parts import LoopParts
-from gauntlet.options import BASES, FOREIGN, Base, Shown
+from gauntlet.options import BASES, CONTINUOUS, FOREIGN, Base, Shown
 
 
 def nothing(_: Any) -> None: ...
@@ -96,4 +96,45 @@ RECIPES: dict[str, Recipe] = {
     "loss-only": Recipe("the watch is told the loss only", shown="loss"),
     "loss-and-t": Recipe("the watch is told loss and timesteps", shown="loss and t"),
     "fewer-timesteps": Recipe("250 timesteps, cosine", {"timesteps": 250, "schedule": "cosine"}),
+    # In continuous time.
+    "declared": Recipe("flow matching or EDM as it is, declared", bases=CONTINUOUS),
+    "undeclared": Recipe("nothing is declared", {"declared": False}, CONTINUOUS),
+    "uniform-times": Recipe("uniform times", {"density": "uniform"}, ("flow",)),
+    "shift-3": Recipe("times shifted by 3", {"density": "shift 3"}, ("flow",)),
+    "shift-3-undeclared": Recipe("the same, undeclared", {"density": "shift 3", "declared": False}, ("flow",)),
+    "heun": Recipe("a sampler of second order", {"solver": "heun"}, CONTINUOUS),
+    "heun-undeclared": Recipe("the same, undeclared", {"solver": "heun", "declared": False}, CONTINUOUS),
+    "flow-min-snr": Recipe("min-SNR weights of a flow", {"weighting": "min-snr"}, CONTINUOUS),
+    "min-snr-undeclared": Recipe("the same, undeclared", {"weighting": "min-snr", "declared": False}, CONTINUOUS),
+    "unit-time": Recipe("t in [0, 1]", {"clock": "t"}, ("flow",)),
+    "unit-time-undeclared": Recipe("the same, undeclared", {"clock": "t", "declared": False}, ("flow",)),
+    "towards-data": Recipe("from noise to image", {"clock": "1 - t", "prediction": "reverse_flow"}, ("flow",)),
+    "towards-data-undeclared": Recipe(
+        "the same, undeclared", {"clock": "1 - t", "prediction": "reverse_flow", "declared": False}, ("flow",)
+    ),
+    "x0-under-flow": Recipe("x0-prediction", {"prediction": "sample"}, ("flow",)),
+    "x0-under-flow-undeclared": Recipe("the same, undeclared", {"prediction": "sample", "declared": False}, ("flow",)),
+    "v-under-flow": Recipe("v-prediction", {"prediction": "v_prediction"}, ("flow",)),
+    "v-under-flow-undeclared": Recipe(
+        "the same, undeclared", {"prediction": "v_prediction", "declared": False}, ("flow",)
+    ),
+    "high-expert": Recipe("an expert of high noise", {"density": "high"}, CONTINUOUS),
+    "high-expert-undeclared": Recipe("the same, undeclared", {"density": "high", "declared": False}, CONTINUOUS),
+    "low-expert": Recipe("an expert of low noise", {"density": "low"}, ("flow",)),
+    "ve": Recipe("x0 + σ·noise, unscaled", {"family": "ve", "prediction": "epsilon", "clock": "sigma"}, ("edm",)),
+    "ve-undeclared": Recipe(
+        "the same, undeclared",
+        {"family": "ve", "prediction": "epsilon", "clock": "sigma", "declared": False},
+        ("edm",),
+    ),
+    "sigma-told": Recipe("the network is told σ", {"clock": "sigma"}, ("edm",)),
+    "sigma-told-undeclared": Recipe("the same, undeclared", {"clock": "sigma", "declared": False}, ("edm",)),
+    "each-loss": Recipe("the loss of each sample", {"told": "per sample"}, CONTINUOUS),
+    "two-micro-batches": Recipe("accumulation", {"micro_batches": 2}, CONTINUOUS),
+    "unconditional-flow": Recipe("no labels", {"conditional": False}, CONTINUOUS),
+    "told-loss-only": Recipe("the watch is told the loss only", shown="loss", bases=CONTINUOUS),
+    "told-loss-and-t": Recipe("the watch is told loss and times", shown="loss and t", bases=CONTINUOUS),
+    "told-loss-and-t-undeclared": Recipe(
+        "the same, undeclared", {"declared": False}, shown="loss and t", bases=CONTINUOUS
+    ),
 }

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-Base = Literal["mixture", "plain", "own"]
+Base = Literal["mixture", "plain", "own", "flow", "edm"]
 Shown = Literal["all", "loss", "loss and t"]
 BASES: tuple[Base, ...] = ("mixture", "plain", "own")
 FOREIGN: tuple[Base, ...] = ("mixture", "plain")
+CONTINUOUS: tuple[Base, ...] = ("flow", "edm")
+ALL: tuple[Base, ...] = (*BASES, *CONTINUOUS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +23,14 @@ class Options:
     """Images in the training set."""
     timesteps: int = 1000
     schedule: Literal["cosine", "linear"] = "cosine"
-    prediction: Literal["epsilon", "sample", "v_prediction"] = "epsilon"
+    prediction: Literal["epsilon", "sample", "v_prediction", "flow", "reverse_flow", "edm"] = "epsilon"
+    family: Literal["vp", "flow", "edm", "ve"] = "vp"
+    clock: Literal["timesteps", "t", "1 - t", "1000 t", "sigma", "log sigma / 4"] = "timesteps"
+    """What the network is told, in continuous time."""
+    density: Literal["logit-normal", "uniform", "shift 3", "log-normal", "high", "low"] = "logit-normal"
+    solver: Literal["euler", "heun"] = "euler"
+    declared: bool = True
+    """Whether the watch is told process and prediction."""
     conditional: bool = True
     label_drop: float = 0.1
     imbalance: bool = False
@@ -64,4 +73,13 @@ def defaults(base: Base) -> Options:
         return Options()
     if base == "plain":
         return Options(steps=100, batch=32, count=1500, schedule="linear", zero_init=False, warmup=10, ema=0.95)
+    if base == "flow":
+        return Options(
+            steps=100, batch=32, count=1500, prediction="flow", family="flow", clock="1000 t", warmup=10, ema=0.95
+        )
+    if base == "edm":
+        return Options(
+            steps=100, batch=32, count=1500, prediction="edm", family="edm", clock="log sigma / 4",
+            density="log-normal", warmup=10, ema=0.95,
+        )  # fmt: skip
     return Options(steps=80, batch=32, prediction="v_prediction", warmup=8)

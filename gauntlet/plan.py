@@ -9,7 +9,7 @@ from gauntlet.doubles import DOUBLES
 from gauntlet.fault import Fault
 from gauntlet.faults import all_faults
 from gauntlet.healthy import RECIPES
-from gauntlet.options import BASES, Base
+from gauntlet.options import BASES, CONTINUOUS, Base
 from gauntlet.scenario import Scenario
 
 SHORT = {"mixture": 40, "plain": 16}  # steps of the fast subset
@@ -56,11 +56,15 @@ def of_fault(fault: Fault, base: Base, seed: int, *, variants: bool) -> Iterator
             changes=tuple(fault.needs.items()),
         )
         yield plain
+        if base in CONTINUOUS:
+            changes = (*plain.changes, ("declared", False))
+            causes = ((*fault.causes, *fault.undeclared),)
+            yield replace(plain, id=f"{name}, undeclared", changes=changes, causes=causes)
         if not variants or dose not in (*fault.doses[:1], None):
             continue
         if fault.late is not None:
             yield replace(plain, id=f"{name}, late", begin=fault.late)
-        if base != "own":
+        if base != "own" and base not in CONTINUOUS:
             for shown in fault.shown:
                 yield replace(plain, id=f"{name}, told {shown}", shown=shown)
 

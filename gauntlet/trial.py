@@ -16,6 +16,7 @@ from torch import Tensor
 
 import safelight
 from gauntlet.baselines import complaints
+from gauntlet.bases.continuous import Continuous, build_edm, build_flow
 from gauntlet.bases.mixture import build_mixture
 from gauntlet.bases.own import Own, build_own
 from gauntlet.bases.plain import build_plain
@@ -74,6 +75,8 @@ def build(scenario: Scenario) -> Loop | Own:
         "mixture": build_mixture,
         "plain": build_plain,
         "own": build_own,
+        "flow": build_flow,
+        "edm": build_edm,
     }
     run = builders[scenario.base](scenario.options, scenario.seed)
     if isinstance(run, Loop) and run.options.trained:
@@ -133,7 +136,7 @@ def _undergo(scenario: Scenario, verdict: Verdict, folder: Path, watched: bool) 
     finally:
         if isinstance(run, Loop):
             losses, norms = run.losses, run.norms
-        if not watched:
+        if not watched and not isinstance(run, Continuous):
             verdict.metrics = measure(run, table, held)
     verdict.baselines = complaints(losses, norms)
     tenth = max(1, len(losses) // 10)
@@ -163,8 +166,8 @@ def _train_foreign(run: Loop, deed: Deed, verdict: Verdict, folder: Path, watche
                 run.optimizer,
                 run=folder,
                 ema=run.ema,
-                schedule=run.schedule,
-                prediction=run.options.prediction,
+                process=run.schedule if run.options.declared else None,
+                prediction=run.options.prediction if run.options.declared else None,
                 sampler=lambda model, noise: run.sample(model, noise),
                 data=run.images,
                 scaler=run.scaler,

@@ -13,6 +13,7 @@ __all__ = [
     "Config",
     "Diversity",
     "FiniteGuard",
+    "Process",
     "Run",
     "check",
     "check_finite",
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from safelight.checkpoints.saves import Checkpoints
     from safelight.config import Config
     from safelight.diagnosis import diagnose
+    from safelight.diffusion.process import Process
     from safelight.evaluate.fid import FID
     from safelight.evaluate.variety import Diversity
     from safelight.healing.finite_guard import FiniteGuard
@@ -55,6 +57,7 @@ _HOMES = {
     "EMA": "safelight.training.ema",
     "estimate": "safelight.model.estimate",
     "evaluate": "safelight.evaluate",
+    "Process": "safelight.diffusion.process",
     "Run": "safelight.start",
     "check": "safelight.watching.debugger",
     "open": "safelight.library",

@@ -19,7 +19,7 @@ class Check(str):
 
 
 # Values of `target/declared`, `sampler/right_for_type` and `sampler/right_for_table` are places here: never reorder.
-PREDICTIONS: Final = ("epsilon", "sample", "v_prediction", "flow", "edm")
+PREDICTIONS: Final = ("epsilon", "sample", "v_prediction", "flow", "edm", "reverse_flow", "score")
 PROCESSES: Final = ("vp", "flow", "ve", "edm")  # values of `mixture/process`
 TARGET_ROWS: Final = (
     "epsilon",
@@ -35,11 +35,24 @@ TARGET_ROWS: Final = (
     "-score",
     "-edm",
 )
+TIMES_TOLD: Final = (
+    "t = s",
+    "t = 1000·s",
+    "t = sigma",
+    "t = log(sigma) / 4",
+    "t = log(sigma)",
+    "t = log-SNR",
+    "t = (1 − s)",
+    "t = 1000·(1 − s)",
+)  # values of `sampler/right_for_time`
 SCHEDULES: Final = ("cosine", "linear", "scaled-linear", "sigmoid")
 
 # Limits that a probe applies and a rule repeats.
 FORWARD_LIMIT = 0.02  # of the length of x_t: fp32 has 1e-7, bf16 0.004
 SAMPLER_LIMIT = 0.003  # error over the images' size: healthy samplers of 10 to 1,000 steps stay below 1e-6 on a CPU
+LATE = 0.9  # the first timestep over the last one; 20 steps of "leading" begin at 0.95
+START_SIZES = (0.8, 1.25)  # size of the first input over the expected one
+LARGEST_PATH = 1.4  # ratio of expected and real sizes on the way
 CLOUD_CALLS = 12  # with fewer steps a cloud comes out too narrow, even from a correct sampler
 CLOUD_SPREADS = (0.5, 1.6)  # of a cloud; samplers of 10 to 50 steps return 0.75 to 1.0
 IMAGE_RANGES = ((1.0, 0.0), (0.5, 0.5), (127.5, 127.5))  # (scale, shift) of [-1, 1], [0, 1] and [0, 255]
@@ -118,6 +131,7 @@ FORWARD_ORDER_ERROR = Check("forward/order_error", "Difference of fitted and exp
 FORWARD_ROUGH = Check("forward/rough", "Difference of neighbours in noise level over that of all samples.")
 FORWARD_AT_LIMIT = Check("forward/at_limit", "Share of the values of x_t that equal its largest.")
 FORWARD_INPUT_ERROR = Check("forward/input_error", "How far the network's input is from x_t, any scale allowed.")
+FORWARD_INPUT_SCALE = Check("forward/input_scale", "Median distance of the network's input from c_in·x_t, in c_in.")
 TIMESTEPS_PASSED_ON = Check("timesteps/passed_on", "Rank correlation of the network's timesteps with those of x_t.")
 TARGET_DECLARED = Check("target/declared", "The declared prediction type: its place in PREDICTIONS.")
 TARGET = {kind: Check(f"target/{kind}", f"Relative distance of the target from {kind}.") for kind in PREDICTIONS}
@@ -135,6 +149,12 @@ MIXTURE_OF_INPUT = (MIXTURE_INPUT, MIXTURE_INPUT_KURTOSIS, MIXTURE_INPUT_NEIGHBO
 MIXTURE_OF_TARGET = (MIXTURE_TARGET, MIXTURE_TARGET_KURTOSIS, MIXTURE_TARGET_NEIGHBOURS)
 MIXTURE_PROCESS = Check("mixture/process", "The recognised process: its place in PROCESSES; -1 if it is not known.")
 MIXTURE_ROW = Check("mixture/row", "The recognised target: its place in TARGET_ROWS; -1 if it is not known.")
+MIXTURE_SIGMA_DATA = Check("mixture/sigma_data", "EDM: the deviation of the data in c_in.", MIXTURE_PROCESS)
+MIXTURE_TARGET_SIGMA_DATA = Check("mixture/target_sigma_data", "EDM: that of the target.", MIXTURE_PROCESS)
+MIXTURE_TIME_FACTOR = Check("mixture/time_factor", "Flow: the network's time over the noise.", MIXTURE_PROCESS)
+MIXTURE_LOG_MEAN = Check("mixture/log_mean", "Mean of log(sigma) over all samples.", MIXTURE_PROCESS)
+MIXTURE_LOG_DEVIATION = Check("mixture/log_deviation", "Deviation of log(sigma).", MIXTURE_PROCESS)
+MIXTURE_DRAWS = Check("mixture/draws", "Number of samples of these two.", MIXTURE_PROCESS)
 MIXTURE_TIME = Check("mixture/time", "1 if the network's time rises with the noise, -1 if it falls, 0 if neither.")
 
 # The loss, and what is not finite.
@@ -321,4 +341,6 @@ SAMPLER_IN_TRAINING = Check("sampler/in_training", "1 if the network was in trai
 SAMPLER_WITH_GRADIENTS = Check("sampler/with_gradients", "1 if gradients were on.")
 SAMPLER_RIGHT_FOR_TYPE = Check("sampler/right_for_type", "The prediction type it is right for.", SAMPLER_FINITE)
 SAMPLER_RIGHT_FOR_TABLE = Check("sampler/right_for_table", "The schedule it is right for.", SAMPLER_FINITE)
+SAMPLER_RIGHT_FOR_TIME = Check("sampler/right_for_time", "Its place in TIMES_TOLD.", SAMPLER_FINITE)
+SAMPLER_RIGHT_UNSCALED = Check("sampler/right_unscaled", "1 if it is right for an input without c_in.", SAMPLER_FINITE)
 SAMPLER_GUIDANCE = Check("sampler/guidance", "Largest error of guided predictions.")

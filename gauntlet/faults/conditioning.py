@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from gauntlet.fault import fault, graft
 from gauntlet.loop_parts import Batch, LoopParts
-from gauntlet.options import FOREIGN
+from gauntlet.options import ALL, FOREIGN
 
 
 @fault("conditioning.permuted", late=0.5)
@@ -32,7 +32,7 @@ def join_one_row_off(run: LoopParts) -> None:
     run.labels = run.labels.roll(1)
 
 
-@fault("conditioning.ignored", late=0.5)
+@fault("conditioning.ignored", bases=ALL, late=0.5)
 def ignore_labels(run: LoopParts) -> None:
     """The embedding of the label is computed, and does not reach the network."""
     embedding = run.network.class_embedding
@@ -40,7 +40,7 @@ def ignore_labels(run: LoopParts) -> None:
     graft(embedding, lambda found: found * 0)
 
 
-@fault("conditioning.always-dropped", late=0.5)
+@fault("conditioning.always-dropped", bases=ALL, late=0.5)
 def always_drop_labels(run: LoopParts) -> None:
     """The comparison with the share of dropped labels is the wrong way round, and the share is zero."""
     assert run.null is not None

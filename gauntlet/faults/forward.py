@@ -8,6 +8,7 @@ from torch import Tensor
 from gauntlet.fault import fault
 from gauntlet.hyperparameters import make_table
 from gauntlet.loop_parts import LoopParts, noised, per_sample
+from gauntlet.options import ALL
 
 FORMULA = "another table and another formula cannot always be told apart"
 
@@ -37,7 +38,7 @@ def noise_by_other_schedule(run: LoopParts) -> None:
     run.add_noise = lambda x0, noise, t: noised(other, x0, noise, t)
 
 
-@fault("forward.noise-not-normal", doses=("0 to 1", "-1 to 1", "half"))
+@fault("forward.noise-not-normal", doses=("0 to 1", "-1 to 1", "half"), bases=ALL)
 def draw_other_noise(run: LoopParts, kind: str) -> None:
     """`rand_like` for `randn_like`, or noise of half the size."""
     kinds = {
@@ -48,27 +49,27 @@ def draw_other_noise(run: LoopParts, kind: str) -> None:
     run.draw_noise = kinds[kind]
 
 
-@fault("forward.clamped", late=0.5)
+@fault("forward.clamped", late=0.5, bases=ALL, undeclared=("target.other-noise",))
 def clamp_noised(run: LoopParts) -> None:
     """x_t is clamped to [-1, 1] as if it were an image."""
     add = run.add_noise
     run.add_noise = lambda x0, noise, t: add(x0, noise, t).clamp(-1, 1)
 
 
-@fault("forward.no-noise", "forward.not-the-formula", why="no noise is no formula either", late=0.5)
+@fault("forward.no-noise", "forward.not-the-formula", why="no noise is no formula either", late=0.5, bases=ALL)
 def forget_noise(run: LoopParts) -> None:
     """The clean image goes into the model."""
     run.add_noise = lambda x0, noise, t: x0.clone()
 
 
-@fault("forward.noise-repeated")
+@fault("forward.noise-repeated", bases=ALL)
 def share_noise_in_batch(run: LoopParts) -> None:
     """One noise, `randn(1, …)`, is broadcast over the batch."""
     draw = run.draw_noise
     run.draw_noise = lambda x0: draw(x0)[:1].expand(x0.shape).clone()
 
 
-@fault("forward.noise-repeated", late=0.5)
+@fault("forward.noise-repeated", late=0.5, bases=ALL)
 def keep_noise(run: LoopParts) -> None:
     """The noise was drawn before the loop."""
     draw, kept = run.draw_noise, []
@@ -89,14 +90,21 @@ def swap_coefficients(run: LoopParts) -> None:
 
 
 @fault("forward.not-the-formula", "timesteps.shuffled", "forward.other-schedule",
-       why="the coefficients are right for another timestep")  # fmt: skip
+       why="the coefficients are right for another timestep", bases=ALL,
+       undeclared=("timesteps.not-the-noise",))  # fmt: skip
 def use_first_coefficients(run: LoopParts) -> None:
     """The coefficients of the first sample are broadcast over the batch."""
     add = run.add_noise
     run.add_noise = lambda x0, noise, t: add(x0, noise, t[:1].expand(len(t)))
 
 
-@fault("forward.not-the-formula", "target.fresh-noise", why="the noise in x_t and the noise in the target differ")
+@fault(
+    "forward.not-the-formula",
+    "target.fresh-noise",
+    why="the noise in x_t and the noise in the target differ",
+    bases=ALL,
+    undeclared=("target.other-noise",),
+)
 def noise_afresh(run: LoopParts) -> None:
     """The function that adds noise draws its own."""
     add = run.add_noise
@@ -110,7 +118,13 @@ def noise_twice(run: LoopParts) -> None:
     run.add_noise = lambda x0, noise, t: add(add(x0, noise, t), noise, t)
 
 
-@fault("forward.not-the-formula", "conditioning.permuted", why="labels belong to other images than x_t does")
+@fault(
+    "forward.not-the-formula",
+    "conditioning.permuted",
+    why="labels belong to other images than x_t does",
+    bases=ALL,
+    undeclared=("target.other-noise",),
+)
 def noise_neighbour(run: LoopParts) -> None:
     """x_t is made of the images of another row."""
     add = run.add_noise

@@ -6,7 +6,7 @@ import torch
 
 from gauntlet.fault import fault
 from gauntlet.loop_parts import LoopParts
-from gauntlet.options import FOREIGN
+from gauntlet.options import ALL, CONTINUOUS, FOREIGN
 
 
 @fault("timesteps.gap", doses=(2, 10), shown=("loss and t", "loss"))
@@ -30,15 +30,15 @@ def draw_sampling_steps_only(run: LoopParts) -> None:
     run.draw_t = lambda x0: draw(x0) // 20
 
 
-@fault("timesteps.shuffled", late=0.5)
+@fault("timesteps.shuffled", late=0.5, bases=ALL, undeclared=("timesteps.not-the-noise",))
 def shuffle_timesteps(run: LoopParts) -> None:
     """The batch is noised before the timesteps are sorted, shuffled or gathered."""
     add = run.add_noise
     run.add_noise = lambda x0, noise, t: add(x0, noise, t[torch.randperm(len(t))])
 
 
-@fault("timesteps.repeated", "forward.noise-repeated", why="both are drawn from the same state", bases=FOREIGN,
-       late=0.5, shown=("loss and t",))  # fmt: skip
+@fault("timesteps.repeated", "forward.noise-repeated", why="both are drawn from the same state",
+       bases=(*FOREIGN, *CONTINUOUS), late=0.5, shown=("loss and t",))  # fmt: skip
 def seed_every_step(run: LoopParts) -> None:
     """`torch.manual_seed(0)` stands inside the loop."""
 
@@ -83,7 +83,7 @@ def pass_fraction(run: LoopParts) -> None:
 
 
 @fault("timesteps.not-passed-on", "model.blind-to-timestep", "timesteps.not-the-noise",
-       why="the model never learns what t is", late=0.5)  # fmt: skip
+       why="the model never learns what t is", late=0.5, bases=ALL)  # fmt: skip
 def pass_zero(run: LoopParts) -> None:
     """The model is always told timestep 0."""
     call = run.call_model
@@ -97,7 +97,7 @@ def pass_reversed(run: LoopParts) -> None:
     run.call_model = lambda x_t, t, labels: call(x_t, last - 1 - t, labels)
 
 
-@fault("timesteps.not-passed-on")
+@fault("timesteps.not-passed-on", bases=ALL, undeclared=("timesteps.not-the-noise",))
 def pass_batch_first(run: LoopParts) -> None:
     """The model is told the first timestep of the batch for all of it: `t[0]`."""
     call = run.call_model

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 from typing import NamedTuple
 
-from safelight.checks import Check
+from safelight.checks import FORWARD_WRONG, Check
 from safelight.diagnosis.rule import CONFIG, Need, Rule
 from safelight.diagnosis.rules import RULES
 from safelight.diagnosis.run_history import RunHistory, name_of
@@ -13,18 +13,18 @@ from safelight.vocabulary import CHECK, LEARNING_RATE, SKILL_AT_LEVEL, SKILL_EMA
 
 # What a loop passes to `watch` (with =) and to `watch.step`, by the area of a check and the beginning of its name.
 PASSED = (
-    ("schedule", "", "schedule="),
+    ("schedule", "", "process="),
     ("data", "", "data="),
-    ("sampler", "", "sampler= schedule= prediction= data="),
+    ("sampler", "", "sampler= process= prediction= data="),
     ("average", "", "ema="),
     ("target", "declared", "prediction="),
-    ("target", "", "x0 noise target t schedule="),
-    ("forward", "", "x0 noise x_t t schedule="),
+    ("target", "", "x0 noise target t process="),
+    ("forward", "", "x0 noise x_t t process="),
     ("mixture", "", "x0 noise x_t target t"),
     ("noise", "", "noise"),
     ("timesteps", "", "t"),
     ("stream", "noise", "noise"),
-    ("stream", "times", "t schedule="),
+    ("stream", "times", "t process="),
     ("stream", "labels", "labels"),
     ("stream", "shown", "labels"),
     ("stream", "", "x0"),
@@ -38,7 +38,7 @@ PASSED = (
     ("update", "", "optimizer="),
     ("optimizer", "", "optimizer="),
 )
-SKILL = "schedule= prediction= data="
+SKILL = "process= prediction= data="
 PASSED_FOR_SIGNALS = {
     LEARNING_RATE.name: "optimizer=",
     SKILL_RAW.name: SKILL,
@@ -47,7 +47,7 @@ PASSED_FOR_SIGNALS = {
     SKILL_EMA.name: f"{SKILL} ema=",
 }
 STEP_ORDER = ("x0", "noise", "x_t", "t", "target", "pred")
-ORDER = (*STEP_ORDER, "optimizer=", "schedule=", "prediction=", "ema=", "data=", "sampler=")
+ORDER = (*STEP_ORDER, "optimizer=", "process=", "prediction=", "ema=", "data=", "sampler=")
 OPTIONAL = ("labels",)  # not every model has them: not recommended
 
 
@@ -101,6 +101,8 @@ def _arguments(names: Sequence[str], recorded: Set[str]) -> tuple[str, ...]:
         row = next((row for row in PASSED if _belongs(name, row)), None)
         if row is None or any(_belongs(each, row) for each in checks):
             return ()
+        if row[0] == "schedule" and name_of(FORWARD_WRONG) in recorded:
+            return ()  # the process is known: it has no table
         found += row[2].split()
     return tuple(dict.fromkeys(found))
 

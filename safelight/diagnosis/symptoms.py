@@ -206,7 +206,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
         "Timestep is ignored",
         "timestep|timesteps|timestep embedding|time embedding|noise level|timestep not used",
         "the answer of the network to the timestep, before the first step",
-        "MOD007 MOD008 TIM001 TIM002 TIM003 TIM004 TIM005 TIM006 TIM007",
+        "MOD007 MOD008 TIM001 TIM002 TIM003 TIM004 TIM005 TIM006 TIM007 TIM008 SAM007",
         "Pass the timestep that the image was noised with, and its embedding to every block.",
     ),
     Symptom(
@@ -215,6 +215,14 @@ SYMPTOMS: tuple[Symptom, ...] = (
         "the preflight compares the schedule with what was trained on",
         "SCH001 SCH002 SCH003 FOR001 FOR002 FOR003 FOR004 FOR005 TAR006 SAM004",
         "`diffusion.schedule=cosine`, or the same scheduler for training and sampling.",
+    ),
+    Symptom(
+        "Flow matching or EDM is wrong",
+        "flow matching|rectified flow|velocity|flow|sd3|flux|shift|edm|karras|preconditioning|c_in|c_skip|c_out|"
+        "c_noise|sigma_data|p_mean",
+        "what x_t, target and time are made of in every loop that passes them, and the sampler with an exact denoiser",
+        "TAR005 TAR006 TAR007 TAR008 TAR009 FOR007 TIM007 TIM008 TIM009 SCA006 SAM007 TAR004",
+        "docs/diffusion.md has the formulas of each process and target in one table.",
     ),
     Symptom(
         "Mixed precision fails",

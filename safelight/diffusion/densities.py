@@ -46,5 +46,17 @@ def make_density(settings: Diffusion, timesteps: int | None = None) -> Density:
     return {"vp": timestep, "flow": noise_of_flow, "edm": sigma}[settings.process]
 
 
+def density_of_draws(draws: Tensor) -> Density:
+    """Of times that were drawn, in ascending order: between two of them as if they were drawn evenly."""
+    draws = draws.double()
+
+    def time(u: Tensor) -> Tensor:
+        place = u.clamp(0, 1) * (len(draws) - 1)
+        left = place.floor().long().clamp(max=len(draws) - 2)
+        return torch.lerp(draws[left], draws[left + 1], place - left)
+
+    return time
+
+
 def normal_quantile(u: Tensor, mean: float, std: float) -> Tensor:
     return mean + std * torch.special.ndtri(u.clamp(EDGE, 1 - EDGE))

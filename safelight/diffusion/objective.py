@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from safelight.config.tree import Diffusion, Loss
 from safelight.diffusion.process import Process
-from safelight.diffusion.targets import make_target, target_of
+from safelight.diffusion.targets import Target, make_target, target_of
 from safelight.diffusion.weighting import weights_of
 
 
@@ -44,9 +44,12 @@ class Noised:
 class Objective:
     """A process and a target on one device, and what a training step does with them."""
 
-    def __init__(self, settings: Diffusion, process: Process, device: torch.device) -> None:
+    def __init__(
+        self, settings: Diffusion, process: Process, device: torch.device, target: Target | None = None
+    ) -> None:
+        """`target`: one that the settings have no name for."""
         self.settings, self.process, self.device = settings, process, device
-        self.target = make_target(settings.prediction, settings.sigma_data)
+        self.target = target or make_target(settings.prediction, settings.sigma_data)
         # Of discrete time. Computed in float64, kept in fp32: in half precision the noise of the first timesteps is
         # exactly zero.
         signal, noise = process.table or (torch.empty(0), torch.empty(0))

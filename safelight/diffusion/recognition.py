@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import ndtr
 
-FEWEST = 16  # samples that have to agree before anything is said
-EXACT = 2e-3  # of a coefficient: fp32 has 1e-6, bf16 5e-4 on 64 pixels
+from safelight.diffusion import clocks
+from safelight.diffusion.clocks import EXACT, FEWEST, Clock
+
 EXPLAINED = 0.01  # what may be left over of x_t or a target: fp32 has 1e-7, bf16 0.004
 SPREAD = 0.05  # between the smallest and largest noise level: one level alone fits many processes
 
@@ -36,6 +37,11 @@ class Mixtures:
         with np.errstate(divide="ignore", invalid="ignore"):
             return self.s / self.a
 
+    @property
+    def share(self) -> np.ndarray:
+        """Noise over noise and signal: the same of c_in · x_t, and finite where there is no signal."""
+        return self.s / np.maximum(self.a + self.s, 1e-12)
+
 
 @dataclass(frozen=True, slots=True)
 class Recognised:
@@ -52,6 +58,10 @@ class Recognised:
     time_rises: bool | None = None
     """Whether a larger time means more noise; None where it does not follow the noise at all."""
     density: str | None = None
+    clock: Clock | None = None
+    """The noise at a time that the network is told."""
+    target_sigma_data: float | None = None
+    """Of EDM's target."""
 
     @property
     def is_known(self) -> bool:
@@ -94,9 +104,12 @@ def recognise(found: Mixtures) -> Recognised:
     process, sigma_data = _process(found)
     if process is None:
         return Recognised(time_rises=_direction(found))
-    time, rises = _time(found, process)
-    target = _target(found, sigma_data)
-    return Recognised(process, sigma_data, target, time, rises, _density(found, process))
+    time, rises, clock = _time(found, process)
+    of_target = _sigma_data_of_target(found)
+    target = _target(found, {sigma_data, of_target, 0.5, 1.0})
+    density = _density(found, process)
+    is_edm = (target or "").endswith("edm")
+    return Recognised(process, sigma_data, target, time, rises, density, clock, of_target if is_edm else None)
 
 
 def _process(found: Mixtures) -> tuple[str | None, float | None]:
@@ -119,7 +132,14 @@ def _process(found: Mixtures) -> tuple[str | None, float | None]:
     return None, None
 
 
-def _rows(found: Mixtures, sigma_data: float | None) -> Mapping[str, tuple[np.ndarray, np.ndarray]]:
+def _sigma_data_of_target(found: Mixtures) -> float | None:
+    """If it is EDM's, −q / p = sigma_data² · a / s."""
+    if found.p is None or found.q is None or not (found.p * found.q < 0).all() or not (found.a * found.s > 0).all():
+        return None
+    return float(np.sqrt(np.median(-found.q / found.p * found.sigma)))
+
+
+def _rows(found: Mixtures, deviations: set[float | None]) -> Mapping[str, tuple[np.ndarray, np.ndarray]]:
     """(p, q) of every target that has a name."""
     a, s, zero, one = found.a, found.s, np.zeros_like(found.a), np.ones_like(found.a)
     length = np.hypot(a, s)  # 1 for a variance-preserving process
@@ -127,22 +147,22 @@ def _rows(found: Mixtures, sigma_data: float | None) -> Mapping[str, tuple[np.nd
         "epsilon": (zero, one),
         "sample": (one, zero),
         "v": (-s / length, a / length),
+        "v as it is": (-s, a),  # of a process that does not keep variance
         "flow": (-one, one),
         "score": (zero, -1 / np.where(s > 0, s, np.nan)),
     }
-    for spread in {sigma_data, 0.5, 1.0} - {None}:
-        assert spread is not None
+    for spread in sorted(each for each in deviations if each is not None):
         root = np.hypot(s, spread * a)
-        rows[f"edm {spread:g}"] = (s / (spread * root), -spread * a / root)
+        rows[f"edm {spread!r}"] = (s / (spread * root), -spread * a / root)
     return rows
 
 
-def _target(found: Mixtures, sigma_data: float | None) -> str | None:
+def _target(found: Mixtures, deviations: set[float | None]) -> str | None:
     if found.p is None or found.q is None:
         return None
     p, q = found.p, found.q
     names: list[str] = []
-    for name, (clean, noise) in _rows(found, sigma_data).items():
+    for name, (clean, noise) in _rows(found, deviations).items():
         for sign, prefix in ((1, ""), (-1, "-")):
             scale = np.maximum(1, np.hypot(clean, noise))
             if _worst((p - sign * clean) / scale) <= EXACT and _worst((q - sign * noise) / scale) <= EXACT:
@@ -169,48 +189,20 @@ def _direction(found: Mixtures) -> bool | None:
     return False if (moves <= EXACT).all() else None
 
 
-def _time(found: Mixtures, process: str) -> tuple[str | None, bool | None]:
+def _time(found: Mixtures, process: str) -> tuple[str | None, bool | None, Clock | None]:
+    """In words, its direction, and as a function where it is known."""
     rises = _direction(found)
     if rises is None or found.t is None:
-        return None, None
-    t = found.t
-    if process == "flow":
-        levels = {"s": found.s, "(1 − s)": 1 - found.s}
-        for name, level in levels.items():
-            for most in (1.0, 1000.0, float(np.round(t.max()))):
-                # Whole numbers may be counted from 0 or 1, and from 1,000 steps or 999.
-                if _worst(t / most - level) <= max(EXACT, 1.5 / most if most > 1 else 0.0):
-                    return f"t = {'' if most == 1 else f'{most:g}·'}{name}", rises
-        return (shifted, rises) if (shifted := _shift(found)) else ("t that follows the noise level", rises)
-    if process in ("ve", "edm"):
-        with np.errstate(divide="ignore"):
-            log = np.log(found.sigma)
-        for name, level in {"sigma": found.sigma, "log(sigma)": log, "log(sigma) / 4": log / 4}.items():
-            if _worst((t - level) / np.maximum(1, np.abs(level))) <= EXACT:
-                return f"t = {name}", rises
-        return "t that follows the noise level", rises
+        return None, None, None
+    t, follows = found.t, "t that follows the noise level"
+    clock = clocks.find(t, found.share) or clocks.measured(t, found.share)
+    if clock is not None and clock.rises != rises:
+        clock = None
+    if process != "vp":
+        return follows if clock is None else clock.words, rises, clock
     if np.array_equal(t, np.round(t)) and t.max() > 1:
-        return "whole timesteps", rises
-    if t.min() >= 0 and t.max() <= 1:
-        return "t in [0, 1]", rises
-    return "t that follows the noise level", rises
-
-
-def _shift(found: Mixtures) -> str | None:
-    """s = k·u / (1 + (k − 1)·u), where the network is shown u."""
-    assert found.t is not None
-    for most in (1.0, 1000.0):
-        u = found.t / most
-        if not ((u >= 0) & (u <= 1)).all():
-            continue
-        inside = (u > 0.01) & (u < 0.99) & (found.s > 0.01) & (found.s < 0.99)
-        if inside.sum() < FEWEST:
-            continue
-        ratios = found.s[inside] * (1 - u[inside]) / (u[inside] * (1 - found.s[inside]))
-        k = float(np.median(ratios))
-        if _worst(found.s - k * u / (1 + (k - 1) * u)) <= EXACT:
-            return f"t before a shift of {k:.3g}"
-    return None
+        return "whole timesteps", rises, clock
+    return "t in [0, 1]" if t.min() >= 0 and t.max() <= 1 else follows, rises, clock
 
 
 DRAWS = 256  # below that densities cannot be told apart

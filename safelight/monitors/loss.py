@@ -65,6 +65,19 @@ def find_levels(
     return levels
 
 
+def levels_of_draws(log_snr: Callable[[Tensor], Tensor], draws: np.ndarray) -> Levels:
+    """Of a loop whose density is known by its draws only: slices of log-SNR that are drawn equally often."""
+    drawn = -log_snr(torch.as_tensor(draws, dtype=torch.float64)).numpy()
+    ends = np.quantile(drawn, np.arange(1, BINS) / BINS)
+
+    def levels(t: np.ndarray) -> np.ndarray:
+        known = np.isfinite(t)
+        noise = -log_snr(torch.as_tensor(np.where(known, t, 0.5), dtype=torch.float64)).numpy()
+        return np.where(known, np.searchsorted(ends, noise, side="right"), -1)
+
+    return levels
+
+
 class RecentLosses:
     """The losses of the last steps, each at its place: a step that is measured again replaces its first loss."""
 

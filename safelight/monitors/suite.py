@@ -51,6 +51,10 @@ class Monitors:
         self._updates = UpdateMonitor(self.parts, [parameter for _, parameter in named], total)
         self._zeros: list[PendingReading] = []
 
+    def find_levels(self, levels: Levels) -> None:
+        """When the process is known: from now on there is a loss by noise level."""
+        self._loss = LossMonitor(levels)
+
     def measures_parts(self, step: int) -> bool:
         return step % PARTS_EVERY == 0
 

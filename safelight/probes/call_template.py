@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from safelight.probes.forward_pass import Call
@@ -76,8 +75,3 @@ def _holds_tensor(value: Any) -> bool:
 
 def _named(key: Key) -> str:
     return f"input {key + 1}" if isinstance(key, int) else f"`{key}`"
-
-
-def as_indices(t: Tensor) -> Tensor:
-    """Timesteps as places in a schedule, also where a loop passes them as floats."""
-    return t.round().to(torch.int64) if t.is_floating_point() else t.to(torch.int64)

@@ -53,7 +53,8 @@ class DrawHistory:
         self._places_drawn = np.zeros(PLACES, np.int64)
         self._lowest, self._highest = np.inf, -np.inf
         self._different_times: set[float] = set()
-        self._times_drawn = 0
+        self._times_drawn, self._all_times = 0, 0
+        self._is_noised = False  # whether the loop passes its noise: then a time is that of a noise level
         self._labels: Counter[int] = Counter()
         self._shown: set[int] = set()
         self._recent: deque[tuple[int, int, frozenset[int]]] = deque(maxlen=RECENT)  # hidden, compared, shown
@@ -72,6 +73,7 @@ class DrawHistory:
             self._images.update(vectors["images"].astype(np.float32).tolist())
             self._images_drawn += len(vectors["images"])
         if "times" in vectors:
+            self._is_noised |= "noise" in vectors
             readings |= self._add_times(vectors["times"])
         shown = vectors.get("shown_labels")
         if (labels := vectors.get("labels", shown)) is not None:
@@ -96,7 +98,8 @@ class DrawHistory:
             readings[checks.STREAM_TIMES_AGAIN] = 0.0 if len(first) == 1 else self._is_repeated("times", times)
             readings[checks.STREAM_TIMES_ALIKE] = float(len(first) == 1)
         self._lowest, self._highest = min(self._lowest, times.min()), max(self._highest, times.max())
-        if self._timesteps is not None:
+        self._all_times += len(first)
+        if self._timesteps is not None and np.array_equal(times, np.round(times)):  # not t in [0, 1]
             places = np.clip(times * PLACES // self._timesteps, 0, PLACES - 1).astype(np.int64)
             self._places_drawn += np.bincount(places[first], minlength=PLACES)
             if len(self._different_times) < REMEMBERED:
@@ -125,6 +128,9 @@ class DrawHistory:
             readings[checks.STREAM_TIMES_DRAWN] = float(drawn)
             readings[checks.STREAM_TIMES_GAP] = longest_gap / PLACES
             readings[checks.STREAM_TIMES_KINDS] = len(self._different_times) / uniform
+        elif self._is_noised and self._all_times:
+            readings[checks.STREAM_TIMES_DRAWN] = float(self._all_times)
+        if checks.STREAM_TIMES_DRAWN in readings:
             readings[checks.STREAM_TIMES_HIGHEST] = float(self._highest)
             readings[checks.STREAM_TIMES_LOWEST] = float(self._lowest)
         if self._images_drawn:

@@ -7,12 +7,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from safelight.config.tree import Prediction
 from safelight.diffusion.process import SIGMA_DATA, Process, vp
+from safelight.diffusion.schedulers import Family
 from safelight.diffusion.targets import Target, make_target
 from safelight.model.calls import answer_of as answer_of
 from safelight.probes.random_state import kept_random_state
@@ -28,10 +29,20 @@ class Declared:
 
     alphas: Tensor | None = None
     """alphas_cumprod, float64 [timesteps] on the CPU."""
-    prediction: Prediction | None = None
+    prediction: str | None = None
     continuous: Process | None = None
     """Of continuous time, instead of a table."""
     sigma_data: float = SIGMA_DATA
+    family: Family | None = None
+    """Of continuous time, before it is known how the loop writes it."""
+    any_scale: bool = False
+    """x_t may be scaled."""
+    draws: np.ndarray | None = field(default=None, repr=False, compare=False)
+    """Of continuous time: times that the loop has drawn."""
+    is_told: bool = True
+    """Whether it is known what the network is told of a time."""
+    is_seen: bool = False
+    """Nothing was declared: this was recognised in what the loop passes."""
 
     @property
     def timesteps(self) -> int | None:
@@ -40,6 +51,11 @@ class Declared:
     @functools.cached_property
     def process(self) -> Process | None:
         return self.continuous if self.alphas is None else vp(self.alphas)
+
+    @property
+    def can_sample(self) -> bool:
+        """Whether a sampler can be driven: it is known what a network is asked for, shown and told."""
+        return self.process is not None and self.prediction is not None and self.is_told
 
     @functools.cached_property
     def tells_little(self) -> bool:
@@ -56,9 +72,13 @@ class Declared:
     def coefficients(self, t: Tensor, like: Tensor) -> tuple[Tensor, Tensor] | None:
         """(signal, noise) at `t`, shaped to scale whole samples; None where t is no time of the process."""
         process = self.process
-        if process is None or t.shape != like.shape[:1] or t.is_floating_point() != (process.table is None):
+        if process is None or t.shape != like.shape[:1]:
+            return None
+        # Whole times of continuous ones say nothing, before it was seen what the loop means by them.
+        if t.is_floating_point() != (process.table is None) and (process.table is not None or self.draws is None):
             return None
         t = t if process.timesteps is None else t.clamp(0, process.timesteps - 1)
+        t = t.detach()
         a, s = (each.view(-1, *[1] * (like.dim() - 1)).to(like.dtype) for each in process.at(t))
         return a, s
 

@@ -12,10 +12,12 @@ from torch import Tensor
 from safelight import checks
 from safelight.diffusion.recognition import DRAWS, EXPLAINED, Mixtures, Recognised, recognise
 from safelight.monitors.reading_buffer import PendingReading
-from safelight.probes.forward_pass import ForwardPass
+from safelight.probes.forward_pass import Declared, ForwardPass
+from safelight.probes.settling import Times, settle
 from safelight.vocabulary import CHECK
 
 ENOUGH, MOST = 32, 2048  # samples before anything is said, and after which nothing is fitted any more
+FEWEST_NUMBERS = 8  # of a sample: two factors explain any two numbers, and prove nothing
 TINY = 1e-12
 
 
@@ -36,6 +38,8 @@ class MixtureProbe:
         self.recognised: Recognised | None = None
         self._parts: list[np.ndarray] = []
         self._samples = 0
+        self._mixtures: Mixtures | None = None
+        self._is_float = False  # whether times are
 
     @property
     def is_certain(self) -> bool:
@@ -48,34 +52,49 @@ class MixtureProbe:
 
     def measure(self, micro_batch: ForwardPass) -> PendingReading | None:
         """Vectors on the device, one entry for each sample; None where the loop passes too little."""
+        own, told = micro_batch.t, None if micro_batch.call is None else micro_batch.call.t
+        told = own if told is None else told
+        own = told if own is None else own
+        self._is_float |= own is not None and own.is_floating_point()
+        fitted = self._fit(micro_batch)
+        if fitted is None and (own is None or own.dim() != 1 or own.device.type == "mps"):
+            return None
+        if fitted is None:
+            assert own is not None
+            fitted = [torch.full(own.shape, torch.nan, dtype=torch.float64, device=own.device)] * 10
+        like = fitted[0]
+        for t in (told, own):
+            is_known = t is not None and t.shape == like.shape
+            fitted.append(t.detach().double().to(like.device) if is_known else torch.full_like(like, torch.nan))
+        self._samples += len(like)
+        return PendingReading((torch.stack(fitted).flatten(),), functools.partial(self._add, len(like)))
+
+    def _fit(self, micro_batch: ForwardPass) -> list[Tensor] | None:
+        """What x_t and target are made of; None where they are not passed."""
         shown = micro_batch.call.x if micro_batch.call is not None else None
         x0, noise = micro_batch.x0, micro_batch.noise
         if x0 is None or noise is None or x0.shape != noise.shape or not x0.is_floating_point() or x0.dim() < 2:
             return None
+        if x0[0].numel() < FEWEST_NUMBERS:
+            return None
         shown = shown if shown is not None and shown.shape == x0.shape else micro_batch.x_t
         if shown is None or shown.shape != x0.shape or x0.device.type == "mps":
             return None
-        t = micro_batch.times if micro_batch.call is None or micro_batch.call.t is None else micro_batch.call.t
         clean, noise = x0.detach().double(), noise.detach().double()
         a, s, left = fit(shown.detach().double(), clean, noise)
         columns = [a, s, _share(left, shown), _kurtosis(left), _neighbours(left.view(x0.shape))]
-        unknown = torch.full_like(a, torch.nan)
         if (target := micro_batch.target) is not None and target.shape == x0.shape:
             p, q, rest = fit(target.detach().double(), clean, noise)
-            columns += [p, q, _share(rest, target), _kurtosis(rest), _neighbours(rest.view(x0.shape))]
-        else:
-            columns += [unknown] * 5
-        columns.append(t.detach().double() if t is not None and t.shape == a.shape else unknown)
-        self._samples += len(a)
-        return PendingReading((torch.stack(columns).flatten(),), functools.partial(self._add, len(a)))
+            return [*columns, p, q, _share(rest, target), _kurtosis(rest), _neighbours(rest.view(x0.shape))]
+        return [*columns, *[torch.full_like(a, torch.nan)] * 5]
 
     def _add(self, samples: int, numbers: np.ndarray) -> dict[str, float]:
         """On the host: `check/mixture/…` of this step, and of all samples so far."""
         self._parts.append(np.asarray(numbers, np.float64).reshape(-1, samples))
-        columns = np.concatenate(self._parts, axis=1)
+        columns = self._columns()
         readings: dict[checks.Check, float] = {}
         for first, (share, *noise) in ((2, checks.MIXTURE_OF_INPUT), (7, checks.MIXTURE_OF_TARGET)):
-            if np.isfinite(columns[first]).all():
+            if len(columns[first]) and np.isfinite(columns[first]).all():
                 readings[share] = float(np.median(columns[first]))
                 if readings[share] > EXPLAINED:
                     medians = np.median(columns[first + 1 : first + 3], axis=1)
@@ -84,15 +103,32 @@ class MixtureProbe:
             readings |= self._recognise(columns)
         return {f"{CHECK.name}/{name}": float(number) for name, number in readings.items()}
 
+    def _columns(self) -> np.ndarray:
+        if len(self._parts) > 1:
+            self._parts = [np.concatenate(self._parts, axis=1)]
+        return self._parts[0]
+
+    def settle(self, declared: Declared) -> Declared | None:
+        """What holds from now on, where enough was seen for that."""
+        if not self._parts or (columns := self._columns()).shape[1] < ENOUGH:
+            return None
+        if declared.alphas is not None and not self._is_float:
+            return None  # whole timesteps are places in the table
+        a, s, left, told, own = columns[0], columns[1], columns[2], columns[10], columns[11]
+        explained = left <= EXPLAINED
+        share = np.where(explained, s / np.maximum(a + s, TINY), np.nan)
+        return settle(declared, Times(own, told, share), self._mixtures, self.recognised)
+
     def _recognise(self, columns: np.ndarray) -> dict[checks.Check, float]:
         """By the samples that x0 and noise explain: most of them, or nothing is said."""
-        a, s, left, _, _, p, q, rest, _, _, t = columns
+        a, s, left, _, _, p, q, rest, _, _, t, _ = columns
         good = left <= EXPLAINED
         if good.mean() < 0.9:
+            self.recognised = self._mixtures = None
             return {}
         has_target = np.isfinite(rest[good]).all() and (rest[good] <= EXPLAINED).all()
         has_time = bool(np.isfinite(t[good]).all())
-        mixtures = Mixtures(
+        mixtures = self._mixtures = Mixtures(
             a[good], s[good], t[good] if has_time else None,
             p[good] if has_target else None, q[good] if has_target else None,
         )  # fmt: skip
@@ -104,7 +140,24 @@ class MixtureProbe:
         if has_time and np.ptp(s[good]) > 0:
             rises = found.time_rises
             readings[checks.MIXTURE_TIME] = 0.0 if rises is None else 1.0 if rises else -1.0
-        return readings
+        return readings | _numbers(found, mixtures)
+
+
+def _numbers(found: Recognised, mixtures: Mixtures) -> dict[checks.Check, float]:
+    """What rules compare with numbers that people use."""
+    known = {checks.MIXTURE_SIGMA_DATA: found.sigma_data, checks.MIXTURE_TARGET_SIGMA_DATA: found.target_sigma_data}
+    readings = {check: number for check, number in known.items() if number is not None}
+    inside = (mixtures.s > 0.05) & (mixtures.a > 0)
+    if found.process == "flow" and found.clock is not None and mixtures.t is not None and inside.sum() >= ENOUGH // 2:
+        factors = mixtures.t[inside] / mixtures.s[inside]
+        if np.ptp(factors) <= 0.05 * abs(float(np.median(factors))):  # whole timesteps are rounded
+            readings[checks.MIXTURE_TIME_FACTOR] = float(np.median(factors))
+    if found.process in ("ve", "edm") and len(mixtures) >= DRAWS and inside.any():
+        logarithms = np.log(mixtures.sigma[mixtures.sigma > 0])
+        readings[checks.MIXTURE_LOG_MEAN] = float(logarithms.mean())
+        readings[checks.MIXTURE_LOG_DEVIATION] = float(logarithms.std())
+        readings[checks.MIXTURE_DRAWS] = float(len(logarithms))
+    return readings
 
 
 def _place(names: Sequence[str], name: str | None) -> float:

@@ -171,6 +171,8 @@ def _response_to_time(network: nn.Module, call: Call, t: Tensor, timesteps: int 
     first, last = (call.with_changes(t=torch.full_like(t, end)).again(network) for end in (low, high))
     readings: dict[str, float] = {checks.NETWORK_TIME_RESPONSE: _apart(last, first)}
     places = torch.linspace(low, high, len(t), device=t.device)
+    if float(t.max()) == float(t.min()) and t.is_floating_point():
+        return readings  # one time only: what others would be is not known
     codes = _embedding_of_time(network, call, (places if t.is_floating_point() else places.round()).to(t.dtype))
     if codes is not None and len(codes) > 2:  # the least cosine of any two timesteps: near 1 where all are alike
         unit = nn.functional.normalize(codes, dim=1)

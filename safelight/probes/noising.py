@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from safelight import checks
+from safelight.diffusion.process import precise
 from safelight.diffusion.targets import target_of
 from safelight.probes.forward_pass import Declared, ForwardPass
 from safelight.probes.mixtures import fit
@@ -29,7 +30,10 @@ def measure_noising(micro_batch: ForwardPass, declared: Declared) -> dict[str, T
     clean, noise, a, s = (each.float() for each in (x0, noise, *coefficients))
     x_t, target = micro_batch.input, micro_batch.target
     if x_t is not None and x_t.shape == x0.shape:
-        readings |= _forward(x_t.float(), clean, noise, a, s) | _network_input(micro_batch, x_t)
+        x_t = x_t.float()
+        x_t = _unscaled(x_t, a * clean + s * noise, a, t, declared)
+        readings |= _forward(x_t, clean, noise, a, s) | _network_input(micro_batch, x_t)
+        readings |= _input_scale(micro_batch, clean, noise, a, s, t, declared)
     if target is not None and target.shape == x0.shape:
         readings |= _target(target.float(), clean, noise, a, s, declared)
     return readings
@@ -62,6 +66,33 @@ def _forward(x_t: Tensor, x0: Tensor, noise: Tensor, a: Tensor, s: Tensor) -> di
         checks.FORWARD_ROUGH: _roughness(signal, spread, flat_a),
         checks.FORWARD_AT_LIMIT: there,
     }
+
+
+def _unscaled(x_t: Tensor, wanted: Tensor, a: Tensor, t: Tensor, declared: Declared) -> Tensor:
+    """x_t as the process has it: where the network sees c_in · x_t, or a scheduler's x_t is x0 + σ · noise, a loop may
+    pass either. Whichever is nearer."""
+    process = declared.process
+    if process is not None and process.c_in is not None:
+        other = x_t / process.c_in(precise(t.detach())).to(x_t.dtype).view_as(a)
+    elif declared.any_scale:
+        other = x_t * a
+    else:
+        return x_t
+    one, two = ((_length(each - wanted) / _length(wanted).clamp(min=TINY)).median() for each in (x_t, other))
+    return torch.where(two < one, other, x_t)
+
+
+def _input_scale(
+    micro_batch: ForwardPass, x0: Tensor, noise: Tensor, a: Tensor, s: Tensor, t: Tensor, declared: Declared
+) -> dict[str, Tensor]:
+    """What the network sees over c_in · x_t, where the process says what c_in is."""
+    call, process = micro_batch.call, declared.process
+    if call is None or call.x is None or call.x.shape != x0.shape or process is None or process.c_in is None:
+        return {}
+    wanted = process.c_in(precise(t.detach())).float().view_as(a) * (a * x0 + s * noise)
+    seen, aim = call.x.float().flatten(1), wanted.flatten(1)
+    ratios = (seen * aim).sum(1) / aim.square().sum(1).clamp(min=TINY)
+    return {checks.FORWARD_INPUT_SCALE: (ratios - 1).abs().median()}
 
 
 def _middle(values: Tensor, chosen: Tensor) -> Tensor:

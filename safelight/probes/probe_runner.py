@@ -21,7 +21,7 @@ from safelight.probes.call_hooks import CallHooks
 from safelight.probes.dataset import measure_images, take_images
 from safelight.probes.draw_history import DrawHistory, fingerprints
 from safelight.probes.ema import measure_ema
-from safelight.probes.forward_pass import Call, Declared, ForwardPass
+from safelight.probes.forward_pass import NARROW, Call, Declared, ForwardPass
 from safelight.probes.mixtures import MixtureProbe
 from safelight.probes.network import measure_network
 from safelight.probes.noising import measure_batch, measure_magnitudes, measure_noising, read_magnitudes
@@ -85,6 +85,8 @@ class ProbeRunner:
         self._calls, self._is_sampler_measured = 0, False
         self._taken: np.ndarray | None = None  # images of a dataset that is slow to read, for whom else they serve
         self.mixtures = MixtureProbe()
+        self._is_settled = False
+        self._sampled: tuple[tuple[int, ...], float] | None = None  # shape and reach of what a sampler returns
         self.broken: dict[str, str] = {}  # probes that failed, and why
         self.forget()
 
@@ -110,9 +112,27 @@ class ProbeRunner:
         if optimizer is not None:
             readings |= self._measure("optimizer", measure_optimizer, self.subject.model, optimizer)
         readings |= self._measure("data", self._measure_data)
-        if prediction is not None:
-            readings[checks.TARGET_DECLARED] = float(checks.PREDICTIONS.index(prediction))
+        readings |= self._declared_target()
         return with_check_prefix(readings | {checks.PRECISION_SCALED: float(self.subject.scaled)})
+
+    def _declared_target(self) -> dict[str, float]:
+        prediction = self.declared.prediction
+        return {} if prediction is None else {checks.TARGET_DECLARED: float(checks.PREDICTIONS.index(prediction))}
+
+    def settle(self) -> tuple[Declared, dict[str, float]] | None:
+        """Once, when it is known how the loop writes its times, or what it trains where nothing was declared: what
+        holds from then on, and the readings that were waiting for it. Called between two steps."""
+        if self._is_settled or "probes" in self.broken or (found := self.mixtures.settle(self.declared)) is None:
+            self._is_settled |= self.mixtures.is_done
+            return None
+        self.declared, self._is_settled, self._hooks.paused = found, True, True
+        try:
+            readings = self._declared_target()
+            if self._sampled is not None and not self._is_sampler_measured:
+                readings |= self._measure_sampler(*self._sampled)
+        finally:
+            self._hooks.paused = False
+        return found, with_check_prefix(readings)
 
     def _measure_data(self) -> dict[str, float]:
         """The images, and the sampler where they show what it has to return."""
@@ -128,7 +148,8 @@ class ProbeRunner:
     def _measure_sampler(self, shape: tuple[int, ...], reach: float) -> dict[str, float]:
         """`reach`: of the images, from 0."""
         sampler, declared = self.subject.sampler, self.declared
-        if sampler is None or declared.process is None or declared.prediction is None or not accepts(sampler):
+        self._sampled = shape, reach
+        if sampler is None or not declared.can_sample or not accepts(sampler):
             return {}
         self._is_sampler_measured = True
         return self._measure("sampler", measure_sampler, sampler, declared, shape, reach, self._device)
@@ -319,7 +340,7 @@ class ProbeRunner:
         scalars |= measure_noising(last, self.declared) if due.noising else measure_batch(last)
         pieces += self._pending(scalars, dict)
         if due.noising and not self.mixtures.is_done:
-            pieces += [piece for piece in (self.mixtures.measure(last),) if piece is not None]
+            pieces += [_at_once(piece) for piece in (self.mixtures.measure(last),) if piece is not None]
         prints = [fingerprints(micro_batch) for micro_batch in passes]
         if names := tuple(prints[0]):
             joined = tuple(torch.cat([each[name].reshape(-1) for each in prints if name in each]) for name in names)
@@ -383,9 +404,27 @@ class ProbeRunner:
         if self._has_room():
             given = self.subject.model, micro_batch, self.declared.timesteps, old
             readings |= self._measure("network", measure_network, *given)
-            if self.declared.tells_little:
+            if self.declared.tells_little or _tells_little(micro_batch, self.declared):
                 readings.pop(checks.NETWORK_TIME_COLLISION, None)
         return readings
+
+
+def _at_once(piece: PendingReading) -> PendingReading:
+    """On the host nothing is waited for, and what was recognised holds from the next step on."""
+    if any(tensor.device.type != "cpu" for tensor in piece.tensors):
+        return piece
+    readings = piece.finish(*(tensor.numpy() for tensor in piece.tensors))
+    return PendingReading((), lambda: readings)
+
+
+def _tells_little(micro_batch: ForwardPass, declared: Declared) -> bool:
+    """Whether times are t in [0, 1], σ or log σ, which hardly differ: networks learn from them all the same. Not where
+    the loop has times up to 1,000 and tells the network a fraction."""
+    told = None if micro_batch.call is None else micro_batch.call.t
+    if told is None or declared.timesteps is not None or not told.is_floating_point():
+        return False
+    own = told if micro_batch.t is None else micro_batch.t
+    return float(told.max() - told.min()) < NARROW and float(own.max() - own.min()) < NARROW**2
 
 
 def with_check_prefix(readings: Mapping[str, float]) -> dict[str, float]:

@@ -8,6 +8,7 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -15,10 +16,12 @@ from torch import Tensor, nn
 
 from safelight import checks
 from safelight.config.tree import Diffusion
+from safelight.diffusion import clocks
 from safelight.diffusion.process import Process
 from safelight.diffusion.sampling import Denoiser
 from safelight.diffusion.schedule import make_process
 from safelight.diffusion.targets import Target, from_x0
+from safelight.diffusion.timing import retold, share_of
 from safelight.probes.forward_pass import Declared
 from safelight.probes.random_state import kept_random_state
 
@@ -63,7 +66,8 @@ class PerfectModel(nn.Module):
         spread = float(values.square().mean().sqrt())
         inner = float(self.centres.square().mean()) + self.spread**2
         expected = float((a.flatten()[0] ** 2 * inner + s.flatten()[0] ** 2).sqrt())
-        place = float(told[0] if self.process.table is not None else times[0])
+        share = float((s / (a + s)).flatten()[0])
+        place = float(told[0]) if self.process.table is not None else share
         self.calls.append(SamplerCall(place, spread, expected, self.training, torch.is_grad_enabled()))
         answer = from_x0(self.target, self._clean(values, a, s), values, a, s).to(x.dtype)
         return answer * self.scale.detach()
@@ -96,11 +100,13 @@ def measure_sampler(
         drive = functools.partial(_drive, sampler, pattern.to(device), SPREAD * reach, noise)
         with torch.enable_grad():  # as the caller has it: a sampler has to switch it off itself
             readings = drive(process, declared.target(prediction))
-            if is_right(readings):
+            if is_right(readings) and (declared.timesteps is not None or _has_right_path(readings)):
                 return readings
             for place, kind in enumerate(checks.PREDICTIONS):
                 if kind != prediction and is_right(drive(process, declared.target(kind))):
                     readings[checks.SAMPLER_RIGHT_FOR_TYPE] = float(place)
+            if declared.timesteps is None:
+                readings |= _right_otherwise(functools.partial(drive, target=declared.target(prediction)), process)
             for place, name in enumerate(checks.SCHEDULES if declared.timesteps is not None else ()):
                 other = make_process(Diffusion(schedule=name, timesteps=declared.timesteps or 0))
                 if is_right(drive(other, declared.target(prediction))):
@@ -116,6 +122,28 @@ def _drive(
     readings = _measure_points(draw(sampler, points.eval(), noise), pattern)
     readings |= _measure_cloud(draw(sampler, cloud.eval(), noise), 0.4 * pattern, width)
     return readings | _measure_calls(points.calls, process)
+
+
+def _right_otherwise(drive: Callable[[Process], dict[str, float]], process: Process) -> dict[str, float]:
+    """In continuous time: whether it is right for a network that is told other times, or sees x_t unscaled."""
+    for clock in clocks.USUAL:
+        if clock.words in checks.TIMES_TOLD:
+            found = drive(retold(process, clock))
+            if is_right(found) and _has_right_path(found):
+                return {checks.SAMPLER_RIGHT_FOR_TIME: float(checks.TIMES_TOLD.index(clock.words))}
+    if process.c_in is not None:
+        found = drive(replace(process, c_in=None))
+        if is_right(found) and _has_right_path(found):
+            return {checks.SAMPLER_RIGHT_UNSCALED: 1.0}
+    return {}
+
+
+def _has_right_path(readings: Mapping[str, float]) -> bool:
+    """Whether the noise on the way is that of the times that the network is told, from the first one on."""
+    low, high = checks.START_SIZES
+    is_begun = low < readings.get(checks.SAMPLER_START, 1.0) < high
+    is_early = readings.get(checks.SAMPLER_FIRST, 1.0) >= checks.LATE
+    return is_begun and is_early and readings.get(checks.SAMPLER_PATH, 1.0) <= checks.LARGEST_PATH
 
 
 def is_right(readings: Mapping[str, float]) -> bool:
@@ -200,14 +228,19 @@ def _affine(x: Tensor, y: Tensor) -> tuple[float, float]:
 def _measure_calls(calls: Sequence[SamplerCall], process: Process) -> dict[str, float]:
     if not calls:
         return {checks.SAMPLER_CALLS: 0.0}
-    length = max(process.last - process.first, 1e-9)
-    times, ratios = [call.time for call in calls], [call.spread / call.expected for call in calls if call.expected > 0]
+    ratios = [call.spread / call.expected for call in calls if call.expected > 0]
+    times = [call.time for call in calls]
+    # Of a table by places; in continuous time by the share of noise, whatever t is.
+    first, length = process.first, max(process.last - process.first, 1e-9)
+    if process.table is None:
+        last = share_of(process, torch.tensor([process.last], dtype=torch.float64))
+        first, length = 0.0, max(float(last), 1e-9)
     # Whether a sampler counts its steps can be seen of timesteps only: σ and times up to 1 are small numbers anyway.
     highest: dict[str, float] = {} if process.table is None else {checks.SAMPLER_HIGHEST_TIME: max(times)}
     return highest | {
         checks.SAMPLER_CALLS: float(len(times)),
-        checks.SAMPLER_FIRST: (times[0] - process.first) / length,
-        checks.SAMPLER_LAST: (times[-1] - process.first) / length,
+        checks.SAMPLER_FIRST: (times[0] - first) / length,
+        checks.SAMPLER_LAST: (times[-1] - first) / length,
         checks.SAMPLER_FALLING: sum(a > b for a, b in itertools.pairwise(times)) / max(1, len(times) - 1),
         checks.SAMPLER_START: ratios[0],
         checks.SAMPLER_PATH: max(max(r, 1 / max(r, 1e-9)) for r in ratios),

@@ -12,13 +12,14 @@ from torch import Tensor, nn
 
 from safelight import checks
 from safelight.config.tree import Diffusion
+from safelight.diffusion.densities import density_of_draws
 from safelight.diffusion.objective import Objective
-from safelight.diffusion.process import vp
+from safelight.diffusion.process import precise
 from safelight.generate import evaluation_mode
 from safelight.keys import derive_seed
 from safelight.monitors.modules import trained
 from safelight.monitors.reading_buffer import PendingReading
-from safelight.probes.call_template import CallTemplate, Key, NotMeasurable, as_indices
+from safelight.probes.call_template import CallTemplate, Key, NotMeasurable
 from safelight.probes.forward_pass import Call, Declared, ForwardPass
 from safelight.probes.noising import measure_noising
 from safelight.probes.probe_schedule import LookSchedule
@@ -63,14 +64,19 @@ class SkillProbe:
     def __init__(self, subject: Subject, declared: Declared, report: Callable[[str], None]) -> None:
         """`report` gets the reason why skill is not measured."""
         self._subject, self._declared, self._report = subject, declared, report
-        self._is_on = declared.alphas is not None and declared.prediction is not None
+        self._is_on = True  # what it needs may still be recognised
         self._looks, self._updates, self._looked_at = LookSchedule(), 0, 0
         self._seen, self._inputs = SeenImages(), SeenInputs()
         self._template: CallTemplate | None = None
         self._disagreements: dict[str, Tensor] = {}  # by their words: how far off, on the device
+        self._is_compared = False
         self._from_data: Tensor | None = None
         self._unfit = ""  # why the dataset cannot be used
         self._prepared: Prepared | None = None
+
+    def declare(self, declared: Declared) -> None:
+        """What is known of the process from now on."""
+        self._declared = declared
 
     @property
     def spent(self) -> float:
@@ -103,13 +109,18 @@ class SkillProbe:
 
     def _switch_off(self, reason: str) -> None:
         self._is_on, self._prepared, self._from_data, self._seen = False, None, None, SeenImages()
-        self._report(reason)
+        if self._declared.prediction is not None:  # else nobody expects it
+            self._report(reason)
 
     def _after_update(self, passes: Sequence[ForwardPass]) -> dict[str, float]:
         self._updates += 1
-        if self._prepared is None and self._updates <= COLLECTED:
+        if self._prepared is None and (self._updates <= COLLECTED or not self._is_compared):
             for passed in passes:
                 self._observe(passed)
+        if not self._declared.can_sample:
+            if self._updates >= COLLECTED:  # nothing is kept without end for what was not recognised by now
+                self._is_on, self._seen = False, SeenImages()
+            return {}
         batch_size = SIZE if self._template is None else self._template.batch_size
         networks = 1 if self._subject.ema is None else 2
         if not self._looks.is_due(self._updates, FORWARD_COST * networks * SIZE / batch_size):
@@ -124,16 +135,29 @@ class SkillProbe:
         if call is None or call.x is None:
             return
         if self._template is None:
+            if not self._may_be_known(passed):
+                return
             self._template = CallTemplate(call)
+        if not self._is_compared and self._declared.can_sample:
+            self._is_compared = True
             self._disagreements = _disagreements(passed, call, self._declared)
+        if self._updates > COLLECTED:
+            return
         extras, x0 = self._template.extras_of(call), passed.x0
         if x0 is not None and x0.is_floating_point() and x0.shape == call.x.shape and extras is not None:
             if not self._seen.is_full:
                 self._seen.add(x0, extras)
-        elif x0 is None and call.t is not None:
-            factors = self._declared.coefficients(as_indices(call.t), call.x.float())
-            if factors is not None:
-                self._inputs.add(call.x, *factors)
+        elif x0 is None and call.t is not None and self._declared.can_sample:
+            process = self._declared.process
+            assert process is not None
+            x_t, t = process.seen(call.x.detach(), call.t)
+            self._inputs.add(x_t, *process.at(t))
+
+    def _may_be_known(self, passed: ForwardPass) -> bool:
+        """Whether it is declared what is trained, or can be recognised later."""
+        declared = self._declared
+        is_declared = declared.process is not None or declared.family is not None
+        return (is_declared and declared.prediction is not None) or passed.noise is not None
 
     # --- what is measured on --------------------------------------------------------------------------------------
 
@@ -186,19 +210,24 @@ class SkillProbe:
         images = _as_pictures(images)
         if len(images) < FEWEST:
             raise NotMeasurable(f"there are fewer than {FEWEST} images, or they are too large")
-        alphas, prediction = self._declared.alphas, self._declared.prediction
-        assert alphas is not None
+        declared = self._declared
+        process, prediction, draws = declared.process, declared.prediction, declared.draws
+        assert process is not None
         assert prediction is not None
-        objective = Objective(Diffusion(prediction=prediction), vp(alphas), torch.device("cpu"))
+        settings = Diffusion(sigma_data=declared.sigma_data)
+        objective = Objective(settings, process, torch.device("cpu"), declared.target(prediction))
+        density = None if draws is None else density_of_draws(torch.from_numpy(draws))
         count = min(SIZE, len(images))
         # Of a dataset evenly, for it may be sorted; of a loop the first, whose labels are known.
         chosen = torch.arange(count) if extras else torch.linspace(0, len(images) - 1, count).round().long()
-        samples = draw_samples(derive_seed(0, "probe"), objective, images[chosen])
+        samples = draw_samples(derive_seed(0, "probe"), objective, images[chosen], density)
         return Prepared(samples, extras, samples.compare(DatasetDenoisers(images.split(AT_ONCE)), trained_on=True))
 
     # --- measuring ------------------------------------------------------------------------------------------------
 
     def _look(self, *, is_last: bool) -> dict[str, float]:
+        if not self._declared.can_sample:
+            return {}
         with self._looks.look(self._updates):
             self._prepared = self._prepared or self._prepare(is_last=is_last)
             if self._prepared is None:
@@ -227,10 +256,11 @@ class SkillProbe:
         assert template is not None
         torch.default_generator.manual_seed(0)  # of networks that are random in evaluation too
         noised, answers = samples.noised(), list[Tensor]()
+        shown, told = samples.objective.input(noised)
         for start in range(0, len(samples), template.batch_size):
             rows = slice(start, start + template.batch_size)
             extras = {key: values[rows] for key, values in prepared.extras.items()}
-            call = template.fill(noised.x_t[rows], noised.t[rows], extras)
+            call = template.fill(shown[rows], told[rows], extras)
             answer = call.again(self._subject.model, weights)
             if tuple(answer.shape[1:]) != template.shape:
                 raise NotMeasurable(f"the model returns {tuple(answer.shape[1:])} for {template.shape}")
@@ -252,11 +282,13 @@ def _disagreements(passed: ForwardPass, call: Call, declared: Declared) -> dict[
     assert x is not None
     assert t is not None
     assert prediction is not None
-    found = {"the timesteps that the model is called with are not those of the schedule": _outside(t, declared)}
+    found: dict[str, Tensor] = {}
+    if declared.timesteps is not None:
+        found["the timesteps that the model is called with are not those of the schedule"] = _outside(t, declared)
     if passed.t is not None and passed.t.shape == t.shape:
-        found["the model is called with other timesteps than t"] = (passed.t.to(t) - t).abs().max().float()
+        found["the model is called with other timesteps than t"] = _other_times(passed.t, t, declared)
     for words, given, own in (
-        ("the model is called with something else than x_t", passed.x_t, x),
+        ("the model is called with something else than x_t", _shown(passed, declared), x),
         ("the model returns something else than pred", passed.pred, call.output),
     ):
         if given is not None and own is not None:
@@ -265,6 +297,24 @@ def _disagreements(passed: ForwardPass, call: Call, declared: Declared) -> dict[
     forward, target = seen.get(checks.FORWARD_ERROR), seen.get(checks.TARGET[prediction])
     found |= {} if forward is None else {"x_t is not what the schedule says": forward}
     return found | ({} if target is None else {f"the target is not {prediction}": target})
+
+
+def _other_times(t: Tensor, told: Tensor, declared: Declared) -> Tensor:
+    """Between what the network is told and what it should be at t."""
+    process = declared.process
+    assert process is not None
+    if process.table is not None:
+        return (t.to(told) - told).abs().max().float()
+    wanted = t if process.c_noise is None else process.c_noise(precise(t))
+    apart = (wanted.double() - told.double()).abs() / wanted.double().abs().clamp(min=1)
+    return apart.max().float()
+
+
+def _shown(passed: ForwardPass, declared: Declared) -> Tensor | None:
+    """x_t as the network is shown it; not compared where a loop may pass it scaled or not."""
+    process = declared.process
+    is_scaled = declared.any_scale or (process is not None and process.c_in is not None)
+    return None if is_scaled else passed.x_t
 
 
 def _outside(t: Tensor, declared: Declared) -> Tensor:

@@ -48,18 +48,18 @@ class Outputs:
 def observe_outputs(network: nn.Module, trial: Trial, sampler: Callable[..., Any] | None) -> Outputs:
     found, noised = Outputs(reach=max(1.0, float(trial.images.abs().max()))), trial.noised()
     with evaluation_mode(network):
-        output = trial.answer(network, noised.x_t, noised.t, trial.labels).float()
+        output = trial.answer(network, noised.shown, noised.told, trial.labels).float()
         found.shape, found.wanted = tuple(output.shape), tuple(noised.target.shape)
         found.statistics = _statistics(output)
         first: Tensor | None = None
         for place in PLACES:
-            t = min(round(place * trial.timesteps), trial.timesteps - 1)
-            answer = trial.answer(network, noised.x_t, torch.full_like(noised.t, t), trial.labels).float()
+            told = trial.told(trial.times(torch.full((len(noised.told),), place)).to(noised.told.device))
+            answer = trial.answer(network, noised.shown, told, trial.labels).float()
             first = answer if first is None else first
             apart = (
                 float((answer - first).norm() / first.norm().clamp(min=TINY)) if first.any() else float(answer.norm())
             )
-            found.by_timestep.append((t, float(answer.mean()), _deviation(answer), apart))
+            found.by_timestep.append((float(told[0]), float(answer.mean()), _deviation(answer), apart))
         if sampler is not None:
             noise = torch.randn((SAMPLES, *trial.images.shape[1:]), generator=trial.draw).to(trial.images.device)
             try:

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from safelight import checks
-from safelight.config.tree import Prediction
 from safelight.diagnosis.doctor import diagnose_trial
 from safelight.diagnosis.run_history import InMemoryReadings, RunHistory
+from safelight.diffusion.process import SIGMA_DATA, Process
+from safelight.diffusion.schedulers import declaration_of, prediction_of
 from safelight.errors import UsageError
 from safelight.model.calls import call_model
 from safelight.model.copies import copy_with_optimizer
@@ -24,7 +24,7 @@ from safelight.probes.sampler import accepts
 from safelight.vocabulary import CHECK
 from safelight.watching.check_report import CheckReport, with_findings
 from safelight.watching.check_rows import observe_outputs, rows_of, trace_memory
-from safelight.watching.foreign import alphas_of, bare_optimizer, refuse_sharded, unwrapped
+from safelight.watching.foreign import bare_optimizer, refuse_sharded, unwrapped
 from safelight.watching.trial_steps import Trial, take_trial_steps
 
 MOST = 32  # images of the batch
@@ -47,7 +47,7 @@ def check(
     *,
     sampler: Callable[..., Any] | None = None,
     optimizer: Any = None,
-    prediction: Prediction | None = None,
+    prediction: str | None = None,
     call: Call | None = None,
     memory: bool = True,
     seed: int = 0,
@@ -55,11 +55,11 @@ def check(
 ) -> CheckReport:
     """The debugger: what a model, its process and a batch look like before anything is trained, as a table of numbers.
 
-    `process`: a diffusers scheduler or a tensor of alphas_cumprod. `batch`: images as the loop trains on them, or
-    (images, labels). `sampler(model, noise)` is driven by a network that knows the answer, and by the model itself.
-    `optimizer`: its groups, its rate and what an update does. `prediction`: epsilon, sample or v_prediction; without it
-    that of the scheduler, or epsilon. `call(model, x, t, labels)` for a model that is not called as model(x, t) or
-    model(x, t, labels). `say` gets the table; None prints nothing.
+    `process`: a diffusers scheduler, a tensor of alphas_cumprod, a safelight.Process or functions (a, s) of t.
+    `batch`: images as the loop trains on them, or (images, labels). `sampler(model, noise)` is driven by a network that
+    knows the answer, and by the model itself. `optimizer`: its groups, its rate and what an update does. `prediction`:
+    as in `safelight.watch`; without it that of the scheduler, or epsilon. `call(model, x, t, labels)` for a model that
+    is not called as model(x, t) or model(x, t, labels). `say` gets the table; None prints nothing.
 
     The same probes and rules as in the preflight of a run and under `safelight.watch`. A few steps are taken, on copies
     of model and optimizer: weights, gradients, buffers, modes and random states stay as they are.
@@ -70,7 +70,7 @@ def check(
         raise UsageError("The model has no parameter that requires a gradient: there is nothing to train.")
     if sampler is not None and not accepts(sampler):
         raise UsageError("sampler should be a function of (model, noise) that returns samples.")
-    alphas, kind = alphas_of(process), prediction_of(prediction, process)
+    declared = _declare(process, prediction)
     bare = None if optimizer is None else bare_optimizer(optimizer)
     device = named[0][1].device
     images = inside.images[:MOST].to(device)
@@ -78,7 +78,6 @@ def check(
     with kept_random_state(device), torch.random.fork_rng():
         torch.manual_seed(seed)
         network, moved = _copies(model, bare)
-        declared = Declared(alphas, kind)
         trial = Trial(images, labels, declared, call or call_model, torch.Generator().manual_seed(seed))
         with np.errstate(all="ignore"):
             outputs = observe_outputs(network, trial, sampler)
@@ -87,20 +86,25 @@ def check(
     history = RunHistory(InMemoryReadings(kept, events))
     found = diagnose_trial(history)
     needed = trace_memory(model, images, labels is not None, bare, call) if memory else "left out: memory=False"
-    rows = rows_of(kept, outputs, needed, _lacking(alphas, inside, sampler, bare, broken))
+    rows = rows_of(kept, outputs, needed, _lacking(declared.process, inside, sampler, bare, broken))
     report = CheckReport(with_findings(rows, found.findings), found)
     if say is not None:
         say(str(report))
     return report
 
 
-def prediction_of(prediction: Prediction | None, process: Any) -> Prediction:
-    """As it is given, or as the scheduler has it, or epsilon."""
-    settings = getattr(process, "config", None)
-    found = prediction or (settings.get("prediction_type") if isinstance(settings, Mapping) else None) or "epsilon"
-    if found not in checks.PREDICTIONS:
-        raise UsageError(f"prediction is {found!r}. Use {', '.join(checks.PREDICTIONS)}, or leave it out.")
-    return found
+def _declare(process: Any, prediction: str | None) -> Declared:
+    """The prediction as it is given, or as the scheduler has it, or epsilon; times as the scheduler has them."""
+    named = prediction_of(prediction)
+    if process is None:
+        return Declared(prediction=named or "epsilon")
+    found = declaration_of(process)
+    continuous = found.process if found.family is None else found.family.usual()
+    sigma_data = None if found.family is None else found.family.sigma_data
+    return Declared(
+        found.alphas, named or found.prediction or "epsilon", continuous, sigma_data or SIGMA_DATA,
+        any_scale=found.any_scale,
+    )  # fmt: skip
 
 
 def _batch_of(batch: Any) -> Batch:
@@ -141,12 +145,12 @@ def _dropped(has_optimizer: bool) -> tuple[str, ...]:
 
 
 def _lacking(
-    alphas: Tensor | None, batch: Batch, sampler: Any, optimizer: Any, broken: Mapping[str, str]
+    process: Process | None, batch: Batch, sampler: Any, optimizer: Any, broken: Mapping[str, str]
 ) -> dict[str, str]:
     """By part of the table: why it was not looked at."""
     found: dict[str, str] = {}
     for part, given, argument in (
-        ("schedule", alphas, "process"), ("labels", batch.labels, "batch=(images, labels)"),
+        ("schedule", process, "process"), ("labels", batch.labels, "batch=(images, labels)"),
         ("samples", sampler, "sampler"), ("optimizer", optimizer, "optimizer"),
     ):  # fmt: skip
         if given is None:

@@ -14,26 +14,6 @@ from safelight.errors import UsageError
 from safelight.monitors.modules import unwrapped as unwrapped
 
 
-def alphas_of(schedule: Any) -> Tensor | None:
-    """[timesteps] float64 on the host, of a diffusers scheduler or of alphas_cumprod itself."""
-    if schedule is None:
-        return None
-    is_table = isinstance(schedule, Tensor | np.ndarray | list | tuple)
-    table = schedule if is_table else getattr(schedule, "alphas_cumprod", None)
-    if table is None:
-        raise UsageError(
-            f"schedule is a {type(schedule).__name__} without alphas_cumprod. Give a diffusers scheduler that has it, "
-            "or a tensor of alphas_cumprod, one for each timestep; or leave schedule out."
-        )
-    alphas = torch.as_tensor(table).detach().double().cpu()
-    if alphas.ndim != 1 or len(alphas) < 2 or not ((alphas >= 0) & (alphas <= 1)).all():
-        raise UsageError(
-            f"schedule should be alphas_cumprod: one number between 0 and 1 for each timestep. It has the shape "
-            f"{tuple(alphas.shape)} and numbers from {alphas.min():g} to {alphas.max():g}."
-        )
-    return alphas
-
-
 def log_snr_of(alphas: Tensor) -> np.ndarray:
     kept = alphas.numpy()
     return np.log(np.clip(kept, 1e-12, None)) - np.log(np.clip(1 - kept, 1e-12, None))

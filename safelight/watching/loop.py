@@ -10,36 +10,31 @@ import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from safelight.config.tree import Prediction
 from safelight.diagnosis import Diagnosis, Finding, diagnose_run
-from safelight.errors import UsageError
-from safelight.monitors.loss import levels_of_table
+from safelight.monitors.loss import levels_of_draws, levels_of_table
 from safelight.monitors.modules import NAMED, trained
 from safelight.monitors.reading_buffer import PendingReading
 from safelight.monitors.suite import Monitors
 from safelight.observing.live_diagnosis import LiveDiagnosis, OnFinding
 from safelight.observing.observer import Observer, Update
-from safelight.probes.forward_pass import Declared, ForwardPass
+from safelight.probes.forward_pass import ForwardPass
 from safelight.probes.probe_runner import InspectedLoop, ProbeRunner
-from safelight.probes.sampler import accepts
 from safelight.probes.skill import SkillProbe, Subject
 from safelight.vocabulary import DATA_WAIT, LEARNING_RATE, LOSS_SCALE, NONFINITE_PARAMETERS, REFUSED, SPEED
+from safelight.watching.arguments import WatchArguments as WatchArguments
 from safelight.watching.foreign import (
-    alphas_of,
     bare_optimizer,
     ema_of_trained,
     is_compiled,
     is_first_process,
     log_snr_of,
     per_sample,
-    refuse_sharded,
     unwrapped,
 )
 from safelight.watching.hooks import OptimizerHooks
@@ -56,8 +51,9 @@ def watch(
     *,
     run: str | Path | None = None,
     ema: Any = None,
+    process: Any = None,
     schedule: Any = None,
-    prediction: Prediction | None = None,
+    prediction: str | None = None,
     sampler: Callable[..., Tensor] | None = None,
     data: Any = None,
     scaler: Any = None,
@@ -69,13 +65,16 @@ def watch(
 ) -> Watch | SilentWatch:
     """Puts a training loop under watch; nothing but the model is needed, and nothing that is given is touched.
 
-    `run`: the folder of the record; without it runs/watch-1, runs/watch-2, … `schedule`: a diffusers scheduler or a
-    tensor of alphas_cumprod, which the loss by noise level needs. `scaler`: a torch.amp.GradScaler, so that updates it
-    skips are counted; accelerate's is found by itself. `step`: updates that were made before, when a loop is resumed:
-    what was recorded from there on is replaced. `steps`: how many updates are planned in all. `loggers`: tensorboard,
-    wandb, jsonl. For the diagnosis: `prediction` (epsilon, sample, v_prediction), what the model predicts;
+    `run`: the folder of the record; without it runs/watch-1, runs/watch-2, … `process`: how x_t is made: a diffusers
+    scheduler of any kind, a tensor of alphas_cumprod, a safelight.Process, or two functions (a, s) of t; without it the
+    watch recognises it where x0, noise and x_t are passed. `schedule`: the same, by its older name.
+
+    `scaler`: a torch.amp.GradScaler, so that updates it skips are counted; accelerate's is found by itself. `step`:
+    updates that were made before, when a loop is resumed: what was recorded from there on is replaced. `steps`: how
+    many updates are planned in all. `loggers`: tensorboard, wandb, jsonl. For the diagnosis: `prediction`, what the
+    model predicts: epsilon, sample, v_prediction, flow (noise − x0), reverse_flow (x0 − noise), score or edm;
     `sampler(model, noise)`, which returns samples and uses only the model it is given; `data`, a tensor, an array or a
-    Dataset of images as the loop trains on them: with `schedule` and `prediction` also for the skill of the model.
+    Dataset of images as the loop trains on them: with process and prediction also for the skill of the model.
 
     What is wrong is reported by `say` while the loop runs, on stderr unless it is given; `on_finding` is then called
     with the finding, inside `step`, and may raise to end the training.
@@ -83,7 +82,7 @@ def watch(
     With several processes the first one is watched; the others get one that does nothing. Gradients are the same on all
     of them; the losses are those of the first one's share of the batch.
     """
-    arguments = WatchArguments(model, optimizer, ema, schedule, scaler, prediction, sampler, data)
+    arguments = WatchArguments(model, optimizer, ema, schedule, scaler, prediction, sampler, data, process)
     say = say or print_to_stderr
     return open_watch(
         arguments, lambda: WatchedRun(run, step, say, steps=steps, loggers=loggers), step, say, on_finding
@@ -99,35 +98,6 @@ def open_watch(
 ) -> Watch | SilentWatch:
     """On every process; only the first one opens the run."""
     return Watch(arguments, open_run(), step, say, on_finding) if is_first_process() else SilentWatch()
-
-
-@dataclass(frozen=True, slots=True)
-class WatchArguments:
-    """What a loop shows of itself, refused in words where it is something else."""
-
-    model: nn.Module
-    optimizer: Any = None
-    ema: Any = None
-    schedule: Any = None
-    """Becomes alphas_cumprod."""
-    scaler: Any = None
-    prediction: Prediction | None = None
-    sampler: Callable[..., Any] | None = None
-    data: Any = None
-
-    def __post_init__(self) -> None:
-        refuse_sharded(self.model)  # on every process: one that goes on alone would wait for the others
-        object.__setattr__(self, "schedule", alphas_of(self.schedule))
-        if not trained(unwrapped(self.model)):
-            raise UsageError("The model has no parameter that requires a gradient: there is nothing to watch.")
-        if self.optimizer is not None:
-            bare_optimizer(self.optimizer)  # before a folder is made
-        if self.prediction not in (None, "epsilon", "sample", "v_prediction"):
-            raise UsageError(
-                f"prediction is {self.prediction!r}. Use epsilon, sample or v_prediction, or leave it out."
-            )
-        if self.sampler is not None and not accepts(self.sampler):
-            raise UsageError("sampler should be a function of (model, noise) that returns samples.")
 
 
 class SilentWatch:
@@ -165,7 +135,8 @@ class Watch:
         self._named, self._everything = trained(model), list(model.named_parameters())
         self._updates, self._on = step, True
         self._new: list[Finding] = []  # that `on_finding` has not seen yet
-        levels = None if arguments.schedule is None else levels_of_table(log_snr_of(arguments.schedule))
+        alphas = arguments.declared.alphas
+        levels = None if alphas is None else levels_of_table(log_snr_of(alphas))
         self._probe_runner, self._skill = self._prepare_inspection(arguments)
         diagnosis = LiveDiagnosis(run.folder, run.record, say, self._new.append)
         self._observer = Observer(run.record, Monitors(model, levels), self._probe_runner, diagnosis, self._skill)
@@ -282,13 +253,15 @@ class Watch:
         hooks = self._hooks
         assert hooks is not None
         losses, t = per_sample(passed.loss, passed.pred, passed.target), passed.times
-        times = None if t is None or t.is_floating_point() else t.detach().reshape(-1)
+        is_known = t is not None and (not t.is_floating_point() or self._probe_runner.declared.alphas is None)
+        times = t.detach().reshape(-1) if t is not None and is_known else None
         times = None if times is None or times.shape != losses.shape else times
         self._micro_batches.append((losses, passed.loss.float().mean().reshape(1), times))
         if hooks.norms is None and hooks.follows_updates and not hooks.skipped:
             self._wait_for_update()
             return  # the optimizer has not moved yet: a micro-batch of a larger step
         self._finish_step(hooks)
+        self._settle()
         if self._observer.is_due:
             self._read()
 
@@ -321,7 +294,7 @@ class Watch:
         scaled = given.scaler is not None or getattr(given.optimizer, "scaler", None) is not None
         model = unwrapped(given.model)
         subject = InspectedLoop(model, optimizer, ema, given.sampler, given.data, scaled=scaled)
-        declared = Declared(given.schedule, given.prediction)
+        declared = given.declared
         runner = ProbeRunner(subject, declared, self._say)
         measured = Subject(model, ema, runner.pop_images, is_compiled(given.model))
         return runner, SkillProbe(measured, declared, functools.partial(self._report_no_skill, given.data is not None))
@@ -339,8 +312,19 @@ class Watch:
             return
         self._reported.add("recognised")
         self._record.event(self._updates, "recognised", process=found.process, target=found.target, words=found.words())
-        if self._probe_runner.declared.alphas is None:
+        if self._probe_runner.declared.is_seen or self._probe_runner.declared.process is None:
             self._say(f"Safelight recognised {found.words()}.")
+
+    def _settle(self) -> None:
+        """Once it is known what is trained: as if all of it had been declared."""
+        if (settled := self._probe_runner.settle()) is None:
+            return
+        declared, readings = settled
+        self._skill.declare(declared)
+        process = declared.process
+        if process is not None and declared.draws is not None:
+            self._observer.monitors.find_levels(levels_of_draws(process.log_snr, declared.draws))
+        self._record.add(self._updates - 1, readings)
 
     def _inspect_start(self) -> None:
         """The part of the preflight that needs no batch; the rest comes with the first one."""

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from safelight.diffusion.objective import target_of
 from safelight.errors import UsageError
-from safelight.monitors.loss import levels_of_table
+from safelight.monitors.loss import Levels, levels_of_draws, levels_of_table
 from safelight.monitors.modules import NAMED, trained
 from safelight.monitors.suite import Monitors
 from safelight.observing.memory_record import MemoryRecord
@@ -37,6 +37,10 @@ class Noised:
     t: Tensor
     noise: Tensor
     target: Tensor
+    shown: Tensor
+    """What the network sees of x_t."""
+    told: Tensor
+    """What it is told of t."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,16 +57,31 @@ class Trial:
     def timesteps(self) -> int:
         return self.declared.timesteps or 1000
 
+    def times(self, places: Tensor) -> Tensor:
+        """At shares of the way from the least noise to the most: σ by its logarithm."""
+        process = self.declared.continuous
+        if process is None:
+            return (places * self.timesteps).round().long().clamp(max=self.timesteps - 1)
+        first, last = process.first, process.last
+        return first * (last / first) ** places if first > 0 else first + (last - first) * places
+
+    def told(self, t: Tensor) -> Tensor:
+        process = self.declared.process
+        return t if process is None else process.input(t, t)[1]
+
     def noised(self) -> Noised:
         """With timesteps spread over the schedule; without one, with a variance-preserving cosine."""
         x0, count = self.images, len(self.images)
         places = (torch.arange(count) + torch.rand(count, generator=self.draw)) / count
-        t = (places * self.timesteps).long().clamp(max=self.timesteps - 1).to(x0.device)
+        whole = (places * self.timesteps).long().clamp(max=self.timesteps - 1)
+        t = (whole if self.declared.continuous is None else self.times(places)).to(x0.device)
         noise = torch.randn(x0.shape, generator=self.draw).to(x0.device)
         known = self.declared.coefficients(t, x0)
         angle = (places.to(x0) * torch.pi / 2).view(-1, *[1] * (x0.dim() - 1))
         a, s = known if known is not None else (angle.cos(), angle.sin())
-        return Noised(a * x0 + s * noise, t, noise, target_of(self.declared.prediction or "epsilon", x0, noise, a, s))
+        target = target_of(self.declared.target(self.declared.prediction or "epsilon"), x0, noise, a, s)
+        x_t, process = a * x0 + s * noise, self.declared.process
+        return Noised(x_t, t, noise, target, *((x_t, t) if process is None else process.input(x_t, t)))
 
     def answer(self, network: nn.Module, x: Tensor, t: Tensor, labels: Tensor | None) -> Tensor:
         try:
@@ -88,8 +107,7 @@ def take_trial_steps(
     said: list[str] = []
     subject = InspectedLoop(network, optimizer, None, sampler, trial.images)
     runner = ProbeRunner(subject, trial.declared, said.append)
-    alphas = trial.declared.alphas
-    monitors = Monitors(network, None if alphas is None else levels_of_table(log_snr_of(alphas)))
+    monitors = Monitors(network, _levels(trial))
     observer = Observer(record, monitors, runner, flush_by_time=False)
     moved = optimizer or torch.optim.Adam(parameters, lr=RATE)
     step = 0
@@ -113,6 +131,13 @@ def take_trial_steps(
     return record.series(), events, dict(runner.broken)
 
 
+def _levels(trial: Trial) -> Levels | None:
+    alphas, process = trial.declared.alphas, trial.declared.process
+    if alphas is not None:
+        return levels_of_table(log_snr_of(alphas))
+    return None if process is None else levels_of_draws(process.log_snr, trial.times(torch.linspace(0, 1, 64)).numpy())
+
+
 def _take_step(
     network: nn.Module,
     optimizer: torch.optim.Optimizer,
@@ -124,7 +149,7 @@ def _take_step(
     optimizer.zero_grad(set_to_none=True)
     noised = trial.noised()
     with torch.enable_grad():
-        pred = trial.answer(network, noised.x_t, noised.t, trial.labels)
+        pred = trial.answer(network, noised.shown, noised.told, trial.labels)
         # Of another shape it has no error; its gradients are those of its size.
         apart = pred.float() - noised.target if pred.shape == noised.target.shape else pred.float()
         loss = apart.square().reshape(len(apart), -1).mean(1)

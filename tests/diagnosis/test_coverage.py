@@ -173,7 +173,7 @@ def test_the_control_of_needs_can_fail() -> None:
 @pytest.mark.parametrize(
     ("recorded", "advice"),
     [
-        (checks(), "Pass x0, noise, t and target to `watch.step` and schedule and prediction to `safelight.watch`"),
+        (checks(), "Pass x0, noise, t and target to `watch.step` and process and prediction to `safelight.watch`"),
         (checks(target__sample=1.0), "Pass prediction to `safelight.watch`"),  # the target was passed
     ],
 )
@@ -193,8 +193,8 @@ def test_labels_are_not_asked_of_a_loop_that_may_have_none() -> None:
 @pytest.mark.parametrize(
     ("signal", "wanted"),
     [
-        (SKILL_RAW, ("schedule=", "prediction=", "data=")),
-        (SKILL_EMA, ("schedule=", "prediction=", "ema=", "data=")),
+        (SKILL_RAW, ("process=", "prediction=", "data=")),
+        (SKILL_EMA, ("process=", "prediction=", "ema=", "data=")),
         (SKILL_HELD, None),  # only our own runs hold images out
     ],
 )

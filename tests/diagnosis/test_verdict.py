@@ -13,7 +13,7 @@ from safelight.diagnosis.verdict import SkillSummary, skill_summary, verdict
 FULL = Coverage(105, 80, {}, {})
 NOTHING = "Nothing was found by the 80 of 105 rules that had what they need."
 BLIND = Coverage(
-    105, 41, {}, {"TAR001": ("x0", "noise", "target", "t", "schedule="), "SCA001": ("x0",), "CON001": ("labels",)}
+    105, 41, {}, {"TAR001": ("x0", "noise", "target", "t", "process="), "SCA001": ("x0",), "CON001": ("labels",)}
 )
 GOOD, WEAK, LOST, RUINED = (
     SkillSummary(1.4, 1.45),
@@ -21,7 +21,7 @@ GOOD, WEAK, LOST, RUINED = (
     SkillSummary(-0.5, 0.2),
     SkillSummary(0.9, 1.3),
 )
-ADVICE = "Pass x0, noise, t and target to `watch.step` and schedule to `safelight.watch`, and 2 more can look."
+ADVICE = "Pass x0, noise, t and target to `watch.step` and process to `safelight.watch`, and 2 more can look."
 
 
 def finding(severity: Severity = "error", over: int | None = None) -> Finding:

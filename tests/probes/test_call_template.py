@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from safelight.probes.call_template import CallTemplate, NotMeasurable, as_indices
+from safelight.probes.call_template import CallTemplate, NotMeasurable
 from safelight.probes.forward_pass import Call
 
 X, T, LABELS = torch.zeros(3, 2, 4), torch.tensor([1, 2, 3]), torch.tensor([7, 8, 9])
@@ -59,8 +59,3 @@ def test_calls_that_others_cannot_stand_in_for(inputs: Any, named: Any, words: s
 def test_a_call_without_the_same_extras_is_seen() -> None:
     template = CallTemplate(Call((X, T, LABELS), {}))
     assert template.extras_of(Call((X, T, None), {})) is None
-
-
-def test_timesteps_as_places() -> None:
-    assert as_indices(torch.tensor([1.0, 2.9999])).tolist() == [1, 3]
-    assert as_indices(T.int()).dtype == torch.int64

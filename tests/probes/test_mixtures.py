@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from safelight import checks
-from safelight.probes.forward_pass import ForwardPass
+from safelight.probes.forward_pass import Declared, ForwardPass
 from safelight.probes.mixtures import MOST, MixtureProbe, fit
 
 SAMPLES = 64
@@ -77,7 +77,13 @@ def test_half_precision_is_recognised_too() -> None:
 
 @pytest.mark.parametrize("missing", ["x0", "noise", "x_t"])
 def test_a_loop_that_passes_too_little_is_left_alone(missing: str) -> None:
-    assert MixtureProbe().measure(dataclasses.replace(made("healthy"), **{missing: None})) is None
+    """Only its times are remembered; without them nothing is."""
+    given = dataclasses.replace(made("healthy"), **{missing: None})
+    probe, readings = readings_of(given)
+    assert readings == {}
+    assert probe.recognised is None
+    assert probe.settle(Declared()) is None
+    assert MixtureProbe().measure(dataclasses.replace(given, t=None)) is None
 
 
 def test_nothing_is_fitted_any_more_after_enough_samples() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from safelight import checks
 from safelight.diagnosis.budget import bound
 from safelight.diagnosis.finding import Evidence
-from safelight.diagnosis.rule import Detection, Detector, error, first_of, on_count, on_episode, on_latest
+from safelight.diagnosis.rule import Detection, Detector, error, first_of, on_count, on_episode, on_latest, warning
 from safelight.diagnosis.run_history import Episode, RunHistory, name_of
 
 SOME = 0.05  # of the samples
@@ -146,6 +146,8 @@ def out_of_range(run: RunHistory) -> Detection | None:
     )
 
 
+PLAIN_SIGMA = checks.PROCESSES.index("ve")
+EDM_ROWS = (checks.TARGET_ROWS.index("edm"), checks.TARGET_ROWS.index("-edm"))
 TABLE = "Use the schedule of the sampler: scheduler.add_noise(x0, noise, t)."
 
 RULES = (
@@ -231,6 +233,56 @@ RULES = (
             ),
         ),
     ),
+    error("FOR007", "forward.input-not-scaled", "The network's input is not scaled by c_in")(
+        what="EDM: the network is called with x_t itself, or with another multiple of it than c_in·x_t.",
+        why="Its input has a deviation of σ, up to 80, and samplers show it one of 1.",
+        similar="A variance-exploding process with another target than EDM's may be shown x_t as it is.",
+        limits="Loops that do not pass x0 and noise, or whose calls are not seen.",
+        fix="Call the network with x_t / sqrt(σ² + sigma_data²).",
+        needs=((checks.FORWARD_INPUT_SCALE, checks.MIXTURE_PROCESS),),
+        detect=first_of(
+            on_episode(
+                lambda run: run.episode(checks.FORWARD_INPUT_SCALE, lambda numbers: ~(numbers <= 0.05), 2),
+                "The network does not see c_in·x_t: its input has another size than the process says.",
+                evidence={checks.FORWARD_INPUT_SCALE: "0", checks.FORWARD_INPUT_ERROR: "0"},
+            ),
+            on_latest(
+                {checks.MIXTURE_PROCESS: None, checks.MIXTURE_ROW: None},
+                lambda process, row: process == PLAIN_SIGMA and row in EDM_ROWS,
+                "The target is that of EDM's preconditioned network, but the network is shown x_t = x0 + σ·noise as it "
+                "is, without c_in.",
+            ),
+        ),
+        explained_by="forward.other forward.not-the forward.no-noise forward.clamped",
+    ),
+    error("TIM008", "timesteps.scaled", "Times that are scaled twice")(
+        what="Flow matching: the network is told a million times the noise, or a thousandth of it.",
+        why="Embeddings are made for times up to 1 or up to 1,000.",
+        similar="t, 1,000·t and any other function of the noise within that range are healthy.",
+        limits="Loops that do not pass x0 and noise.",
+        fix="Multiply by 1,000 once: in the loop, in the model or in the scheduler.",
+        needs=(checks.MIXTURE_TIME_FACTOR,),
+        detect=on_latest(
+            {checks.MIXTURE_TIME_FACTOR: "1 to 1,000"},
+            lambda factor: not 0.01 < abs(factor) < 20_000,
+            "The network is told {:.4g} times the share of noise: times are multiplied by 1,000 twice, or divided.",
+        ),
+        explained_by="model.embedding",
+    ),
+    warning("TIM009", "timesteps.density-swapped", "P_mean and P_std are swapped")(
+        what="log σ has a mean of 1.2 and a deviation of 1.2: EDM's P_mean = −1.2 and P_std = 1.2 the wrong way round.",
+        why="Hardly any sample has little noise: details are never learnt.",
+        similar="Latents and videos are trained with means of −0.4 to 1, and other deviations.",
+        limits="Other pairs than the published one.",
+        fix="σ = exp(P_mean + P_std·randn) with P_mean = −1.2 and P_std = 1.2.",
+        needs=(checks.MIXTURE_LOG_MEAN, checks.MIXTURE_LOG_DEVIATION, checks.MIXTURE_DRAWS),
+        detect=on_latest(
+            {checks.MIXTURE_LOG_MEAN: "-1.2", checks.MIXTURE_LOG_DEVIATION: "1.2"},
+            lambda mean, deviation, draws: max(abs(mean - 1.2), abs(deviation - 1.2)) < 4 * 1.2 / max(draws, 1) ** 0.5,
+            "log σ has a mean of {:.2f} and a deviation of {:.2f}: EDM's −1.2 and 1.2 with swapped places.",
+            also=(checks.MIXTURE_DRAWS,),
+        ),
+    ),
     error("TIM001", "timesteps.gap", "Timesteps that are never drawn")(
         what="A part of the schedule is never trained.",
         why="Samples pass through all of it: they fail where nothing was learnt.",
@@ -271,7 +323,7 @@ RULES = (
         detect=on_latest(
             {checks.STREAM_TIMES_LOWEST: None, checks.STREAM_TIMES_HIGHEST: None},
             lambda low, high, drawn: low == high and drawn >= 4,
-            "The timestep is {:.0f} in every sample of every step: only one noise level is learnt.",
+            "The timestep is {:.4g} in every sample of every step: only one noise level is learnt.",
             also=(checks.STREAM_TIMES_DRAWN,),
             step=0,
         ),

@@ -5,12 +5,11 @@ from __future__ import annotations
 from functools import partial
 
 from safelight import checks
-from safelight.checks import PREDICTIONS, SCHEDULES
-from safelight.diagnosis.rule import Detection, error
+from safelight.checks import PREDICTIONS, SCHEDULES, TIMES_TOLD
+from safelight.diagnosis.rule import Detection, error, first_of
 from safelight.diagnosis.run_history import HealthyRanges, RunHistory
 
 FEWEST_CALLS = 5  # one or two steps miss the answer, even if they are correct
-LATE = 0.9  # the first timestep over the last one; 20 steps of "leading" begin at 0.95
 USUAL: HealthyRanges = {
     checks.SAMPLER_LEFT: "below 0.003",
     checks.SAMPLER_SCALE: "1",
@@ -34,10 +33,14 @@ def _kind(run: RunHistory) -> str | None:
     low, high = checks.CLOUD_SPREADS
     spread = run.latest(checks.SAMPLER_CLOUD_SPREAD, 1.0) if calls >= checks.CLOUD_CALLS else 1.0
     close = left <= checks.SAMPLER_LIMIT and checks.has_image_range(scale, shift)
-    late = run.latest(checks.SAMPLER_FIRST, 1.0) < LATE
+    late = run.latest(checks.SAMPLER_FIRST, 1.0) < checks.LATE
     # Whether the network is given the number of the step instead of its timestep.
     counts = run.latest(checks.SAMPLER_HIGHEST_TIME) <= calls
     path = run.latest(checks.SAMPLER_PATH, 1.0)
+    if len(run.steps(checks.SAMPLER_RIGHT_UNSCALED)):
+        return "other-scale"
+    if len(run.steps(checks.SAMPLER_RIGHT_FOR_TIME)) and not len(run.steps(checks.SAMPLER_RIGHT_FOR_TYPE)):
+        return "other-times"
     if not close or not low < spread < high:
         if len(run.steps(checks.SAMPLER_RIGHT_FOR_TYPE)):
             return "other-type"
@@ -56,9 +59,9 @@ def _kind(run: RunHistory) -> str | None:
         return "last-noise" if healthy and left < 0.5 else "wrong"
     if late:
         return "wrong" if counts else "starts-late"
-    if not 0.8 < run.latest(checks.SAMPLER_START, 1.0) < 1.25:
+    if not checks.START_SIZES[0] < run.latest(checks.SAMPLER_START, 1.0) < checks.START_SIZES[1]:
         return "wrong"
-    if path > 1.4:
+    if path > checks.LARGEST_PATH:
         return "wrong" if counts else "other-schedule"
     return None if 0.1 < run.latest(checks.SAMPLER_SHARE, 0.5) < 0.9 else "wrong"
 
@@ -68,7 +71,12 @@ def detect_kind(run: RunHistory, kind: str) -> Detection | None:
         return None
     left, first = run.latest(checks.SAMPLER_LEFT), run.latest(checks.SAMPLER_FIRST)
     table = run.latest(checks.SAMPLER_RIGHT_FOR_TABLE, -1.0)
+    told = TIMES_TOLD[int(run.latest(checks.SAMPLER_RIGHT_FOR_TIME, 0.0))]
+    kind_of_answer = PREDICTIONS[int(run.latest(checks.SAMPLER_RIGHT_FOR_TYPE, 0.0))]
     words = {
+        "other-times": f"The sampler tells the network {told}, which is not what it is told in training: it takes "
+        "every input for one with another noise.",
+        "other-scale": "The sampler shows the network x_t as it is; in training it sees c_in·x_t.",
         "last-noise": f"Noise is left in the samples ({left:.1%} of their size), though the denoiser is exact: it is "
         "added after the last step.",
         "starts-late": f"Sampling begins at {first:.0%} of the timesteps, from pure noise that the network takes for a "
@@ -77,8 +85,8 @@ def detect_kind(run: RunHistory, kind: str) -> Detection | None:
         f"{run.latest(checks.SAMPLER_REACH):.3g}.",
         "other-schedule": "The sampler uses another schedule than the training"
         + (f": it is right for {SCHEDULES[int(table)]}." if table >= 0 else "."),
-        "other-type": "The sampler takes the prediction for "
-        f"{PREDICTIONS[int(run.latest(checks.SAMPLER_RIGHT_FOR_TYPE, 0.0))]}, which is not what is declared.",
+        "other-type": f"The sampler takes the prediction for {kind_of_answer}, which is not what is trained or "
+        "declared.",
         "wrong": "With an exact denoiser the sampler "
         + (
             f"misses the answer by {left:.0%}."
@@ -96,7 +104,8 @@ def detect_kind(run: RunHistory, kind: str) -> Detection | None:
 
 WAY = "The run's own sampler is driven by the exact denoiser of two images and of a Gaussian, which it must return."
 DRIVEN = (checks.SAMPLER_FINITE, checks.SAMPLER_CALLS)
-YIELDS = "schedule.not-decreasing schedule.zero-snr schedule.signal-left scale."
+OF_TRAINING = "target.against target.of-another target.not-a target.negated forward. timesteps."
+YIELDS = f"schedule.not-decreasing schedule.zero-snr schedule.signal-left scale. {OF_TRAINING}"
 
 RULES = (
     error("SAM001", "sampler.last-noise", "Noise after the last step")(
@@ -143,7 +152,17 @@ RULES = (
         fix="Set prediction_type of the sampler to what is trained.",
         needs=(*DRIVEN, checks.SAMPLER_RIGHT_FOR_TYPE),
         detect=partial(detect_kind, kind="other-type"),
-        explained_by="target.other-type",
+        explained_by=f"target.other-type {OF_TRAINING}",
+    ),
+    error("SAM007", "sampler.other-times", "The sampler tells the network other times")(
+        what=f"{WAY} It does if the network is told other times than in training, or sees an input without c_in.",
+        why="The network takes every input for one with another noise: noisy or dull samples from a good loss.",
+        similar="Another schedule changes the noise, not what is said of it: sampler.other-schedule.",
+        limits="Discrete timesteps. Times that are no usual function of the noise.",
+        fix="Tell the network in the sampler what it is told in training: t, 1,000·t, σ or log(σ) / 4, and c_in.",
+        needs=(*DRIVEN, (checks.SAMPLER_RIGHT_FOR_TIME, checks.SAMPLER_RIGHT_UNSCALED)),
+        detect=first_of(partial(detect_kind, kind="other-times"), partial(detect_kind, kind="other-scale")),
+        explained_by=f"{YIELDS} model.embedding",
     ),
     error("SAM006", "sampler.wrong", "A sampler that misses a known answer")(
         what=f"{WAY} It does not.",

@@ -15,6 +15,7 @@ from safelight.diagnosis.run_history import HealthyRanges, RunHistory
 NEAR = 0.03
 PICTURE, FAR = 3, 20.0  # dimensions of a batch of images; numbers that only integer pixels reach
 WIDE, NARROW = 2.5, 0.15  # standard deviations: digits have 0.75, photographs about 0.5, latents 1
+SIGMA_RATIO = 2.5  # between sigma_data and the deviation of the data
 USUAL: HealthyRanges = {checks.BATCH_LOWEST: "-1", checks.BATCH_HIGHEST: "1", checks.BATCH_STD: "0.3 to 1"}
 
 
@@ -119,6 +120,20 @@ RULES = (
             "scaling factor of their autoencoder, and images their full range.",
         ),
         explained_by="scale.range scale.integer data.blank data.nonfinite scale.outside",
+    ),
+    warning("SCA006", "scale.sigma-data", "A sigma_data that is not that of the data")(
+        what="EDM: sigma_data is far from the standard deviation of the images.",
+        why="c_in, c_skip and c_out then do not give inputs and targets of size 1, and samples have a wrong contrast.",
+        similar="Two values of sigma_data in one loop are target.other-sigma-data.",
+        limits="Factors of less than 2.5: 0.5 is in use for images of 0.3 to 0.8.",
+        fix="sigma_data = images.std().",
+        needs=(checks.MIXTURE_SIGMA_DATA, checks.BATCH_STD),
+        detect=on_latest(
+            {checks.MIXTURE_SIGMA_DATA: "the deviation of the data", checks.BATCH_STD: None},
+            lambda said, deviation: not 1 / SIGMA_RATIO < said / max(deviation, 1e-12) < SIGMA_RATIO,
+            "sigma_data is {:.3g}, the images have a standard deviation of {:.3g}.",
+        ),
+        explained_by="scale.range scale.integer scale.wrong-std scale.outside data. target.other-sigma-data",
     ),
     warning("SCA005", "scale.outside", "Images outside [-1, 1]")(
         what="Images that reach beyond [-1, 1], or fill only a part of it.",

@@ -113,10 +113,50 @@ def of_another_process(run: RunHistory) -> Detection | None:
     )
 
 
+def not_a_velocity(run: RunHistory) -> Detection | None:
+    process, row = run.latest(checks.MIXTURE_PROCESS, -2), _row(run.latest(checks.MIXTURE_ROW, -2))
+    if process != checks.PROCESSES.index("flow") or row.removeprefix("-") != "epsilon":
+        return None
+    return Detection(
+        int(run.steps(checks.MIXTURE_ROW)[0]),
+        "x_t is that of flow matching, (1 − t)·x0 + t·noise, but the target is the noise alone and not the velocity "
+        "noise − x0. A sampler of flows integrates a velocity, and at t = 1 the noise says nothing of the image.",
+        (run.evidence(checks.MIXTURE_PROCESS), run.evidence(checks.MIXTURE_ROW)),
+        ("the network: it plays no part in this check",),
+    )
+
+
+def negated(run: RunHistory) -> Detection | None:
+    row = _row(run.latest(checks.MIXTURE_ROW, -2))
+    if row not in ("-epsilon", "-sample", "-edm"):
+        return None
+    return Detection(
+        int(run.steps(checks.MIXTURE_ROW)[0]),
+        f"The target is the opposite of {row[1:]}: every sampler takes it for the other sign.",
+        (run.evidence(checks.MIXTURE_ROW),),
+        ("the network: it plays no part in this check",),
+    )
+
+
+def other_sigma_data(run: RunHistory) -> Detection | None:
+    seen, asked = run.latest(checks.MIXTURE_SIGMA_DATA), run.latest(checks.MIXTURE_TARGET_SIGMA_DATA)
+    if not abs(np.log(asked / seen)) > SIGMAS_APART:
+        return None
+    return Detection(
+        int(run.steps(checks.MIXTURE_TARGET_SIGMA_DATA)[0]),
+        f"c_in is computed with sigma_data = {seen:.3g}, the target with {asked:.3g}. EDM's four factors belong to one "
+        "sigma_data, and a sampler has one for all.",
+        (run.evidence(checks.MIXTURE_SIGMA_DATA), run.evidence(checks.MIXTURE_TARGET_SIGMA_DATA)),
+        ("the network: it plays no part in this check",),
+    )
+
+
 def _row(place: float) -> str:
     return checks.TARGET_ROWS[int(place)] if place >= 0 else ""
 
 
+SIGMAS_APART = 0.02  # in logarithms; they are fitted to 0.001
+NO_SAMPLER = "Loops that do not pass x0, noise and target."
 MIXTURE = (checks.MIXTURE_PROCESS, checks.MIXTURE_ROW, checks.MIXTURE_TIME)
 RULES = (
     error("TAR001", "target.other-type", "Another prediction type than declared")(
@@ -171,6 +211,36 @@ RULES = (
         needs=MIXTURE,
         detect=against_time,
         explained_by="target.other-type target.wrong",
+    ),
+    warning("TAR007", "target.not-a-velocity", "The noise as the target of flow matching")(
+        what="x_t is that of flow matching, and the target is the noise alone.",
+        why="Samplers of flows integrate a velocity. At t = 1 the noise is the input itself: nothing is learnt there.",
+        similar="x0 and v under flow matching say something at every time, and are healthy with a sampler to match.",
+        limits=NO_SAMPLER,
+        fix="Use noise − x0 as the target, or x0 with a sampler that expects it.",
+        needs=MIXTURE[:2],
+        detect=not_a_velocity,
+        explained_by="target.other-type target.wrong",
+    ),
+    warning("TAR008", "target.negated", "A target of the opposite sign")(
+        what="The target is exactly −noise, −x0 or EDM's −F.",
+        why="No sampler expects it: samples go away from the images.",
+        similar="The two directions of a flow are both in use: target.against-time. EDM's F at sigma_data 1 is −v.",
+        limits=NO_SAMPLER,
+        fix="Turn the sign of the target.",
+        needs=(checks.MIXTURE_ROW,),
+        detect=negated,
+        explained_by="target.other-type target.wrong",
+    ),
+    error("TAR009", "target.other-sigma-data", "Two values of sigma_data")(
+        what="EDM: c_in and the target are computed with different sigma_data.",
+        why="A sampler undoes both with one value: good loss, wrong contrast.",
+        similar="One value that is not that of the data is scale.sigma-data.",
+        limits=NO_SAMPLER,
+        fix="Compute c_skip, c_out and c_in in one place, from one sigma_data.",
+        needs=(checks.MIXTURE_SIGMA_DATA, checks.MIXTURE_TARGET_SIGMA_DATA),
+        detect=other_sigma_data,
+        explained_by="target.other-type",
     ),
     warning("TAR006", "target.of-another-process", "A flow's target on images noised as in DDPM")(
         what="x_t is variance preserving, and the target is the difference of noise and x0.",

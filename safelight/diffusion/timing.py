@@ -1,0 +1,69 @@
+"""Processes whose time is that of a loop, and whose network is told what the loop tells it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from safelight.diffusion.clocks import SMALLEST, Clock
+from safelight.diffusion.process import Curve, Process
+
+FAMILIES = {
+    "flow": (lambda share: 1 - share, lambda share: share),
+    "vp": (lambda share: (1 - share) / _length(share), lambda share: share / _length(share)),
+    "ve": (torch.ones_like, lambda share: share / (1 - share).clamp(min=SMALLEST)),
+}
+"""(a, s) of a share of noise. EDM is `ve` whose network sees c_in · x_t."""
+
+
+def _length(share: Tensor) -> Tensor:
+    return torch.hypot(share, 1 - share)
+
+
+def timed(
+    family: str, clock: Clock, told: Clock | None = None, *, sigma_data: float | None = None, ends: tuple[float, float]
+) -> Process:
+    """A process whose t is that of a loop. `told`: what its network is told; None: t itself. `ends`: the least and the
+    largest share of noise."""
+    signal, noise = FAMILIES[family]
+    first, last = clock.at(np.array(ends)).tolist()
+    process = Process(lambda t: signal(clock.share(t)), lambda t: noise(clock.share(t)), first=first, last=last)
+    if sigma_data is not None:
+        process = replace(process, c_in=lambda t: (noise(clock.share(t)).square() + sigma_data**2).rsqrt())
+    if told is None or told is clock:
+        return process
+    return replace(
+        process, c_noise=lambda t: told.time(clock.share(t)), time_told=lambda said: clock.time(told.share(said))
+    )
+
+
+def retold(process: Process, told: Clock) -> Process:
+    """The same process and time; the network is told something else."""
+    by_share = _inverse(process)
+    return replace(
+        process, c_noise=lambda t: told.time(share_of(process, t)), time_told=lambda said: by_share(told.share(said))
+    )
+
+
+def share_of(process: Process, t: Tensor) -> Tensor:
+    a, s = process.at(t)
+    return s / (a + s).clamp(min=SMALLEST)
+
+
+GRID = 4096
+
+
+def _inverse(process: Process) -> Curve:
+    """The time at a share of noise, by interpolation on a fine grid: of functions that a user gave."""
+    times = torch.linspace(process.first, process.last, GRID, dtype=torch.float64)
+    shares = share_of(process, times).numpy()
+    order = np.argsort(shares, kind="stable")
+
+    def time(share: Tensor) -> Tensor:
+        found = np.interp(share.detach().cpu().numpy(), shares[order], times.numpy()[order])
+        return torch.as_tensor(found, dtype=torch.float64, device=share.device)
+
+    return time

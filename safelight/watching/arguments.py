@@ -1,0 +1,64 @@
+"""What a loop shows of itself when it is put under watch, refused in words where it is something else."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from safelight.diffusion.process import SIGMA_DATA
+from safelight.diffusion.schedulers import declaration_of, prediction_of
+from safelight.errors import UsageError
+from safelight.monitors.modules import trained
+from safelight.probes.forward_pass import Declared
+from safelight.probes.sampler import accepts
+from safelight.watching.foreign import bare_optimizer, refuse_sharded, unwrapped
+
+
+@dataclass(frozen=True)
+class WatchArguments:
+    """What a loop shows of itself, refused in words where it is something else."""
+
+    model: nn.Module
+    optimizer: Any = None
+    ema: Any = None
+    schedule: Any = None
+    """The same as `process`, by its older name; of it, only a flow's scheduler also says what is predicted."""
+    scaler: Any = None
+    prediction: str | None = None
+    sampler: Callable[..., Any] | None = None
+    data: Any = None
+    process: Any = None
+
+    def __post_init__(self) -> None:
+        refuse_sharded(self.model)  # on every process: one that goes on alone would wait for the others
+        object.__setattr__(self, "prediction", prediction_of(self.prediction))
+        _ = self.declared
+        if not trained(unwrapped(self.model)):
+            raise UsageError("The model has no parameter that requires a gradient: there is nothing to watch.")
+        if self.optimizer is not None:
+            bare_optimizer(self.optimizer)  # before a folder is made
+        if self.sampler is not None and not accepts(self.sampler):
+            raise UsageError("sampler should be a function of (model, noise) that returns samples.")
+
+    @functools.cached_property
+    def declared(self) -> Declared:
+        """For the probes: what is known before the first step."""
+        if self.process is not None and self.schedule is not None:
+            raise UsageError("process and schedule both say how x_t is made. Give one of them: process.")
+        given = self.schedule if self.process is None else self.process
+        if given is None:
+            return Declared(prediction=self.prediction)
+        found = declaration_of(given)
+        # The prediction type of a table's scheduler is a default that few loops set: `schedule` never took it.
+        implied = found.prediction if self.process is not None or found.family is not None else None
+        prediction = self.prediction or implied
+        if found.family is not None and found.family.name == "ve" and found.family.sigma_data is None:
+            prediction = self.prediction  # of x0 + σ·noise as such, everybody predicts something else
+        return Declared(
+            found.alphas, prediction, found.process, SIGMA_DATA, found.family, found.any_scale,
+            is_told=found.process is None,
+        )  # fmt: skip
