@@ -14,6 +14,8 @@ __all__ = [
     "Diversity",
     "FiniteGuard",
     "Run",
+    "auto",
+    "captured",
     "check",
     "check_finite",
     "diagnose",
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from safelight.training.clipping import AdaptiveClipper
     from safelight.training.ema import EMA
     from safelight.watching import watch
+    from safelight.watching.auto import auto, captured
     from safelight.watching.debugger import check
 
 _PACKAGES = ("evaluate",)  # used as they are: safelight.evaluate.frechet(a, b)
@@ -56,6 +59,8 @@ _HOMES = {
     "estimate": "safelight.model.estimate",
     "evaluate": "safelight.evaluate",
     "Run": "safelight.start",
+    "auto": "safelight.watching.auto",
+    "captured": "safelight.watching.auto",
     "check": "safelight.watching.debugger",
     "open": "safelight.library",
     "resume": "safelight.library",
