@@ -15,6 +15,8 @@ __all__ = [
     "FiniteGuard",
     "Process",
     "Run",
+    "auto",
+    "captured",
     "check",
     "check_finite",
     "diagnose",
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from safelight.training.clipping import AdaptiveClipper
     from safelight.training.ema import EMA
     from safelight.watching import watch
+    from safelight.watching.auto import auto, captured
     from safelight.watching.debugger import check
 
 _PACKAGES = ("evaluate",)  # used as they are: safelight.evaluate.frechet(a, b)
@@ -59,6 +62,8 @@ _HOMES = {
     "evaluate": "safelight.evaluate",
     "Process": "safelight.diffusion.process",
     "Run": "safelight.start",
+    "auto": "safelight.watching.auto",
+    "captured": "safelight.watching.auto",
     "check": "safelight.watching.debugger",
     "open": "safelight.library",
     "resume": "safelight.library",

@@ -24,7 +24,7 @@ LAYERS = [
     ["run", "record", "data", "diffusion", "model", "pictures", "monitors"],
     ["generate", "export", "comparison", "diagnosis", "contact", "yardstick"],
     ["evaluate", "probes", "processes"],
-    ["checkpoints", "pages"],
+    ["checkpoints", "pages", "capturing"],
     ["observing"],
     ["healing"],
     ["training", "watching"],

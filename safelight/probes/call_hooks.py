@@ -79,6 +79,11 @@ class CallHooks:
         call, self._call = self._call, None
         return call
 
+    def offer_call(self, call: Call) -> None:
+        """One that was seen by somebody else, before these hooks were there."""
+        if self._call is None and self._needs_call():
+            self._call = call
+
     def take_norm(self) -> Tensor:
         """The largest norm of a gradient of the two parameters after a backward pass; -1 where there was none."""
         norm, self._norm = self._norm, None

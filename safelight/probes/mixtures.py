@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from safelight import checks
-from safelight.diffusion.recognition import DRAWS, EXPLAINED, Mixtures, Recognised, recognise
+from safelight.diffusion.recognition import DRAWS, EXACT, EXPLAINED, Mixtures, Recognised, recognise
 from safelight.monitors.reading_buffer import PendingReading
 from safelight.probes.forward_pass import Declared, ForwardPass
 from safelight.probes.settling import Times, settle
@@ -137,7 +137,7 @@ class MixtureProbe:
             checks.MIXTURE_PROCESS: _place(checks.PROCESSES, found.process),
             checks.MIXTURE_ROW: _place(checks.TARGET_ROWS, found.target),
         }
-        if has_time and np.ptp(s[good]) > 0:
+        if has_time and np.ptp(s[good]) > EXACT:  # one noise level follows any time
             rises = found.time_rises
             readings[checks.MIXTURE_TIME] = 0.0 if rises is None else 1.0 if rises else -1.0
         return readings | _numbers(found, mixtures)

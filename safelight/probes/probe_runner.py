@@ -200,6 +200,12 @@ class ProbeRunner:
         """The last call of the network, once; None where the step is not checked and the loop passes everything."""
         return self._hooks.pop_call()
 
+    def offer_call(self, call: Call) -> None:
+        """A call that was made before the network was hooked, and seen by somebody else."""
+        if self._calls == 0:
+            self._hooks.offer_call(call)
+            self._guarded(self._on_call, call.training, call.half)
+
     @property
     def cleared(self) -> int:
         """Gradients that came since the last update and were cleared without another."""

@@ -57,8 +57,11 @@ def ema_of(ema: Any, named: Sequence[tuple[str, nn.Parameter]]) -> list[Tensor] 
     """The EMA weights in the order of `named`, as they are now; None if they cannot be matched.
 
     Known: a module with the same parameters, one inside as .ema_model, .module or .model, diffusers' EMAModel
-    (.shadow_params), a mapping by name, and a list in the same order.
+    (.shadow_params), a mapping by name, a list in the same order, and a function that returns one of these, or None
+    while none is known.
     """
+    if callable(ema) and not isinstance(ema, nn.Module) and not hasattr(ema, "shadow_params"):
+        ema = ema()
     shadows = getattr(ema, "shadow_params", None) or (ema if isinstance(ema, list | tuple) else None)
     if shadows is not None:
         return _matching(list(shadows), named)

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from safelight.capturing.explanation import Explained
 from safelight.diagnosis import Diagnosis, Finding, diagnose_run
 from safelight.monitors.loss import levels_of_draws, levels_of_table
 from safelight.monitors.modules import NAMED, trained
@@ -172,14 +173,16 @@ class Watch:
     @property
     def findings(self) -> list[Finding]:
         """What is wrong with the run, as far as it went: the rules are run now, on what was recorded."""
-        return self._diagnose().findings
+        return self.diagnosis.findings
 
     @property
     def verdict(self) -> str:
         """What is wrong, how many rules could look, and what to pass so that more can."""
-        return self._diagnose().verdict
+        return self.diagnosis.verdict
 
-    def _diagnose(self) -> Diagnosis:
+    @property
+    def diagnosis(self) -> Diagnosis:
+        """Findings, verdict and coverage, of what was recorded so far."""
         if self._hooks is not None:
             self._safely(self._read)
             self._record.flush(wait=True)
@@ -209,6 +212,12 @@ class Watch:
         self._safely(add)
         self._ready = time.perf_counter()
         self._hand_over()
+
+    def step_captured(self, seen: Explained) -> None:
+        """As `step`, with what was captured of the micro-batch."""
+        if (call := seen.as_call) is not None:
+            self._safely(lambda: self._probe_runner.offer_call(call))
+        self.step(seen.loss, **seen.tensors)
 
     def log(self, values: Mapping[str, float], step: int | None = None) -> None:
         """Numbers of your own, beside ours in the same record; without `step`, those of the step that is next."""
@@ -381,7 +390,7 @@ class Watch:
         ema = None
         if self._ema is not None and self._observer.monitors.measures_parts(self._updates):
             ema = ema_of_trained(self._ema, self._everything, self._named)
-            if ema is None:
+            if ema is None and not callable(self._ema):
                 self._report_once("The EMA could not be matched with the model: its distance is not recorded.")
         return Update(
             loss=losses.to(device),

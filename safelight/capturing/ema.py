@@ -1,0 +1,118 @@
+"""The EMA of a network, whoever holds it: whatever has its shapes and moves towards its weights after an update."""
+
+from __future__ import annotations
+
+import math
+import sys
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from safelight.capturing.living import averages_like
+
+SAMPLES, LARGEST = 4, 1_000_000  # parameters that are compared, and numbers in one
+MOST_CANDIDATES = 8
+STRAY = 0.05  # of a move: what is left over of it
+SURE = 0.1  # of 1 - decay: its error
+
+
+@dataclass(slots=True)
+class Candidate:
+    """A module is held weakly; a list or a mapping cannot be, and is let go where nobody else holds it."""
+
+    held: Any
+    before: list[Tensor]
+
+    @property
+    def value(self) -> Any:
+        return self.held() if isinstance(self.held, weakref.ref) else self.held
+
+
+class EmaSearch:
+    """Copies a few parameters of each candidate after an update, and compares them before the next one."""
+
+    def __init__(self, network: nn.Module) -> None:
+        self._everything = list(network.named_parameters())
+        self._network = network
+        trained = [(p.numel(), name) for name, p in self._everything if p.requires_grad and p.numel() <= LARGEST]
+        self._names = [name for _, name in sorted(trained, reverse=True)[:SAMPLES]]
+        self._candidates: list[Candidate] = []
+        self._found: Candidate | None = None
+        self.holder = ""
+        """The class of what it was found in."""
+        self.decay: float | None = None
+        """None while it is not known."""
+
+    @property
+    def ema(self) -> Any:
+        """A module, a list or a mapping; None while none is proven."""
+        return None if self._found is None else self._found.value
+
+    @torch.no_grad()
+    def after_update(self, updates: int) -> None:
+        """Looks at all objects that live at the updates 1, 8, 64, …: that may take a tenth of a second."""
+        if self._found is not None and not self._is_alive(self._found):
+            self._found = None
+        if self._found is not None:
+            values = [self._found.value]
+        elif math.log2(updates) % 3 == 0:
+            values = averages_like(self._network)[:MOST_CANDIDATES]
+        else:
+            values = [each.value for each in self._candidates if self._is_alive(each)]
+        self._candidates = [
+            Candidate(weakref.ref(each) if isinstance(each, nn.Module) else each, [t.clone() for t in sampled])
+            for each in values
+            if (sampled := self._sample(each)) is not None
+        ]
+
+    @torch.no_grad()
+    def before_update(self) -> None:
+        for candidate in self._candidates:
+            value = candidate.value
+            now = None if value is None else self._sample(value)
+            if now is not None and self._follows(candidate.before, now):
+                candidate.before = []
+                self._candidates, self._found, self.holder = [], candidate, type(value).__name__
+                return
+
+    def drop(self) -> None:
+        self._candidates, self._found = [], None
+
+    def _follows(self, old: Sequence[Tensor], new: Sequence[Tensor]) -> bool:
+        weights = dict(self._everything)
+        w, e0, e1 = (
+            torch.cat([each.detach().reshape(-1).double().cpu() for each in tensors])
+            for tensors in ([weights[name] for name in self._names], old, new)
+        )
+        moved, apart = e1 - e0, e0 - w
+        length, distance = float(moved.norm()), float(apart.norm())
+        if length == 0 or distance == 0:
+            return False
+        decay = float((e1 - w) @ apart) / distance**2
+        rounding = float(torch.finfo(old[0].dtype).eps) * float(e1.norm())
+        left = float((e1 - decay * e0 - (1 - decay) * w).norm())
+        if not -1e-6 <= decay < 1 or left > STRAY * length + rounding:
+            return False
+        if rounding / distance <= SURE * (1 - decay):
+            self.decay = max(0.0, decay)
+        return True
+
+    def _sample(self, held: Any) -> list[Tensor] | None:
+        if isinstance(held, nn.Module):
+            named: Mapping[str, Any] = dict(held.named_parameters())
+        elif isinstance(held, Mapping):
+            named = held
+        else:
+            names = [name for name, p in self._everything if p.requires_grad or len(held) == len(self._everything)]
+            named = dict(zip(names, held, strict=False))
+        found = [named.get(name) for name in self._names]
+        return [each for each in found if isinstance(each, Tensor)] if all(map(torch.is_tensor, found)) else None
+
+    def _is_alive(self, candidate: Candidate) -> bool:
+        value = candidate.value
+        # Held by the candidate, by this name and by the call alone: the script has let it go.
+        return value is not None and (isinstance(value, nn.Module) or sys.getrefcount(value) > 3)

@@ -1,0 +1,130 @@
+"""What captured micro-batches have in common, in sentences: recognised with its proof, or not known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from safelight.capturing.explanation import Explained
+from safelight.capturing.living import held_numbers
+from safelight.diffusion.recognition import Mixtures, Recognised, recognise
+
+MOST = 4096  # samples that are kept as numbers
+
+
+class Evidence:
+    """Numbers of the samples seen so far, and nothing of their tensors."""
+
+    def __init__(self) -> None:
+        self._columns: list[np.ndarray] = []
+        self._samples = self.explained = self.unexplained = 0
+        self.left, self.other_noise, self.perturbed = 0.0, 0, 0
+        self.sigma_data: float | None = None
+        self.lowest, self.highest, self.shape = np.inf, -np.inf, ()
+        self.frozen, self.has_labels, self.half = "", False, ""
+        self.has_target = False
+
+    def add(self, found: Explained) -> None:
+        """On the host; only of captured steps."""
+        self.has_target |= found.target is not None
+        if found.call is not None and found.call.half is not None:
+            self.half = str(found.call.half).removeprefix("torch.")
+        if found.mixing is None or found.x0 is None:
+            self.unexplained += 1
+            return
+        self.explained += 1
+        self.other_noise += found.has_other_noise
+        self.perturbed += found.is_perturbed
+        self.sigma_data = found.sigma_data
+        self.left = max(self.left, found.mixing.left)
+        self.frozen = found.frozen
+        low, high = (float(edge) for edge in found.x0.float().aminmax())
+        self.lowest, self.highest = min(self.lowest, low), max(self.highest, high)
+        self.shape, self.has_labels = tuple(found.x0.shape[1:]), found.labels is not None
+        if self._samples < MOST:
+            self._columns.append(_columns(found))
+            self._samples += self._columns[-1].shape[1]
+
+    def recognised(self) -> Recognised:
+        if not self._columns:
+            return Recognised()
+        a, s, t, p, q = np.concatenate(self._columns, axis=1)
+        has_time, has_row = bool(np.isfinite(t).all()), bool(np.isfinite(p).all())
+        return recognise(Mixtures(a, s, t if has_time else None, p if has_row else None, q if has_row else None))
+
+    def sentences(self) -> list[str]:
+        """Of the process, the target, the time and the space."""
+        if not self.explained:
+            return [
+                "The process is not known: no input of the network was found to be a mixture of one tensor of the step "
+                "and a normal draw."
+            ]
+        found = self.recognised()
+        seen = "one micro-batch" if self.explained == 1 else f"{self.explained} micro-batches"
+        proof = f"x_t = a·x0 + s·noise leaves {self.left:.0e} over, in {seen}"
+        lines = [f"{found.words()[0].upper()}{found.words()[1:]} ({proof})."]
+        if self.sigma_data is not None:
+            lines.append(
+                f"Inside, the network is shown c_in·x_t: EDM's preconditioning, sigma_data {self.sigma_data:.3g}."
+            )
+        if self.perturbed:
+            lines.append("x_t holds the noise of the target and another draw on top (input perturbation).")
+        elif self.other_noise:
+            lines.append("The target holds other noise than x_t.")
+        elif not self.has_target:
+            lines.append("The target is not known: no loss was seen that compares the output with it.")
+        space = f"Latents of {self.frozen}" if self.frozen else "x0"
+        lines.append(
+            f"{space}: {' × '.join(map(str, self.shape))}, from {self.lowest:.3g} to {self.highest:.3g}"
+            f"{', with labels' if self.has_labels else ''}."
+        )
+        return lines
+
+
+def _columns(found: Explained) -> np.ndarray:
+    """[5, samples]: a, s, t, p, q; NaN where not known."""
+    mixing = found.mixing
+    assert mixing is not None
+    size = len(mixing.a)
+    unknown = np.full(size, np.nan)
+    t = unknown
+    if found.shown_t is not None and found.shown_t.numel() >= size:
+        t = found.shown_t.detach().reshape(-1)[:size].to("cpu").double().numpy()
+    p, q = (unknown, unknown) if found.row is None else (each[:size] for each in found.row)
+    return np.stack([mixing.a, mixing.s, t, p, q])
+
+
+def describe_network(network: nn.Module, optimizer: torch.optim.Optimizer) -> str:
+    wanted = {id(p): p.numel() for p in network.parameters()}
+    held, whole = held_numbers(optimizer, wanted), sum(wanted.values())
+    return f"{type(network).__name__}: {_short(held)} of {_short(whole)} parameters in {type(optimizer).__name__}."
+
+
+def describe_loop(accumulates: int | None, clips: tuple[str, float] | None, half: str, ema: Any) -> list[str]:
+    """`ema`: the search for it."""
+    lines = []
+    if ema is None or not ema.holder:
+        lines.append("No EMA was seen.")
+    else:
+        held = f"EMA in {_article(ema.holder)}"
+        lines.append(f"{held}, decay {ema.decay:.4g}." if ema.decay is not None else f"{held}, decay not known yet.")
+    if accumulates is not None and accumulates > 1:
+        lines.append(f"Accumulates {accumulates} micro-batches.")
+    lines.append("No clipping was seen." if clips is None else f"Clips the {clips[0]} of gradients at {clips[1]:g}.")
+    if half:
+        lines.append(f"Autocast to {half}.")
+    return lines
+
+
+def _article(name: str) -> str:
+    return f"{'an' if name[:1] in 'AEIOUaeiou' else 'a'} {name}"
+
+
+def _short(number: int) -> str:
+    for size, unit in ((1e9, " B"), (1e6, " M"), (1e3, " k")):
+        if number >= size:
+            return f"{number / size:.3g}{unit}"
+    return str(number)

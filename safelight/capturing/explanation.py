@@ -1,0 +1,222 @@
+"""One micro-batch explained: which call is the network's, and what were x0, noise, x_t, t, target and labels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from safelight.capturing.mixing import HALF, Mixing, Numbers, explain_by, explain_input, relation_of
+from safelight.capturing.trace import Compared, Made, SeenCall, Trace
+from safelight.model.calls import answer_of
+from safelight.probes.forward_pass import Call
+
+MOST_CLEANS, MOST_NOISES = 24, 6
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """What is known of one micro-batch; None where it is not known. The names are those of `Watch.step`."""
+
+    loss: Tensor
+    call: SeenCall | None = None
+    t: Tensor | None = None
+    x0: Tensor | None = None
+    noise: Tensor | None = None
+    x_t: Tensor | None = None
+    target: Tensor | None = None
+    pred: Tensor | None = None
+    labels: Tensor | None = None
+    mixing: Mixing | None = None
+    row: tuple[np.ndarray, np.ndarray] | None = None
+    """(p, q) of the target = p·x0 + q·noise."""
+    has_other_noise: bool = False
+    """Whether the target holds another draw than x_t."""
+    is_perturbed: bool = False
+    """Whether x_t holds the target's noise and another draw on top."""
+    sigma_data: float | None = None
+    """Of a preconditioning inside of the network."""
+    shown_t: Tensor | None = None
+    """As the network was called with it."""
+    frozen: str = ""
+    """The class of the frozen network that x0 came out of."""
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        found = {name: getattr(self, name) for name in ("t", "x0", "noise", "x_t", "target", "pred", "labels")}
+        return {name: value for name, value in found.items() if value is not None}
+
+    @property
+    def as_call(self) -> Call | None:
+        """As the probes take it."""
+        seen = self.call
+        if seen is None:
+            return None
+        return Call(seen.inputs, seen.named, answer_of(seen.output), seen.training, seen.half, seen.random).detached()
+
+
+def explain(trace: Trace, loss: Tensor, calls: Sequence[SeenCall]) -> Explained:
+    """`calls`: those that may be the network's, the most likely first."""
+    numbers = Numbers()
+    for call in calls:
+        for given in tensors_in((*call.inputs, *call.named.values())):
+            for form in trace.forms(given):
+                mixing = _explain_form(trace, form, call, numbers)
+                if mixing is not None:
+                    return _complete(trace, loss, call, given, form, mixing, numbers)
+    call = calls[0] if calls else None
+    pair = None if call is None else _last_loss(trace, call)
+    answer = None if call is None else answer_of(call.output)
+    pred, target = (None, None) if pair is None or answer is None else _in_space_of(answer, None, pair, numbers)
+    return Explained(loss.detach(), call, target=target, pred=pred)
+
+
+def tensors_in(value: Any, depth: int = 3) -> Iterator[Tensor]:
+    """Of a batch or of arguments, also inside of mappings and sequences."""
+    if isinstance(value, Tensor):
+        yield value
+    elif depth and isinstance(value, Mapping):
+        for part in value.values():
+            yield from tensors_in(part, depth - 1)
+    elif depth and isinstance(value, list | tuple):
+        for part in value:
+            yield from tensors_in(part, depth - 1)
+
+
+def _explain_form(trace: Trace, form: Tensor, call: SeenCall, numbers: Numbers) -> Mixing | None:
+    if form.dim() < 2 or not form.is_floating_point() or form.device.type == "meta" or not len(form):
+        return None
+    alike = [
+        made
+        for made in trace.tensors.values()
+        if made.tensor.shape == form.shape and made.order < call.order and made.tensor is not form
+    ]
+    noises = [made for made in alike if made.draws and made.is_pure]
+    cleans = [made for made in alike if not (made.draws and made.is_pure)]
+    noises = sorted(noises, key=lambda made: (not made.is_draw, -made.order))[:MOST_NOISES]
+    rough = any(each.tensor.dtype in HALF for each in (*cleans, *noises))
+    return explain_input(form, cleans[-MOST_CLEANS:], noises, numbers, rough)
+
+
+def _complete(
+    trace: Trace, loss: Tensor, call: SeenCall, given: Tensor, form: Tensor, mixing: Mixing, numbers: Numbers
+) -> Explained:
+    x0, noise = mixing.x0.tensor, mixing.noise.tensor
+    shown, t, labels = _times_and_labels(trace, call, form, mixing, len(form))
+    pred, target, row, other = None, None, None, None
+    answer = answer_of(call.output)
+    if answer is not None:
+        chosen = _choose_pair(trace, call, mixing, numbers)
+        if chosen is not None:
+            pair, row, other = chosen
+            pred, target = _in_space_of(answer, given, pair, numbers)
+            if row is not None and target is not None and target.shape == x0.shape:
+                again = explain_by(target, x0, noise, Numbers())
+                row = row if again is None else (again[0].numpy(), again[1].numpy())
+    is_perturbed = other is not None and other.draws < mixing.noise.draws
+    return Explained(
+        loss.detach(), call, t, x0.detach(), noise.detach(), form.detach(), target, pred, labels, mixing, row,
+        other is not None and not is_perturbed, is_perturbed, _preconditioning(trace, call, mixing, numbers),
+        shown, mixing.x0.frozen,
+    )  # fmt: skip
+
+
+def _preconditioning(trace: Trace, call: SeenCall, mixing: Mixing, numbers: Numbers) -> float | None:
+    """sigma_data, where the network shows c_in·x_t to the one inside of it."""
+    x0, noise = mixing.x0.tensor, mixing.noise.tensor
+    inside = [each for each in trace.calls if call.order < each.order and each.ended < call.ended]
+    for each in inside if mixing.relation == "ve" else ():
+        for given in tensors_in((*each.inputs, *each.named.values())):
+            found = explain_by(given, x0, noise, numbers) if given.shape == x0.shape else None
+            if found is not None and relation_of(*(part.numpy() for part in found)) == "edm":
+                a, s = (part.numpy() for part in found)
+                return float(np.sqrt(np.median(1 / (a * a) - (s / a) ** 2)))
+    return None
+
+
+def _last_loss(trace: Trace, call: SeenCall) -> Compared | None:
+    """The last loss function that was given something in the shape of the answer."""
+    answer = answer_of(call.output)
+    losses = [pair for pair in trace.compared if pair.is_loss and pair.order > call.ended]
+    return next((pair for pair in reversed(losses) if answer is not None and pair.pred.shape == answer.shape), None)
+
+
+def _choose_pair(
+    trace: Trace, call: SeenCall, mixing: Mixing, numbers: Numbers
+) -> tuple[Compared, tuple[np.ndarray, np.ndarray] | None, Made | None] | None:
+    """The difference whose target is made of x0 and noise: of the same noise, of another, which is returned, or at
+    least by a loss function."""
+    x0, noise = mixing.x0.tensor, mixing.noise.tensor
+    pairs = [pair for pair in trace.compared if pair.order > call.ended]
+    for pair in reversed(pairs):
+        for form in trace.forms(pair.target):
+            if form.shape == x0.shape and (row := explain_by(form, x0, noise, numbers)) is not None:
+                sign = -1 if pair.is_sum else 1
+                return pair, (sign * row[0].numpy(), sign * row[1].numpy()), None
+    drawn = [made for made in trace.tensors.values() if made.draws and made.is_pure]
+    others = sorted((made for made in drawn if made.tensor.shape == x0.shape), key=lambda made: not made.is_draw)
+    for pair in reversed(pairs):
+        for made in others if pair.target.shape == x0.shape else ():
+            if made.tensor is not noise and explain_by(pair.target, x0, made.tensor, numbers) is not None:
+                return pair, None, made
+    last = _last_loss(trace, call)
+    return None if last is None else (last, None, None)
+
+
+def _in_space_of(
+    answer: Tensor, shown: Tensor | None, pair: Compared, numbers: Numbers
+) -> tuple[Tensor | None, Tensor | None]:
+    """(pred, target) as the network answers: where the loss compares c_skip·x_t + c_out·answer with x0, what the answer
+    itself should have been. As the loss compares them, where that is not proven."""
+    pred, target = pair.pred.detach(), pair.wanted.detach()
+    answer = answer.detach()
+    if pred.shape != answer.shape or pred.shape != target.shape:
+        return pred, target
+    if pred is answer or torch.equal(pred, answer):
+        return answer, target
+    if shown is None or shown.shape != answer.shape:
+        return pred, target
+    found = explain_by(pred, shown.detach(), answer, Numbers(samples=None))  # every sample is converted
+    if found is None or len(found[0]) != len(answer) or float(found[1].abs().min()) < 1e-6:
+        return pred, target
+    skip, out = (each.to(answer).view(-1, *[1] * (answer.dim() - 1)) for each in found)
+    return answer, (target.to(answer) - skip * shown.detach().to(answer)) / out
+
+
+def _times_and_labels(
+    trace: Trace, call: SeenCall, form: Tensor, mixing: Mixing, size: int
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """(the time that the network was shown, the time of the loop, labels). The time is what follows the noise level;
+    where no input does, the loop's own may, and the network was shown another."""
+    given = [value for value in tensors_in((*call.inputs, *call.named.values())) if value.numel() == size]
+    vectors = [value.detach().reshape(-1) for value in given if value.dim() <= 1 or value.numel() == value.shape[0]]
+    level = np.arctan2(mixing.s, mixing.a)
+    shown = next((value for value in vectors if _follows(value, level)), None)
+    if shown is None:
+        seen = Call(call.inputs, call.named, None).t
+        shown = None if seen is None else seen.detach()
+    t = shown
+    if size > 3 and (shown is None or not _follows(shown, level)):
+        made = [each for each in trace.vectors.values() if each.order < call.order and each.tensor.numel() == size]
+        whole = sorted(made, key=lambda each: (each.tensor.is_floating_point(), each.order))
+        own = (each.tensor.detach().reshape(-1) for each in whole)
+        t = next((value for value in own if _follows(value, level)), shown)
+    rest = [each for each in vectors if each is not shown and not each.is_floating_point()]
+    rest = [each for each in rest if shown is None or not (each.shape == shown.shape and torch.equal(each, shown))]
+    return shown, t, rest[0] if len(rest) == 1 else None
+
+
+def _follows(values: Tensor, level: np.ndarray) -> bool:
+    """Whether the values are one monotone function of the noise level, and not constant."""
+    if values.dtype == torch.bool or values.is_complex():
+        return False
+    t = values[: len(level)].to("cpu").double().numpy()
+    if len(t) != len(level) or len(t) < 4 or np.ptp(t) == 0 or not np.isfinite(t).all():
+        return False
+    order = np.lexsort((level, t))
+    steps = np.diff(level[order])
+    return bool((steps >= -2e-3).all() or (steps <= 2e-3).all()) and np.ptp(level) > 2e-3

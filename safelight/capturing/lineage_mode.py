@@ -1,0 +1,150 @@
+"""Sees the functions of torch in a captured step: draws, what is made of what, differences, scaled losses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from safelight.capturing.trace import Compared, Trace
+
+NORMAL = {"randn", "randn_like", "normal_", "normal"}
+OTHER_DRAWS = {"rand", "rand_like", "uniform_", "randint", "randint_like", "randperm", "random_", "multinomial",
+               "bernoulli", "bernoulli_", "exponential_", "log_normal_"}  # fmt: skip
+LOSSES = {"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"}
+DIFFERENCES = {"sub", "sub_", "__sub__", "__rsub__", "__isub__", "rsub", "subtract", "dist"}
+SUMS = {"add", "__add__", "__radd__", "add_", "__iadd__"}
+SQUARES = {"pow", "__pow__", "square", "abs", "absolute", "norm", "vector_norm", "mul", "__mul__"}
+SCALINGS = {"mul", "__mul__", "__rmul__", "mul_", "multiply", "__imul__"}
+DIVISIONS = {"div", "__truediv__", "true_divide", "div_", "divide", "__itruediv__"}
+REARRANGED = {
+    "view", "reshape", "permute", "transpose", "swapaxes", "swapdims", "flatten", "unflatten", "contiguous", "clone",
+    "detach", "to", "float", "half", "bfloat16", "double", "type", "type_as", "cuda", "cpu", "unsqueeze", "squeeze",
+    "movedim", "moveaxis", "pixel_shuffle", "pixel_unshuffle", "view_as", "reshape_as", "requires_grad_", "cat",
+    "concat", "concatenate", "stack", "T", "mT", "data", "unfold", "fold", "pin_memory",
+}  # fmt: skip
+GETTERS = {"T", "mT", "data"}
+CREATED = {"zeros", "ones", "empty", "full", "zeros_like", "ones_like", "empty_like", "full_like", "arange", "linspace"}
+
+
+class LineageMode(TorchFunctionMode):
+    """Looks at arguments and results, and changes none. A fault of ours is handed over, never raised."""
+
+    def __init__(self, trace: Trace, fail: Callable[[Exception], None]) -> None:
+        super().__init__()
+        self._trace, self._fail = trace, fail
+        self.is_open = True
+        self.depth = 0  # of functions that are being called: torch has taken the mode off the stack, and puts it back
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        self.depth += 1
+        try:
+            return self._look(func, args, kwargs or {})
+        finally:
+            self.depth -= 1
+
+    def _look(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        result = func(*args, **kwargs)
+        if self.is_open and isinstance(result, Tensor | tuple | list) and _is_eager():
+            try:
+                name = getattr(func, "__name__", "")
+                if name == "__get__":
+                    name = getattr(getattr(func, "__self__", None), "__name__", "")
+                    if name not in GETTERS:
+                        return result
+                self._note(name, args, kwargs, result)
+            except Exception as error:
+                self._fail(error)
+        return result
+
+    def _note(self, name: str, args: tuple[Any, ...], named: dict[str, Any], result: Any) -> None:
+        trace = self._trace
+        if isinstance(result, tuple | list):
+            for part in result:
+                if isinstance(part, Tensor):
+                    self._note_made(name, args, named, part)
+            return
+        if name in NORMAL and not (name == "normal" and any(isinstance(each, Tensor) for each in args)):
+            self._note_draw(result)
+        elif name in OTHER_DRAWS or name in CREATED:
+            trace.note(result)
+        elif name in LOSSES or name in DIFFERENCES or name in SUMS:
+            self._note_difference(name, args, named, result)
+            self._note_made(name, args, named, result)
+        elif name in SQUARES and result.dim() and result.requires_grad:
+            if isinstance(args[0], Tensor) and (name not in SCALINGS or (len(args) > 1 and args[1] is args[0])):
+                trace.note_square(args[0])
+        elif result.dim() == 0 and result.requires_grad:
+            self._note_scaled(name, args, result)
+        else:
+            self._note_made(name, args, named, result)
+
+    def _note_draw(self, result: Tensor) -> None:
+        made = self._trace.note(result, is_pure=True, is_draw=True)
+        if made is not None:
+            made.draws = frozenset([made.order])
+
+    def _note_difference(self, name: str, args: tuple[Any, ...], named: dict[str, Any], result: Tensor) -> None:
+        given = [value for value in (*args, named.get("input"), named.get("target"), named.get("other"))
+                 if isinstance(value, Tensor)]  # fmt: skip
+        if len(given) < 2:
+            return
+        first, second = given[:2]
+        if first.requires_grad == second.requires_grad or not (first.dim() and second.dim()):
+            return
+        pred, target = (first, second) if first.requires_grad else (second, first)
+        order = self._trace.next_order()
+        if name in SUMS:
+            if pred.shape == target.shape:
+                self._trace.note_sum(result, Compared(pred, target, order, is_loss=False, is_sum=True))
+        elif name in LOSSES or pred.shape == target.shape:
+            self._trace.compared.append(Compared(pred, target, order, name in LOSSES))
+
+    def _note_scaled(self, name: str, args: tuple[Any, ...], result: Tensor) -> None:
+        """Scalars times or over a number; with the mean of one number as the loss, too."""
+        if (name not in SCALINGS and name not in DIVISIONS) or len(args) < 2:
+            return
+        tensors = [each for each in args[:2] if isinstance(each, Tensor) and each.requires_grad]
+        others = [each for each in args[:2] if not (isinstance(each, Tensor) and each.requires_grad)]
+        if len(tensors) == 1 and tensors[0].dim() == 0 and isinstance(others[0], int | float):
+            number = float(others[0])
+            if name in SCALINGS or args[0] is tensors[0]:
+                self._trace.note_scaled(result, tensors[0], number if name in SCALINGS else 1 / (number or 1.0))
+
+    def _note_made(self, name: str, args: tuple[Any, ...], named: dict[str, Any], result: Tensor) -> None:
+        if result.requires_grad and not result.is_leaf:
+            return
+        trace = self._trace
+        of = [made for tensor in _tensors((*args, *named.values())) if (made := trace.enter(tensor)) is not None]
+        before = trace.find(result)
+        if before is not None and not name.endswith("_") and not name.startswith("__i"):
+            return  # a function that gave its argument back: `.to(device)` of what is there already
+        size, draws = result.numel(), frozenset[int]().union(*(made.draws for made in of))
+        whole = [made for made in of if made.tensor.dim() > 1 and made.tensor.numel() * 2 > size]
+        made = trace.note(
+            result,
+            draws=draws,
+            is_pure=bool(draws) and all(each.is_pure for each in whole),
+            is_draw=name in REARRANGED and len(of) == 1 and of[0].is_draw,
+            frozen=next((each.frozen for each in of if each.frozen), ""),
+        )
+        if made is not None and name in REARRANGED:
+            made.parts = tuple(id(each.tensor) for each in of if each.tensor is not result)
+
+
+def _tensors(values: Any) -> Iterator[Tensor]:
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, list | tuple):
+            yield from (part for part in value if isinstance(part, Tensor))
+
+
+def _is_eager() -> bool:
+    """Inside of torch.func and of compiled regions tensors are stand-ins."""
+    return not torch.compiler.is_compiling() and torch._C._functorch.peek_interpreter_stack() is None

@@ -1,0 +1,77 @@
+"""Objects of the script that nobody passed to us: found among all that live, by their type alone."""
+
+from __future__ import annotations
+
+import gc
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+WRAPPERS = ("AcceleratedOptimizer",)
+
+
+def living(kind: type) -> list[Any]:
+    """By `type`, never by isinstance: that may run code of lazy stand-ins."""
+    return [each for each in gc.get_objects() if issubclass(type(each), kind)]
+
+
+def optimizer_of(network: nn.Module) -> torch.optim.Optimizer | None:
+    """That holds most of the network's trained parameters."""
+    wanted = {id(p): p.numel() for p in network.parameters() if p.requires_grad}
+    found = [each for each in living(torch.optim.Optimizer) if not _is_wrapper(each)]
+    held = [(held_numbers(each, wanted), number) for number, each in enumerate(found)]
+    most, place = max(held, default=(0, 0))
+    return found[place] if most else None
+
+
+def held_numbers(optimizer: torch.optim.Optimizer, wanted: dict[int, int]) -> int:
+    groups = getattr(optimizer, "param_groups", ())
+    return sum({id(p): wanted.get(id(p), 0) for group in groups for p in group["params"]}.values())
+
+
+def scaler_in_use() -> Any:
+    """The only gradient scaler that is switched on."""
+    found = [each for each in living(torch.amp.GradScaler) if each.is_enabled()]
+    return found[0] if len(found) == 1 else None
+
+
+def averages_like(network: nn.Module) -> list[Any]:
+    """Modules, mappings and lists of tensors with the shapes of the network's parameters, which are not those."""
+    everything = list(network.named_parameters())
+    trained = [(name, p) for name, p in everything if p.requires_grad]
+    own = {id(p) for _, p in everything} | {p.data_ptr() for _, p in everything}
+    parameters, first = {len(named): [p for _, p in named] for named in (everything, trained)}, trained[0][0]
+    found: list[Any] = []
+    for each in gc.get_objects():
+        kind = type(each)
+        if kind is list or kind is tuple:
+            fits = len(each) in parameters and _fits(each, parameters[len(each)], own)
+        elif kind is dict or kind is OrderedDict:
+            fits = len(each) >= len(trained) and first in each and _fits_by_name(each, trained, own)
+        elif kind is type(network) and each is not network:
+            fits = _fits(list(each.parameters()), parameters[len(everything)], own)
+        else:
+            continue
+        if fits:
+            found.append(each)
+    return found
+
+
+def _fits_by_name(mapping: Any, named: Sequence[tuple[str, nn.Parameter]], own: set[int]) -> bool:
+    return _fits([mapping.get(name) for name, _ in named], [p for _, p in named], own)
+
+
+def _fits(tensors: Sequence[Any], parameters: Sequence[Tensor], own: set[int]) -> bool:
+    if len(tensors) != len(parameters) or not tensors or not issubclass(type(tensors[0]), Tensor):
+        return False
+    return all(
+        issubclass(type(t), Tensor) and t.shape == p.shape and id(t) not in own and t.data_ptr() not in own
+        for t, p in zip(tensors, parameters, strict=True)
+    )
+
+
+def _is_wrapper(optimizer: Any) -> bool:
+    return any(kind.__name__ in WRAPPERS for kind in type(optimizer).__mro__)

@@ -1,0 +1,148 @@
+"""Which two tensors of a step made a third one: per sample y = a·x0 + s·noise, in float64, with what is left over."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from safelight.capturing.trace import Made
+from safelight.diffusion.recognition import EXPLAINED
+from safelight.probes.mixtures import fit
+
+EXACT = 1e-4  # of a mixture in float32: 1e-7 is seen where x0 and noise are of one size
+RELATION = 2e-3  # of a coefficient, as in recognition
+PRESENT = 1e-3  # of the length of y: less is no part of it
+MOST_COORDINATES, MOST_SAMPLES = 4096, 64
+FEW = 3  # coordinates of a sample that two numbers explain by themselves, or nearly: then the process has to fit
+HALF = (torch.float16, torch.bfloat16)
+RANKS = {"vp": 0, "flow": 0, "edm": 0, "ve": 1, "": 2}
+
+Relation = Literal["vp", "flow", "ve", "edm", ""]
+
+
+@dataclass(frozen=True, slots=True)
+class Mixing:
+    """How a tensor is made of two others; proven on some of its numbers."""
+
+    x0: Made
+    noise: Made
+    a: np.ndarray
+    s: np.ndarray
+    left: float
+    """Over the length of the tensor: the median of the samples."""
+    relation: Relation
+
+
+def sample_numbers(tensor: Tensor, samples: int | None = MOST_SAMPLES) -> Tensor:
+    """[samples, numbers] float64 on the host; the same ones of every tensor of that shape."""
+    flat = tensor.detach()[:samples].flatten(1)
+    stride = -(-flat.shape[1] // MOST_COORDINATES)
+    return flat[:, ::stride].to("cpu").double()
+
+
+class Numbers:
+    """Those of the tensors of one step, read once; of all samples with `samples=None`."""
+
+    def __init__(self, samples: int | None = MOST_SAMPLES) -> None:
+        self._samples = samples
+        self._known: dict[int, tuple[Tensor, Tensor]] = {}
+
+    def of(self, tensor: Tensor) -> Tensor:
+        if id(tensor) not in self._known:
+            self._known[id(tensor)] = (
+                tensor,
+                sample_numbers(tensor, self._samples),
+            )  # held, so that its id stays its own
+        return self._known[id(tensor)][1]
+
+
+def tolerance(*tensors: Tensor) -> float:
+    return EXPLAINED if any(tensor.dtype in HALF for tensor in tensors) else EXACT
+
+
+def explain_input(
+    shown: Tensor, cleans: Sequence[Made], noises: Sequence[Made], numbers: Numbers, rough: bool = False
+) -> Mixing | None:
+    """The mixture of a clean tensor and noise that `shown` is; None where nothing is proven. `rough`: somewhere on
+    the way it was rounded to half precision."""
+    y = numbers.of(shown)
+    if not y.isfinite().all() or not y.any():
+        return None
+    limit = EXPLAINED if rough else tolerance(shown)
+    found = [
+        mixing
+        for noise in noises
+        for clean in cleans
+        if clean.tensor is not noise.tensor and not (noise.draws and noise.draws <= clean.draws)
+        if (mixing := _mix(y, clean, noise, numbers, max(limit, tolerance(clean.tensor, noise.tensor)))) is not None
+    ]
+    if not found:
+        return None
+    best = min((RANKS[mixing.relation], not mixing.noise.is_draw) for mixing in found)
+    tied = [mixing for mixing in found if (RANKS[mixing.relation], not mixing.noise.is_draw) == best]
+    return _last_unscaled(tied)
+
+
+def _mix(y: Tensor, clean: Made, noise: Made, numbers: Numbers, limit: float) -> Mixing | None:
+    x0, n = numbers.of(clean.tensor), numbers.of(noise.tensor)
+    if not (x0.isfinite().all() and n.isfinite().all()):
+        return None
+    a, s, left = fit(y, x0, n)
+    length = y.norm(dim=1).clamp(min=1e-12)
+    share = left.norm(dim=1) / length
+    if float(share.quantile(0.9)) > limit:
+        return None
+    has_clean, has_noise = (a.abs() * x0.norm(dim=1) / length).median(), (s.abs() * n.norm(dim=1) / length).median()
+    if has_clean < PRESENT or has_noise < PRESENT:
+        return None
+    relation = relation_of(a.numpy(), s.numpy())
+    if y.shape[1] <= FEW and (not relation or len(y) < 4):
+        return None
+    return Mixing(clean, noise, a.numpy(), s.numpy(), float(share.median()), relation)
+
+
+def relation_of(a: np.ndarray, s: np.ndarray) -> Relation:
+    """What a and s of all samples obey; the first that does."""
+    if _worst(a * a + s * s - 1) <= RELATION:
+        return "vp"
+    if _worst(a + s - 1) <= RELATION:
+        return "flow"
+    if _worst(a - 1) <= RELATION:
+        return "ve"
+    if (a > 0).all() and len(a) > 3:
+        constants = 1 / (a * a) - (s / a) ** 2  # EDM's c_in: sigma_data², the same for all
+        middle = float(np.median(constants))
+        if middle > 0 and _worst(a * np.sqrt((s / a) ** 2 + middle) - 1) <= RELATION and np.ptp(a) > RELATION:
+            return "edm"
+    return ""
+
+
+def _worst(errors: np.ndarray) -> float:
+    return float(np.quantile(np.abs(errors), 0.95))
+
+
+def _last_unscaled(tied: Sequence[Mixing]) -> Mixing:
+    """Several explain it alike: x0 times a constant (a latent scale) comes after x0 and is what is mixed; x0 times a
+    coefficient of each sample is a part of the mixing."""
+    ordered = sorted(tied, key=lambda mixing: mixing.x0.order)
+    chosen = ordered[0]
+    for mixing in ordered[1:]:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = mixing.a / chosen.a
+        ratio = ratio[np.isfinite(ratio)]
+        if len(ratio) and np.ptp(ratio) <= RELATION * max(1e-12, float(np.abs(ratio).mean())):
+            chosen = mixing
+    return chosen
+
+
+def explain_by(y: Tensor, first: Tensor, second: Tensor, numbers: Numbers) -> tuple[Tensor, Tensor] | None:
+    """(p, q) of every sample where y = p·first + q·second, else None."""
+    wanted = numbers.of(y)
+    p, q, left = fit(wanted, numbers.of(first), numbers.of(second))
+    share = left.norm(dim=1) / wanted.norm(dim=1).clamp(min=1e-12)
+    return (p, q) if float(share.quantile(0.9)) <= tolerance(y, first, second) else None

@@ -1,0 +1,147 @@
+"""A training script that knows nothing of Safelight, under watch: `auto`, `captured`, `start_capture`."""
+
+from __future__ import annotations
+
+import atexit
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from safelight.capturing.capture import Capture
+from safelight.capturing.evidence import Evidence, describe_loop, describe_network
+from safelight.capturing.explanation import Explained
+from safelight.capturing.living import scaler_in_use
+from safelight.diagnosis import Diagnosis
+from safelight.monitors.modules import unwrapped
+from safelight.observing.live_diagnosis import OnFinding
+from safelight.watching.loop import SilentWatch, Watch, WatchArguments, open_watch, print_to_stderr
+from safelight.watching.watched_run import WatchedRun
+
+
+class StopAfter(BaseException):
+    """Raised out of the step of the optimizer, after as many updates as were asked for."""
+
+
+class Captured:
+    """What is seen of a script; it opens a watch as soon as a network and its optimizer are known."""
+
+    def __init__(
+        self, say: Callable[[str], None], open_run: Callable[[], WatchedRun], on_finding: OnFinding | None = None,
+        stop_after: int | None = None,
+    ) -> None:  # fmt: skip
+        self._say, self._open_run, self._on_finding, self._stop_after = say, open_run, on_finding, stop_after
+        self.watch: Watch | SilentWatch | None = None
+        self.updates = 0
+        self._evidence = Evidence()
+        self._capture = Capture(self, say)
+        self._network = ""
+        self._loop: list[str] = []
+        self._is_finished = False
+
+    @property
+    def folder(self) -> Path | None:
+        """Of the record; None before the watch is open."""
+        return self.watch.folder.path if isinstance(self.watch, Watch) else None
+
+    def recognised(self) -> list[str]:
+        """What is known of the loop, one sentence each; what is not known is named as such."""
+        if not self._network:
+            return ["No training was seen: no network was called with gradients and then updated by an optimizer."]
+        return [self._network, *self._evidence.sentences(), *(self._loop or self._describe_loop())]
+
+    def diagnosis(self) -> Diagnosis | None:
+        if isinstance(self.watch, Watch):
+            return self.watch.diagnosis
+        return None
+
+    def start(self) -> Captured:
+        self._capture.start()
+        return self
+
+    def finish(self, **facts: Any) -> None:
+        """Takes every hook off and prints the verdict; once. `facts` go into run.json."""
+        if self._is_finished:
+            return
+        self._is_finished = True
+        self._loop = self._describe_loop()
+        self._capture.finish()
+        if self.watch is not None:
+            self.watch.close(**facts)
+
+    # --- what the capture tells -----------------------------------------------------------------------------------
+
+    def found(self, network: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        self._network = describe_network(unwrapped(network), optimizer)
+        search = self._capture.ema
+        arguments = WatchArguments(
+            network, optimizer, ema=None if search is None else lambda: search.ema, scaler=scaler_in_use()
+        )
+        self.watch = open_watch(arguments, self._open_run, 0, self._say, self._on_finding)
+
+    def micro_batch(self, explained: Explained) -> None:
+        if explained.call is not None:
+            self._evidence.add(explained)
+        if isinstance(self.watch, Watch):
+            self.watch.step_captured(explained)
+
+    def updated(self) -> None:
+        self.updates += 1
+        if self._stop_after is not None and self.updates >= self._stop_after:
+            raise StopAfter
+
+    def _describe_loop(self) -> list[str]:
+        seen = self._capture
+        return describe_loop(seen.accumulates, seen.clips, self._evidence.half, seen.ema)
+
+
+def start_capture(
+    *,
+    run: str | Path | None = None,
+    steps: int | None = None,
+    say: Callable[[str], None] | None = None,
+    on_finding: OnFinding | None = None,
+    stop_after: int | None = None,
+    loggers: Sequence[str] = (),
+) -> Captured:
+    """Looks at whatever trains from now on in this process, until `finish`."""
+    say = say or print_to_stderr
+    return Captured(say, lambda: WatchedRun(run, 0, say, steps=steps, loggers=loggers), on_finding, stop_after).start()
+
+
+def auto(
+    *,
+    run: str | Path | None = None,
+    steps: int | None = None,
+    say: Callable[[str], None] | None = None,
+    on_finding: OnFinding | None = None,
+    stop_after: int | None = None,
+    loggers: Sequence[str] = (),
+) -> Captured:
+    """One line at the top of a script or a notebook: what trains below it is watched until the process ends."""
+    found = start_capture(run=run, steps=steps, say=say, on_finding=on_finding, stop_after=stop_after, loggers=loggers)
+    atexit.register(found.finish)
+    return found
+
+
+@contextmanager
+def captured(
+    *,
+    run: str | Path | None = None,
+    steps: int | None = None,
+    say: Callable[[str], None] | None = None,
+    on_finding: OnFinding | None = None,
+    stop_after: int | None = None,
+    loggers: Sequence[str] = (),
+) -> Iterator[Captured]:
+    """What trains inside of the `with` is watched; with `stop_after` it ends after so many updates."""
+    found = start_capture(run=run, steps=steps, say=say, on_finding=on_finding, stop_after=stop_after, loggers=loggers)
+    try:
+        yield found
+    except StopAfter:
+        pass
+    finally:
+        found.finish()

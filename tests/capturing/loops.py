@@ -1,0 +1,379 @@
+"""Training loops as people write them; none knows anything of Safelight."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+STEPS, BATCH = 4, 16
+IMAGES = torch.rand(64, 2, 4, 4, generator=torch.Generator().manual_seed(7))
+LABELS = torch.randint(0, 5, (64,), generator=torch.Generator().manual_seed(8))
+ALPHAS = torch.cumprod(1 - torch.linspace(1e-3, 0.2, 100), 0)
+
+
+class Net(nn.Module):
+    """Of (x, t), with a label if it is given one."""
+
+    def __init__(self, channels: int = 2, out: int = 2, *, labelled: bool = False) -> None:
+        super().__init__()
+        self.inner, self.out = nn.Conv2d(channels, 8, 3, padding=1), nn.Conv2d(8, out, 3, padding=1)
+        self.time, self.label = nn.Linear(1, 8), nn.Embedding(5, 8) if labelled else None
+
+    def forward(self, x: Tensor, t: Tensor, y: Tensor | None = None) -> Tensor:
+        h = self.inner(x) + self.time(t.reshape(-1, 1).float() / 100).view(len(x), 8, 1, 1)
+        h = h if y is None or self.label is None else h + self.label(y).view(len(x), 8, 1, 1)
+        return self.out(F.silu(h))
+
+
+def wide(values: Tensor) -> Tensor:
+    return values.view(-1, 1, 1, 1)
+
+
+def optimizer_of(model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(model.parameters(), 1e-3)
+
+
+def batches(steps: int) -> Iterator[tuple[Tensor, Tensor]]:
+    made = 0
+    while True:
+        for images, labels in DataLoader(TensorDataset(IMAGES, LABELS), BATCH, shuffle=True):
+            if made == steps:
+                return
+            made += 1
+            yield images, labels
+
+
+def train(
+    loss_of: Callable[[nn.Module, Tensor, Tensor], Tensor], model: nn.Module | None = None, *, steps: int = STEPS
+) -> nn.Module:
+    """From a loader, with `* 2 - 1` between it and the noise."""
+    model = model or Net()
+    optimizer = optimizer_of(model)
+    for images, labels in batches(steps):
+        loss = loss_of(model, images * 2 - 1, labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return model
+
+
+def noised(x0: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """(x_t, t, noise, kept)."""
+    t, noise = torch.randint(0, 100, (len(x0),)), torch.randn_like(x0)
+    kept = wide(ALPHAS[t])
+    return kept.sqrt() * x0 + (1 - kept).sqrt() * noise, t, noise, kept
+
+
+# --- processes and targets ---------------------------------------------------------------------------------------
+
+
+def ddpm_epsilon(model: nn.Module, x0: Tensor, _: Tensor) -> Tensor:
+    x_t, t, noise, _ = noised(x0)
+    return F.mse_loss(model(x_t, t), noise)
+
+
+def ddpm_v(model: nn.Module, x0: Tensor, _: Tensor) -> Tensor:
+    x_t, t, noise, kept = noised(x0)
+    return F.mse_loss(model(x_t, t), kept.sqrt() * noise - (1 - kept).sqrt() * x0)
+
+
+def ddpm_v_before(model: nn.Module, x0: Tensor, _: Tensor) -> Tensor:
+    x_t, t, noise, kept = noised(x0)
+    target = kept.sqrt() * noise - (1 - kept).sqrt() * x0
+    return F.mse_loss(model(x_t, t), target)
+
+
+def ddpm_x0(model: nn.Module, x0: Tensor, _: Tensor) -> Tensor:
+    x_t, t, _, _ = noised(x0)
+    return (model(x_t, t) - x0).square().mean()
+
+
+def flow_to_noise(model: nn.Module, x0: Tensor, _: Tensor) -> Tensor:
+    t, noise = torch.rand(len(x0)), torch.randn(x0.shape)
+    target = noise - x0
+    x_t = (1 - wide(t)) * x0 + wide(t) * noise
+    return ((model(x_t, t * 1000) - target) ** 2).mean()
+
+
+def flow_to_data(model: nn.Module, x0: Tensor, _: Tensor) -> Tensor:
+    t, start = torch.sigmoid(torch.randn(len(x0))), torch.randn_like(x0)
+    x_t = torch.lerp(start, x0, wide(t))
+    return F.mse_loss(model(x_t, t), x0 - start)
+
+
+def sigmas(count: int) -> Tensor:
+    return (torch.randn([count, 1, 1, 1]) * 1.2 - 1.2).exp()
+
+
+class Preconditioned(nn.Module):
+    """As EDM's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = Net()
+
+    def forward(self, x: Tensor, sigma: Tensor) -> Tensor:
+        sigma = wide(sigma)
+        c_skip, c_out = 0.25 / (sigma**2 + 0.25), sigma * 0.5 / (sigma**2 + 0.25).sqrt()
+        c_in, c_noise = 1 / (0.25 + sigma**2).sqrt(), sigma.log() / 4
+        return c_skip * x + c_out * self.model(c_in * x, c_noise.flatten())
+
+
+def edm_outside(model: nn.Module, x0: Tensor, _: Tensor) -> Tensor:
+    """The optimizer holds the preconditioned network."""
+    sigma = sigmas(len(x0))
+    weight = (sigma**2 + 0.25) / (sigma * 0.5) ** 2
+    noise = torch.randn_like(x0) * sigma
+    return (weight * (model(x0 + noise, sigma) - x0) ** 2).sum().mul(1 / len(x0))
+
+
+def edm_inside(model: nn.Module, x0: Tensor, _: Tensor) -> Tensor:
+    """The preconditioning is written into the loop."""
+    sigma = sigmas(len(x0))
+    x_t = x0 + torch.randn_like(x0) * sigma
+    c_skip, c_out = 0.25 / (sigma**2 + 0.25), sigma * 0.5 / (sigma**2 + 0.25).sqrt()
+    denoised = c_skip * x_t + c_out * model(x_t / (0.25 + sigma**2).sqrt(), sigma.log().flatten() / 4)
+    weight = (sigma**2 + 0.25) / (sigma * 0.5) ** 2
+    return (weight * (denoised - x0) ** 2).mean()
+
+
+def exploding(model: nn.Module, x0: Tensor, _: Tensor) -> Tensor:
+    """Score matching: the network answers with the noise over its size."""
+    sigma = 0.01 * (50 / 0.01) ** torch.rand(len(x0))
+    noise = torch.randn_like(x0)
+    score = model(x0 + wide(sigma) * noise, sigma)
+    return torch.mean(torch.sum((score * wide(sigma) + noise) ** 2, dim=(1, 2, 3)))
+
+
+def fresh_noise(model: nn.Module, x0: Tensor, _: Tensor) -> Tensor:
+    x_t, t, _, _ = noised(x0)
+    return F.mse_loss(model(x_t, t), torch.randn_like(x0))
+
+
+def weighted(model: nn.Module, x0: Tensor, _: Tensor) -> Tensor:
+    x_t, t, noise, kept = noised(x0)
+    each = F.mse_loss(model(x_t, t), noise, reduction="none").mean(dim=(1, 2, 3))
+    return (each * torch.minimum(kept / (1 - kept), torch.tensor(5.0)).flatten()).mean()
+
+
+def masked(model: nn.Module, x0: Tensor, _: Tensor) -> Tensor:
+    x_t, t, noise, _ = noised(x0)
+    mask = torch.ones_like(x0)
+    mask[:, :, :2] = 0
+    return ((noise - model(x_t, t)).abs() * mask).sum() / mask.sum()
+
+
+def labelled(model: nn.Module, x0: Tensor, y: Tensor) -> Tensor:
+    x_t, t, noise, _ = noised(x0)
+    return nn.MSELoss()(model(x=x_t, t=t, y=y), noise)
+
+
+def half(model: nn.Module, x0: Tensor, _: Tensor) -> Tensor:
+    x_t, t, noise, _ = noised(x0)
+    with torch.autocast("cpu", torch.bfloat16):
+        pred = model(x_t, t)
+    return F.mse_loss(pred.float(), noise.float())
+
+
+def offset_noise(model: nn.Module, x0: Tensor, _: Tensor) -> Tensor:
+    noise = torch.randn_like(x0)
+    noise += 0.1 * torch.randn(len(x0), 2, 1, 1)
+    t = torch.randint(0, 100, (len(x0),))
+    kept = wide(ALPHAS[t])
+    return F.mse_loss(model(kept.sqrt() * x0 + (1 - kept).sqrt() * noise, t), noise)
+
+
+def perturbed_input(model: nn.Module, x0: Tensor, _: Tensor) -> Tensor:
+    noise = torch.randn_like(x0)
+    shown = noise + 0.1 * torch.randn_like(noise)
+    t = torch.randint(0, 100, (len(x0),))
+    kept = wide(ALPHAS[t])
+    return F.mse_loss(model(kept.sqrt() * x0 + (1 - kept).sqrt() * shown, t), noise)
+
+
+def inpainting(model: nn.Module, x0: Tensor, _: Tensor) -> Tensor:
+    """Mask and masked image are further channels."""
+    x_t, t, noise, _ = noised(x0)
+    mask = torch.ones(len(x0), 1, 4, 4)
+    mask[:, :, 1:3, 1:3] = 0
+    return F.mse_loss(model(torch.cat([x_t, mask, x0 * mask], dim=1), t), noise)
+
+
+class Sequence(nn.Module):
+    """Of packed tokens [samples, tokens, width]."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(width, 16), nn.Linear(16, width)
+
+    def forward(self, x: Tensor, timestep: Tensor) -> Tensor:
+        return self.last(F.silu(self.first(x) + timestep.view(-1, 1, 1)))
+
+
+def packed(model: nn.Module, x0: Tensor, _: Tensor) -> Tensor:
+    """As Flux: 2 × 2 pixels are one token, the loss is taken on images."""
+    t, noise = torch.rand(len(x0)), torch.randn_like(x0)
+    x_t = (1 - wide(t)) * x0 + wide(t) * noise
+    tokens = x_t.view(-1, 2, 2, 2, 2, 2).permute(0, 2, 4, 1, 3, 5).reshape(-1, 4, 8)
+    answer = model(tokens, timestep=t).reshape(-1, 2, 2, 2, 2, 2).permute(0, 3, 1, 4, 2, 5).reshape(x0.shape)
+    return F.mse_loss(answer, noise - x0)
+
+
+def one_time(model: nn.Module, x0: Tensor, _: Tensor) -> Tensor:
+    """One time for the whole batch, as a number."""
+    t, noise = torch.randint(0, 100, (1,)), torch.randn_like(x0)
+    kept = ALPHAS[t]
+    return F.mse_loss(model(kept.sqrt() * x0 + (1 - kept).sqrt() * noise, t.expand(len(x0))), noise)
+
+
+def classifier(model: nn.Module, x0: Tensor, y: Tensor) -> Tensor:
+    """No diffusion at all."""
+    return F.cross_entropy(model(x0, torch.zeros(len(x0))).mean(dim=(2, 3)), y % 2)
+
+
+# --- loops of another make ---------------------------------------------------------------------------------------
+
+
+class Wrapper(nn.Module):
+    """As denoising-diffusion-pytorch: its forward takes images and returns a loss."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = Net()
+        self.register_buffer("alphas", ALPHAS)
+
+    def p_losses(self, x: Tensor, t: Tensor) -> Tensor:
+        noise = torch.randn_like(x)
+        kept = wide(self.get_buffer("alphas").gather(-1, t))
+        out = self.model(kept.sqrt() * x + (1 - kept).sqrt() * noise, t)
+        return F.mse_loss(out, noise, reduction="none").flatten(1).mean(1).mean()
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.p_losses(images * 2 - 1, torch.randint(0, 100, (len(images),)).long())
+
+
+def wrapped(steps: int = STEPS) -> nn.Module:
+    model = Wrapper()
+    optimizer = torch.optim.Adam(model.parameters(), 1e-3)
+    for images, _ in batches(steps):
+        optimizer.zero_grad()
+        model(images).backward()
+        optimizer.step()
+    return model
+
+
+def indexed(steps: int = STEPS) -> nn.Module:
+    """A data set that is one tensor."""
+    model, data = Net(), IMAGES * 2 - 1
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    for _ in range(steps):
+        loss = ddpm_epsilon(model, data[torch.randint(0, 64, (BATCH,))], LABELS)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return model
+
+
+def accumulated(steps: int = STEPS) -> nn.Module:
+    model = Net()
+    optimizer = optimizer_of(model)
+    for number, (images, labels) in enumerate(batches(3 * steps)):
+        loss = ddpm_epsilon(model, images * 2 - 1, labels) / 3
+        loss.backward()
+        if number % 3 == 2:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.5)
+            optimizer.step()
+            optimizer.zero_grad()
+    return model
+
+
+def scaled(steps: int = STEPS) -> nn.Module:
+    model, scaler = Net(), torch.amp.GradScaler("cpu", init_scale=1024.0)
+    optimizer = optimizer_of(model)
+    for images, labels in batches(steps):
+        loss = ddpm_epsilon(model, images * 2 - 1, labels)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+    return model
+
+
+def closed(steps: int = STEPS) -> nn.Module:
+    """Backward inside of the optimizer's step, as Lightning does it."""
+    model = Net()
+    optimizer = optimizer_of(model)
+    for images, labels in batches(steps):
+
+        def closure(images: Tensor = images, labels: Tensor = labels) -> Tensor:
+            optimizer.zero_grad()
+            loss = ddpm_epsilon(model, images * 2 - 1, labels)
+            loss.backward()
+            return loss
+
+        optimizer.step(closure)
+    return model
+
+
+class Encoder(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Conv2d(2, 8, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.body(x)
+
+
+def latent(steps: int = STEPS) -> nn.Module:
+    """Samples of a frozen encoder, times a latent scale."""
+    model, encoder = Net(4, 4), Encoder().requires_grad_(False)
+    optimizer = optimizer_of(model)
+    for images, labels in batches(steps):
+        with torch.no_grad():
+            mean, spread = encoder(images * 2 - 1).chunk(2, dim=1)
+        latents = (mean + spread.exp() * torch.randn_like(mean)) * 0.18215
+        loss = ddpm_epsilon(model, latents, labels)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return model
+
+
+def averaged(kind: str, steps: int = 12) -> nn.Module:
+    """With an EMA of one of several kinds, 0.9 each."""
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.05)
+    held: Any
+    if kind == "module":
+        held = copy.deepcopy(model).requires_grad_(False)
+    elif kind == "diffusers":
+        from diffusers.training_utils import EMAModel
+
+        held = EMAModel(model.parameters(), decay=0.9, use_ema_warmup=False, min_decay=0.9)
+    else:
+        held = {name: value.detach().clone() for name, value in model.named_parameters()}
+    for images, labels in batches(steps):
+        loss = ddpm_epsilon(model, images * 2 - 1, labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        with torch.no_grad():
+            if kind == "module":
+                for shadow, live in zip(held.parameters(), model.parameters(), strict=True):
+                    shadow.lerp_(live, 0.1)
+            elif kind == "diffusers":
+                held.step(model.parameters())
+            else:
+                for name, live in model.named_parameters():
+                    held[name] = 0.9 * held[name] + 0.1 * live
+    return model
+
+
+def packed_model() -> nn.Module:
+    return Sequence(8)

@@ -1,0 +1,246 @@
+"""Loops that know nothing of Safelight: what is seen of them, and that nothing of them is another."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.modules import module as modules
+from torch.overrides import _get_current_function_mode_stack
+
+from safelight.capturing import capture
+from safelight.capturing.capture import Capture, is_captured
+from safelight.capturing.evidence import Evidence, describe_loop
+from safelight.capturing.explanation import Explained
+from tests.capturing import loops
+
+DDPM, FLOW = "a variance-preserving process (DDPM)", "flow matching"
+
+
+class Followed:
+    """Keeps numbers of what it is told, and no tensors."""
+
+    def __init__(self, **given: Any) -> None:
+        self.said: list[str] = []
+        self.evidence = Evidence()
+        self.network: type | None = None
+        self.losses: list[float] = []
+        self.updates = 0
+        self.per_update: list[int] = []
+        self._since = 0
+        self.capture = Capture(self, self.said.append, **given)
+
+    def found(self, network: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        self.network = type(network)
+
+    def micro_batch(self, explained: Explained) -> None:
+        self.losses.append(float(explained.loss))
+        self._since += 1
+        if explained.call is not None:
+            self.evidence.add(explained)
+
+    def updated(self) -> None:
+        self.updates += 1
+        self.per_update.append(self._since)
+        self._since = 0
+
+    @property
+    def words(self) -> str:
+        return self.evidence.recognised().words()
+
+    @property
+    def of_loop(self) -> list[str]:
+        seen = self.capture
+        return describe_loop(seen.accumulates, seen.clips, self.evidence.half, seen.ema)
+
+
+def follow(loop: Callable[[], Any]) -> Followed:
+    torch.manual_seed(0)
+    followed = Followed()
+    followed.capture.start()
+    try:
+        loop()
+    finally:
+        followed.capture.finish()
+    return followed
+
+
+def of(loss: Callable[..., Tensor], make: Callable[[], nn.Module] = loops.Net) -> Callable[[], nn.Module]:
+    return lambda: loops.train(loss, make())
+
+
+LOOPS: dict[str, tuple[Callable[[], nn.Module], str]] = {
+    "ddpm epsilon": (of(loops.ddpm_epsilon), f"{DDPM}, target noise, whole timesteps"),
+    "ddpm v": (of(loops.ddpm_v), f"{DDPM}, target v = a·noise − s·x0, whole timesteps"),
+    "ddpm v, made before the call": (of(loops.ddpm_v_before), f"{DDPM}, target v = a·noise − s·x0, whole timesteps"),
+    "ddpm x0": (of(loops.ddpm_x0), f"{DDPM}, target x0, whole timesteps"),
+    "flow to noise": (of(loops.flow_to_noise), f"{FLOW}, target noise − x0, t = 1000·s"),
+    "flow to data": (of(loops.flow_to_data), f"{FLOW}, target x0 − noise, t = (1 − s)"),
+    "edm in the network": (
+        of(loops.edm_outside, loops.Preconditioned), "a variance-exploding process, target x0, t = sigma"),
+    "edm in the loop": (of(loops.edm_inside), "EDM with sigma_data 0.5, target EDM's F, t = log(sigma) / 4"),
+    "exploding": (of(loops.exploding), "a variance-exploding process, target −noise / s, t = sigma"),
+    "fresh noise": (of(loops.fresh_noise), f"{DDPM}, target that is not known, whole timesteps"),
+    "weighted": (of(loops.weighted), f"{DDPM}, target noise, whole timesteps"),
+    "masked": (of(loops.masked), f"{DDPM}, target noise, whole timesteps"),
+    "labelled": (of(loops.labelled, lambda: loops.Net(labelled=True)), f"{DDPM}, target noise, whole timesteps"),
+    "half": (of(loops.half), f"{DDPM}, target noise, whole timesteps"),
+    "offset noise": (of(loops.offset_noise), f"{DDPM}, target noise, whole timesteps"),
+    "perturbed input": (of(loops.perturbed_input), f"{DDPM}, target that is not known, whole timesteps"),
+    "one time": (of(loops.one_time), f"{DDPM}, target noise, whole timesteps"),
+    "inpainting": (of(loops.inpainting, lambda: loops.Net(5)), f"{DDPM}, target noise, whole timesteps"),
+    "packed": (of(loops.packed, lambda: loops.Sequence(8)), f"{FLOW}, target noise − x0, t = s"),
+    "wrapper": (loops.wrapped, f"{DDPM}, target noise, whole timesteps"),
+    "indexed tensor": (loops.indexed, f"{DDPM}, target noise, whole timesteps"),
+    "accumulated": (loops.accumulated, f"{DDPM}, target noise, whole timesteps"),
+    "scaled": (loops.scaled, f"{DDPM}, target noise, whole timesteps"),
+    "closure": (loops.closed, f"{DDPM}, target noise, whole timesteps"),
+    "latents": (loops.latent, f"{DDPM}, target noise, whole timesteps"),
+    "no diffusion": (
+        of(loops.classifier), "a process that is not known, target that is not known, a time that is not known"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_a_loop_is_recognised_and_not_changed(name: str) -> None:
+    loop, words = LOOPS[name]
+    torch.manual_seed(0)
+    expected = weights(loop())
+    trained: list[nn.Module] = []
+    followed = follow(lambda: trained.append(loop()))
+    assert (followed.words, followed.said) == (words, [])
+    assert weights(trained[0]) == expected
+    assert followed.updates == loops.STEPS
+    assert followed.evidence.left < 1e-6
+    assert _get_current_function_mode_stack() == []
+    assert not modules._global_forward_hooks
+    assert not modules._global_forward_pre_hooks
+
+
+def weights(model: nn.Module) -> list[bytes]:
+    return [*(p.detach().numpy().tobytes() for p in model.parameters()), torch.get_rng_state().numpy().tobytes()]
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("fresh noise", "The target holds other noise than x_t."),
+        ("perturbed input", "x_t holds the noise of the target and another draw on top (input perturbation)."),
+        ("edm in the network", "Inside, the network is shown c_in·x_t: EDM's preconditioning, sigma_data 0.5."),
+        ("labelled", "x0: 2 × 4 × 4, from -0.999 to 0.999, with labels."),
+        ("no diffusion", "The process is not known: no input of the network was found to be a mixture of one tensor of "
+         "the step and a normal draw."),
+    ],
+)  # fmt: skip
+def test_what_is_particular_is_stated(name: str, line: str) -> None:
+    assert line in follow(LOOPS[name][0]).evidence.sentences()
+
+
+def test_latents_of_a_frozen_network_are_named() -> None:
+    assert follow(loops.latent).evidence.sentences()[1].startswith("Latents of Encoder: 4 × 4 × 4")
+
+
+def test_a_wrapper_is_not_taken_for_the_network() -> None:
+    assert follow(loops.wrapped).network is loops.Net
+
+
+def test_the_loss_is_that_before_it_is_divided_or_scaled() -> None:
+    accumulated, scaled = follow(loops.accumulated), follow(loops.scaled)
+    assert accumulated.per_update == [3] * loops.STEPS
+    assert all(0.8 < loss < 1.5 for loss in accumulated.losses)
+    assert all(0.8 < loss < 1.5 for loss in scaled.losses)
+    assert accumulated.of_loop[1:] == ["Accumulates 3 micro-batches.", "Clips the norm of gradients at 1.5."]
+    assert "Autocast to bfloat16." in follow(of(loops.half)).of_loop
+
+
+@pytest.mark.parametrize(("kind", "holder"), [("module", "a Net"), ("diffusers", "a list"), ("dict", "a dict")])
+def test_an_ema_is_found_by_its_moves(kind: str, holder: str) -> None:
+    found = follow(functools.partial(loops.averaged, kind))
+    assert found.of_loop[0] == f"EMA in {holder}, decay 0.9."
+
+
+def test_between_captured_steps_only_the_loss_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(capture, "is_captured", lambda updates: updates in (0, 3))
+    followed, stacks = Followed(), list[int]()
+    followed.capture.start()
+
+    def loss(model: nn.Module, x0: Tensor, y: Tensor) -> Tensor:
+        stacks.append(len(_get_current_function_mode_stack()) + len(modules._global_forward_hooks))
+        return loops.ddpm_epsilon(model, x0, y)
+
+    loops.train(loss, steps=6)
+    followed.capture.finish()
+    assert stacks == [2, 0, 0, 2, 0, 0]
+    assert (followed.updates, len(followed.losses), followed.evidence.explained) == (6, 6, 2)
+
+
+def test_nothing_of_a_step_outlives_it() -> None:
+    held: list[weakref.ref[Tensor]] = []
+
+    def loss(model: nn.Module, x0: Tensor, _: Tensor) -> Tensor:
+        assert not [each for each in held if each() is not None]
+        x_t, t, noise, _ = loops.noised(x0)
+        held[:] = [weakref.ref(each) for each in (x0, noise, x_t, t)]
+        return torch.nn.functional.mse_loss(model(x_t, t), noise)
+
+    gc.disable()
+    try:
+        follow(of(loss))
+    finally:
+        gc.enable()
+    assert len(held) == 4
+
+
+def test_a_fault_of_ours_ends_the_capture_and_not_the_script(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any) -> None:
+        raise RuntimeError("of ours")
+
+    monkeypatch.setattr(capture, "explain", broken)
+    followed = follow(of(loops.ddpm_epsilon))
+    assert followed.said == ["Safelight's capture stopped (RuntimeError: of ours); your training continues without it."]
+
+
+def test_another_thread_trains_as_it_likes() -> None:
+    torch.manual_seed(0)
+    followed = Followed()
+    followed.capture.start()
+    thread = threading.Thread(target=of(loops.ddpm_epsilon))
+    thread.start()
+    thread.join()
+    followed.capture.finish()
+    assert (followed.updates, followed.said) == (0, [])
+
+
+def test_what_was_wrapped_is_put_back() -> None:
+    before = torch.autograd.backward, torch.compile, torch.nn.utils.clip_grad_norm_, torch.amp.GradScaler.scale
+    follow(of(loops.ddpm_epsilon))
+    after = torch.autograd.backward, torch.compile, torch.nn.utils.clip_grad_norm_, torch.amp.GradScaler.scale
+    assert after == before
+
+
+def test_a_script_that_compiles_is_left_alone() -> None:
+    def loop() -> nn.Module:
+        torch.compile(lambda x: x)
+        assert _get_current_function_mode_stack() == []
+        return loops.train(loops.ddpm_epsilon)
+
+    assert follow(loop).evidence.explained == 0
+
+
+def test_an_error_of_the_script_is_its_own() -> None:
+    with pytest.raises(ZeroDivisionError):
+        follow(lambda: loops.train(lambda *_: torch.zeros(1) / (1 // 0)))
+    assert _get_current_function_mode_stack() == []
+
+
+def test_the_first_steps_are_captured_and_few_later() -> None:
+    captured = [updates for updates in range(4096) if is_captured(updates)]
+    assert captured[:64] == list(range(64))
+    assert len(captured) < 64 + 2 * 30 + 2 * 12 + 30
