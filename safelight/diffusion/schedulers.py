@@ -151,7 +151,6 @@ WORDS = {
     "flow_prediction": "flow",
     "flow_matching": "flow",
     "rectified_flow": "flow",
-    "velocity": "flow",
     "noise - x0": "flow",
     "x0 - noise": "reverse_flow",
     "-flow": "reverse_flow",

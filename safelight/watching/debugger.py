@@ -70,7 +70,7 @@ def check(
         raise UsageError("The model has no parameter that requires a gradient: there is nothing to train.")
     if sampler is not None and not accepts(sampler):
         raise UsageError("sampler should be a function of (model, noise) that returns samples.")
-    declared = _declare(process, prediction)
+    declared = declare(process, prediction)
     bare = None if optimizer is None else bare_optimizer(optimizer)
     device = named[0][1].device
     images = inside.images[:MOST].to(device)
@@ -93,7 +93,7 @@ def check(
     return report
 
 
-def _declare(process: Any, prediction: str | None) -> Declared:
+def declare(process: Any, prediction: str | None) -> Declared:
     """The prediction as it is given, or as the scheduler has it, or epsilon; times as the scheduler has them."""
     named = prediction_of(prediction)
     if process is None:

@@ -103,7 +103,7 @@ def test_everything_else_is_refused_in_words(given: Any, words: str) -> None:
 @pytest.mark.parametrize(
     ("word", "name"),
     [("epsilon", "epsilon"), ("x0", "sample"), ("v", "v_prediction"), ("flow_prediction", "flow"), ("edm", "edm"),
-     ("velocity", "flow"), ("x0 − noise", "reverse_flow"), ("reverse_flow", "reverse_flow"), (None, None)],
+     ("rectified_flow", "flow"), ("x0 − noise", "reverse_flow"), ("reverse_flow", "reverse_flow"), (None, None)],
 )  # fmt: skip
 def test_predictions_have_the_words_of_others(word: str | None, name: str | None) -> None:
     assert prediction_of(word) == name
@@ -111,4 +111,4 @@ def test_predictions_have_the_words_of_others(word: str | None, name: str | None
 
 def test_a_prediction_that_nobody_knows_is_refused() -> None:
     with pytest.raises(UsageError, match="reverse_flow"):
-        prediction_of("velocity field")
+        prediction_of("velocity")  # of which process?

@@ -269,12 +269,12 @@ def test_everything_is_left_as_it_was() -> None:
 def test_a_diffusers_scheduler_says_what_is_predicted() -> None:
     from diffusers import DDPMScheduler
 
-    from safelight.watching.debugger import prediction_of
+    from safelight.watching.debugger import declare
 
     scheduler = DDPMScheduler(num_train_timesteps=100, prediction_type="v_prediction")
-    assert prediction_of(None, scheduler) == "v_prediction"
-    assert prediction_of("sample", scheduler) == "sample"
-    assert prediction_of(None, ALPHAS) == "epsilon"
+    assert declare(scheduler, None).prediction == "v_prediction"
+    assert declare(scheduler, "sample").prediction == "sample"
+    assert declare(ALPHAS, None).prediction == "epsilon"
     report = check(denoiser(), scheduler, {"images": images()}, memory=False, say=None)
     assert any(row.name == "timesteps" and row.value == 100 for row in report.rows)
 
