@@ -176,7 +176,7 @@ class Capture:
     def _go_backward(self, function: Callable[..., Any], tensors: Any, *given: Any, **named: Any) -> Any:
         if not self._is_ours:  # also of checkpointing, which goes backward inside of backward
             return function(tensors, *given, **named)
-        self._feed()
+        self.feed()
         self._guarded(self._before_backward, tensors)
         with self._window.aside():
             return function(tensors, *given, **named)
@@ -213,7 +213,8 @@ class Capture:
             return calls
         return [call for call in calls if unwrapped(call.module) is self.network] or ([] if self._is_proven else calls)
 
-    def _feed(self) -> None:
+    def feed(self) -> None:
+        """Tells of the micro-batches that went backward."""
         if self.network is not None and self.optimizer is not None:
             pending, self._pending = self._pending, []
             with self._window.aside():
@@ -279,7 +280,7 @@ class Capture:
         if optimizer is not self.optimizer:
             return
         self._window.close()
-        self._feed()
+        self.feed()
         self.accumulates, self._micro_batches = self._micro_batches, 0
         self.updates += 1
         with self._window.aside():

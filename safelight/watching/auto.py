@@ -15,14 +15,13 @@ from safelight.capturing.capture import Capture
 from safelight.capturing.evidence import Evidence, describe_loop, describe_network
 from safelight.capturing.explanation import Explained
 from safelight.capturing.living import scaler_in_use
-from safelight.config.tree import Prediction
 from safelight.diagnosis import Diagnosis
 from safelight.monitors.modules import unwrapped
 from safelight.observing.live_diagnosis import OnFinding
 from safelight.watching.loop import SilentWatch, Watch, WatchArguments, open_watch, print_to_stderr
 from safelight.watching.watched_run import WatchedRun
 
-PREDICTIONS: dict[str, Prediction] = {"epsilon": "epsilon", "sample": "sample", "v": "v_prediction"}
+PREDICTIONS = {"epsilon": "epsilon", "sample": "sample", "v": "v_prediction"}
 
 
 class StopAfter(BaseException):
@@ -80,8 +79,9 @@ class Captured:
     def found(self, network: nn.Module, optimizer: torch.optim.Optimizer, first: Explained | None) -> None:
         self._network = describe_network(unwrapped(network), optimizer)
         self.watch = open_watch(
-            self._arguments(network, optimizer, first), self._open_run, 0, self._say, self._on_finding
-        )
+            self._arguments(network, optimizer, first), self._open_run, 0, self._say, self._on_finding,
+            is_captured=True,
+        )  # fmt: skip
 
     def _arguments(
         self, network: nn.Module, optimizer: torch.optim.Optimizer, first: Explained | None
