@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import torch
@@ -16,12 +14,10 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from safelight.capturing.ema import EmaSearch
 from safelight.capturing.explanation import Explained, explain, tensors_in
-from safelight.capturing.lineage_mode import LineageMode
 from safelight.capturing.living import held_numbers, optimizer_of
-from safelight.capturing.mode_stack import push_below, remove
-from safelight.capturing.module_calls import ModuleCalls
-from safelight.capturing.patches import Patches
-from safelight.capturing.trace import SeenCall, Trace
+from safelight.capturing.patches import Patches, is_wrapped, weakly
+from safelight.capturing.trace import SeenCall
+from safelight.capturing.window import Window
 from safelight.monitors.modules import unwrapped
 from safelight.probes.probe_schedule import CLOSE, EVERY, SELDOM, SETTLED, due_at
 
@@ -35,10 +31,10 @@ def is_captured(updates: int) -> bool:
 
 
 class Follower(Protocol):
-    """Who is told."""
+    """Who is told. What it raises is meant for the script."""
 
-    def found(self, network: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-        """Once, before the first update where it can be."""
+    def found(self, network: nn.Module, optimizer: torch.optim.Optimizer, first: Explained | None) -> None:
+        """Once, before the first update where it can be; `first`: a micro-batch that proves it."""
         ...
 
     def micro_batch(self, explained: Explained) -> None:
@@ -59,186 +55,131 @@ class Capture:
         network: nn.Module | None = None,
         optimizer: torch.optim.Optimizer | None = None,
     ) -> None:
+        """`network` and `optimizer`: where they are known, so that none has to be found."""
         self._follower, self._say = follower, say
-        self.network: nn.Module | None = None if network is None else unwrapped(network)
+        self.network = None if network is None else unwrapped(network)
         self.optimizer = optimizer
-        self.trace = Trace()
-        self._mode = LineageMode(self.trace, self._fail)
-        self._calls = ModuleCalls(self.trace, self._step_aside, self._fail)
-        self._calls.is_ours = self._is_ours
+        self._window = Window(weakly(self._fail))
         self._patches, self._undo = Patches(), list[Callable[[], None]]()
-        self._process, self._thread = os.getpid(), threading.get_ident()
-        self._is_on = self._is_busy = self._is_capturing = self._in_backward = False
-        self._division = 1.0
+        self._is_on = self._in_step = False
+        self._late: tuple[nn.Module, torch.optim.Optimizer, Explained] | None = None
+        self._is_proven = network is not None
+        self._division = 1.0  # of the loss, before backward
         self._was_called = False
+        self._last_call: SeenCall | None = None
         self._pending: list[Explained] = []
-        self._micro_batches = 0
-        self.updates = 0
+        self._micro_batches = self.updates = 0
         self.accumulates: int | None = None
         self.clips: tuple[str, float] | None = None
-        self.seen_norm: Tensor | None = None
         self.is_compiled = False
         self.ema: EmaSearch | None = None
-        self.is_proven = False
-        self._in_step = self._is_late = False
-        self._error: Exception | None = None
 
     # --- on and off -----------------------------------------------------------------------------------------------
 
-    def start(self) -> None:
+    def start(self) -> bool:
+        """False where another capture is on."""
+        if is_wrapped(torch.autograd, "backward"):
+            return False
         self._is_on = True
-        wrap = self._patches
-        wrap.wrap(torch.Tensor, "backward", self._around_backward)  # before a function mode sees it
-        wrap.wrap(torch.autograd, "backward", self._around_backward)
-        wrap.wrap(loaders._BaseDataLoaderIter, "__next__", self._around_batch)
-        wrap.wrap(torch.amp.GradScaler, "scale", self._around_scale)
-        wrap.wrap(torch, "compile", self._around_compile)
-        wrap.wrap_everywhere(clipping, "clip_grad_norm_", self._around_clip("norm"))
-        wrap.wrap_everywhere(clipping, "clip_grad_value_", self._around_clip("value"))
+        wrap = self._patches.wrap
+        wrap(torch.Tensor, "backward", self._go_backward)  # before a function mode sees it
+        wrap(torch.autograd, "backward", self._go_backward)
+        wrap(loaders._BaseDataLoaderIter, "__next__", self._take_batch)
+        wrap(torch.amp.GradScaler, "scale", self._scale)
+        wrap(torch, "compile", self._compile)
+        self._patches.wrap_everywhere(clipping, "clip_grad_norm_", self._clip_norm)
+        self._patches.wrap_everywhere(clipping, "clip_grad_value_", self._clip_value)
         self._undo = [
-            register_optimizer_step_pre_hook(self._before_step).remove,
-            register_optimizer_step_post_hook(self._after_step).remove,
+            register_optimizer_step_pre_hook(weakly(self._before_step)).remove,
+            register_optimizer_step_post_hook(weakly(self._after_step)).remove,
         ]
         if self.network is not None:
-            self._follow_network(self.network)
-        self._enter()
+            self._follow(self.network)
+        self._window.open()
+        return True
 
     def finish(self) -> None:
         """Takes everything off."""
-        if not self._is_on:
-            return
-        self._is_on = False
-        self._leave()
-        self._patches.restore()
-        while self._undo:
-            self._undo.pop()()
-        self._pending.clear()
-        if self.ema is not None:
-            self.ema.drop()
+        if self._is_on:
+            self._is_on = False
+            self._window.close()
+            self._patches.restore()
+            while self._undo:
+                self._undo.pop()()
+            self._pending.clear()
+            self._last_call = self._late = None
+            if self.ema is not None:
+                self.ema.drop()
 
-    def _enter(self) -> None:
-        """Captures from now on."""
-        if self._is_on and not self._is_capturing and not self.is_compiled and self._is_ours():
-            self._is_capturing = True
-            self._calls.attach()
-            push_below(self._mode)
+    def __del__(self) -> None:
+        self.finish()
 
-    def _leave(self) -> None:
-        if self._is_capturing:
-            self._is_capturing = False
-            remove(self._mode)
-            self._calls.detach()
-        self.trace.clear()
+    def aside(self) -> AbstractContextManager[None]:
+        """For work of the follower at other times: it is no part of the script."""
+        return self._window.aside()
 
-    def _settle(self) -> None:
-        """Ends what a fault inside of a function of torch could not: there the mode is not on the stack, and torch puts
-        it back."""
-        if self._error is not None and not self._mode.depth:
-            error, self._error = self._error, None
-            self._fail(error)
-
-    @contextmanager
-    def _busy(self) -> Iterator[None]:
-        """While we or the follower do something: that is no part of the script."""
-        before, self._is_busy, self._calls.paused = self._is_busy, True, True
-        self._step_aside(True)
-        try:
-            yield
-        finally:
-            self._is_busy = before
-            self._calls.paused = before or self._in_backward
-            self._step_aside(False)
-
-    def _step_aside(self, begins: bool) -> None:
-        if self._is_capturing and not self._mode.depth:
-            remove(self._mode) if begins else push_below(self._mode)
-
+    @property
     def _is_ours(self) -> bool:
-        """A forked worker has a copy of all this, and no business with it; another thread may train what it likes."""
-        return (
-            self._is_on and not self._is_busy and threading.get_ident() == self._thread and os.getpid() == self._process
-        )
+        """Whether what is called now is the script's own, in the thread that is looked at."""
+        self._window.settle()
+        return self._is_on and not self._window.is_aside and self._window.is_here
 
     def _fail(self, error: Exception) -> None:
-        if self._mode.depth:
-            self._mode.is_open, self._error = False, error
-        elif self._is_on:
+        if self._is_on:
             self.finish()
             reason = (str(error).strip().splitlines() or [""])[0][:200]
             self._say(
                 f"Safelight's capture stopped ({type(error).__name__}: {reason}); your training continues without it."
             )
 
-    def _guarded(self, act: Callable[..., None], *given: Any) -> None:
+    def _guarded(self, act: Callable[..., object], *given: Any) -> None:
         try:
             act(*given)
         except Exception as error:
             self._fail(error)
 
-    # --- what is wrapped ------------------------------------------------------------------------------------------
+    # --- what is called instead of functions of torch -------------------------------------------------------------
 
-    def _around_batch(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        def next_batch(loader: Any) -> Any:
-            looks = self._is_capturing and self._is_ours()
-            if not looks:
-                return function(loader)
-            with self._busy():
-                batch = function(loader)
-            self._guarded(self._note_batch, batch)
-            return batch
+    def _take_batch(self, function: Callable[..., Any], loader: Any) -> Any:
+        if not (self._window.is_open and self._is_ours):
+            return function(loader)
+        with self._window.aside():
+            batch = function(loader)
+        self._guarded(lambda: [self._window.trace.note(tensor) for tensor in tensors_in(batch)])
+        return batch
 
-        return next_batch
+    def _scale(self, function: Callable[..., Any], scaler: Any, outputs: Any) -> Any:
+        scaled = function(scaler, outputs)
+        if isinstance(outputs, Tensor) and isinstance(scaled, Tensor) and scaled is not outputs and self._is_ours:
+            self._window.trace.note_scaled(scaled, outputs, 1.0)
+        return scaled
 
-    def _note_batch(self, batch: Any) -> None:
-        for tensor in tensors_in(batch):
-            self.trace.note(tensor)
+    def _compile(self, function: Callable[..., Any], *given: Any, **named: Any) -> Any:
+        """From now on hooks and modes would be compiled, too, or warned about."""
+        if self._is_on:
+            self.is_compiled = True
+            self._guarded(self._window.close)
+        return function(*given, **named)
 
-    def _around_scale(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        def scale(scaler: Any, outputs: Any) -> Any:
-            scaled = function(scaler, outputs)
-            if isinstance(outputs, Tensor) and isinstance(scaled, Tensor) and scaled is not outputs and self._is_ours():
-                self.trace.note_scaled(scaled, outputs, 1.0)
-            return scaled
+    def _clip_norm(self, function: Callable[..., Any], parameters: Any, limit: Any, *given: Any, **named: Any) -> Any:
+        self._note_clipping("norm", limit)
+        return function(parameters, limit, *given, **named)
 
-        return scale
+    def _clip_value(self, function: Callable[..., Any], parameters: Any, limit: Any, *given: Any, **named: Any) -> Any:
+        self._note_clipping("value", limit)
+        return function(parameters, limit, *given, **named)
 
-    def _around_compile(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        def compile_model(*given: Any, **named: Any) -> Any:
-            if self._is_on and not self.is_compiled:
-                self.is_compiled = True
-                self._guarded(self._leave)
-            return function(*given, **named)
+    def _note_clipping(self, kind: str, limit: Any) -> None:
+        if isinstance(limit, int | float) and self._is_ours:
+            self.clips = kind, float(limit)
 
-        return compile_model
-
-    def _around_clip(self, kind: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        def around(function: Callable[..., Any]) -> Callable[..., Any]:
-            def clip(parameters: Any, limit: Any, *given: Any, **named: Any) -> Any:
-                result = function(parameters, limit, *given, **named)
-                if self._is_ours() and isinstance(limit, int | float):
-                    self.clips = kind, float(limit)
-                    self.seen_norm = result if isinstance(result, Tensor) else None
-                return result
-
-            return clip
-
-        return around
-
-    def _around_backward(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        def backward(tensors: Any, *given: Any, **named: Any) -> Any:
-            if self._in_backward or not self._is_ours():  # checkpointing goes backward inside of backward
-                return function(tensors, *given, **named)
-            self._feed(is_last=False)
-            self._guarded(self._before_backward, tensors)
-            self._in_backward = self._calls.paused = True
-            self._step_aside(True)
-            try:
-                return function(tensors, *given, **named)
-            finally:
-                self._in_backward = self._calls.paused = False
-                self._step_aside(False)
-
-        return backward
+    def _go_backward(self, function: Callable[..., Any], tensors: Any, *given: Any, **named: Any) -> Any:
+        if not self._is_ours:  # also of checkpointing, which goes backward inside of backward
+            return function(tensors, *given, **named)
+        self.feed()
+        self._guarded(self._before_backward, tensors)
+        with self._window.aside():
+            return function(tensors, *given, **named)
 
     # --- a micro-batch --------------------------------------------------------------------------------------------
 
@@ -246,24 +187,19 @@ class Capture:
         loss = tensors if isinstance(tensors, Tensor) else next(tensors_in(tensors), None)
         if loss is None:
             return
-        plain, factor = self.trace.unscaled(loss)
-        if not self._is_capturing:
-            self.trace.clear()
+        trace = self._window.trace
+        plain, factor = trace.unscaled(loss)
+        if not self._window.is_open:
+            trace.clear()
             if self._was_called:
                 self._add(Explained(plain.detach() / self._division))
-            return
-        calls = self._network_calls()
-        if not calls:
-            return
-        with self._busy(), torch.no_grad():
-            explained = explain(self.trace, plain, calls)
-        self.trace.clear()
-        self._division = factor
-        if self.optimizer is None and explained.mixing is not None and explained.call is not None:
-            self._find_optimizer(explained.call.module)
-        if self.network is None and explained.call is not None:
-            self._last_call = explained.call
-        self._add(explained)
+        elif calls := self._network_calls():
+            with self._window.aside(), torch.no_grad():
+                explained = explain(trace, plain, calls)
+            trace.clear()
+            self._division = factor
+            self._find(explained)
+            self._add(explained)
 
     def _add(self, explained: Explained) -> None:
         self._was_called = False
@@ -272,83 +208,84 @@ class Capture:
 
     def _network_calls(self) -> list[SeenCall]:
         """The outermost first."""
-        calls = sorted(self.trace.calls, key=lambda call: (-call.trained, call.depth, -call.order))
+        calls = sorted(self._window.trace.calls, key=lambda call: (-call.trained, call.depth, -call.order))
         if self.network is None:
             return calls
-        return [call for call in calls if unwrapped(call.module) is self.network] or ([] if self.is_proven else calls)
+        return [call for call in calls if unwrapped(call.module) is self.network] or ([] if self._is_proven else calls)
 
-    def _feed(self, *, is_last: bool) -> None:
-        """Outside of what is guarded: what a follower raises is meant for the script."""
-        if self.network is None or self.optimizer is None:
-            if is_last:
-                self._pending.clear()
-            return
-        pending, self._pending = self._pending, []
-        with self._busy():
-            for explained in pending:
-                self._follower.micro_batch(explained)
+    def feed(self) -> None:
+        """Tells of the micro-batches that went backward."""
+        if self.network is not None and self.optimizer is not None:
+            pending, self._pending = self._pending, []
+            with self._window.aside():
+                for explained in pending:
+                    self._follower.micro_batch(explained)
 
     # --- the network and its optimizer ----------------------------------------------------------------------------
 
-    _last_call: SeenCall | None = None
+    def _find(self, explained: Explained) -> None:
+        call = explained.call
+        if self.network is not None or call is None:
+            return
+        self._last_call = call
+        if explained.mixing is not None and (optimizer := optimizer_of(call.module)) is not None:
+            if self._in_step:  # inside of a closure: nobody would see the gradients of this update
+                self._late = call.module, optimizer, explained
+            else:
+                self._open(call.module, optimizer, explained)
 
-    def _find_optimizer(self, module: nn.Module) -> None:
-        optimizer = optimizer_of(module)
-        if optimizer is not None:
-            self.is_proven = True
-            self._open(module, optimizer)
+    def _choose_network(self, optimizer: torch.optim.Optimizer) -> None:
+        """Nothing was proven, or the optimizer was not there: the outermost module that holds what it trains."""
+        call = self._last_call
+        if call is not None:
+            wanted = {id(p): p.numel() for p in call.module.parameters() if p.requires_grad}
+            if held_numbers(optimizer, wanted):
+                self._open(call.module, optimizer, None)
 
-    def _open(self, module: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    def _open(self, module: nn.Module, optimizer: torch.optim.Optimizer, first: Explained | None) -> None:
         self.network, self.optimizer, self._last_call = unwrapped(module), optimizer, None
-        self._is_late = self._in_step  # found inside of a closure: nobody saw the gradients of this update
-        self._follow_network(self.network)
-        with self._busy():
-            self._follower.found(module, optimizer)
+        self._is_proven = first is not None
+        self._follow(self.network)
+        with self._window.aside():
+            self._follower.found(module, optimizer, first)
 
-    def _follow_network(self, network: nn.Module) -> None:
+    def _follow(self, network: nn.Module) -> None:
         self.ema = EmaSearch(network)
+        self._undo.append(network.register_forward_pre_hook(weakly(self._note_call)).remove)
 
-        def note(*_: Any) -> None:
-            if torch.is_grad_enabled() and not self._is_busy:
-                self._was_called = True
-
-        self._undo.append(network.register_forward_pre_hook(note).remove)
+    def _note_call(self, *_: Any) -> None:
+        if torch.is_grad_enabled() and not self._window.is_aside:
+            self._was_called = True
 
     # --- an update ------------------------------------------------------------------------------------------------
 
     def _before_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        if not self._is_ours():
+        if not self._is_ours:
             return
         if self.optimizer is None:
             self._guarded(self._choose_network, optimizer)
             self._in_step = True
-        if optimizer is self.optimizer and self.ema is not None and self._is_capturing:
-            with self._busy():
+        if optimizer is self.optimizer and self.ema is not None and self._window.is_open:
+            with self._window.aside():
                 self._guarded(self.ema.before_update)
-
-    def _choose_network(self, optimizer: torch.optim.Optimizer) -> None:
-        """Nothing was proven: the outermost module that holds what the optimizer trains."""
-        call = self._last_call
-        if call is None:
-            return
-        wanted = {id(p): p.numel() for p in call.module.parameters() if p.requires_grad}
-        if held_numbers(optimizer, wanted):
-            self._open(call.module, optimizer)
 
     def _after_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         self._in_step = False
-        if not self._is_ours() or optimizer is not self.optimizer:
+        if not self._is_ours:
             return
-        self._leave()
-        if self._is_late:
-            self._is_late = False
+        if self._late is not None and optimizer is self._late[1]:
+            late, self._late = self._late, None
             self._pending.clear()
-        self._feed(is_last=True)
+            self._guarded(self._open, *late)
+        if optimizer is not self.optimizer:
+            return
+        self._window.close()
+        self.feed()
         self.accumulates, self._micro_batches = self._micro_batches, 0
         self.updates += 1
-        with self._busy():
+        with self._window.aside():
             self._follower.updated()
-        if self._is_on and is_captured(self.updates):
+        if self._is_on and not self.is_compiled and is_captured(self.updates):
             if self.ema is not None:
                 self._guarded(self.ema.after_update, self.updates)
-            self._guarded(self._enter)
+            self._guarded(self._window.open)

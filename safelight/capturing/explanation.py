@@ -16,6 +16,7 @@ from safelight.model.calls import answer_of
 from safelight.probes.forward_pass import Call
 
 MOST_CLEANS, MOST_NOISES = 24, 6
+TABLE = 1e-4  # of a², between a table and what was mixed: float32 has 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,8 @@ class Explained:
     """Of a preconditioning inside of the network."""
     shown_t: Tensor | None = None
     """As the network was called with it."""
+    alphas: Tensor | None = None
+    """alphas_cumprod of a variance-preserving process, where the loop was seen to take a and s from a table."""
     frozen: str = ""
     """The class of the frozen network that x0 came out of."""
 
@@ -121,8 +124,31 @@ def _complete(
     return Explained(
         loss.detach(), call, t, x0.detach(), noise.detach(), form.detach(), target, pred, labels, mixing, row,
         other is not None and not is_perturbed, is_perturbed, _preconditioning(trace, call, mixing, numbers),
-        shown, mixing.x0.frozen,
+        shown, _table(trace, call, t, mixing), mixing.x0.frozen,
     )  # fmt: skip
+
+
+def _table(trace: Trace, call: SeenCall, t: Tensor | None, mixing: Mixing) -> Tensor | None:
+    """Whatever the loop keeps: alphas_cumprod, one minus it, or the root of either."""
+    if t is None or t.is_floating_point() or t.dtype == torch.bool or mixing.relation != "vp":
+        return None
+    places = t[: len(mixing.a)].to("cpu").long()
+    if len(places.unique()) < 4 or int(places.min()) < 0:
+        return None
+    for made in trace.vectors.values():
+        table = made.tensor
+        if (
+            table.dim() != 1
+            or not table.is_floating_point()
+            or len(table) <= int(places.max())
+            or made.order > call.order
+        ):
+            continue
+        whole = table.detach().to("cpu").double()
+        for alphas in (whole, whole.square(), 1 - whole, 1 - whole.square()):
+            if len(alphas) > len(places.unique()) and np.abs(alphas[places].numpy() - mixing.a**2).max() < TABLE:
+                return alphas if bool(((alphas >= 0) & (alphas <= 1)).all()) else None
+    return None
 
 
 def _preconditioning(trace: Trace, call: SeenCall, mixing: Mixing, numbers: Numbers) -> float | None:

@@ -12,6 +12,7 @@ from torch import nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from safelight.capturing.explanation import tensors_in
+from safelight.capturing.patches import weakly
 from safelight.capturing.trace import SeenCall, Trace
 from safelight.model.calls import answer_of
 
@@ -30,21 +31,25 @@ class ModuleCalls:
     """Global hooks, there only while a step is captured. `aside` is called with True where a frozen network begins, and
     with False where it ends: what happens in between is its own business, and its fast paths stay as they are."""
 
-    def __init__(self, trace: Trace, aside: Callable[[bool], None], fail: Callable[[Exception], None]) -> None:
-        self._trace, self._aside, self._fail = trace, aside, fail
+    def __init__(
+        self,
+        trace: Trace,
+        aside: Callable[[bool], None],
+        fail: Callable[[Exception], None],
+        is_looking: Callable[[], bool],
+    ) -> None:
+        self._trace, self._aside, self._fail, self._is_looking = trace, aside, fail, is_looking
         self._stack: list[_Entry] = []
         self._opaque = 0
         self._sizes: weakref.WeakKeyDictionary[nn.Module, int] = weakref.WeakKeyDictionary()
         self._undo: list[Callable[[], None]] = []
-        self.paused = False
-        self.is_ours: Callable[[], bool] = lambda: True
 
     def attach(self) -> None:
         if not self._undo:
             self._stack, self._opaque = [], 0
             self._undo = [
-                register_module_forward_pre_hook(self._before).remove,
-                register_module_forward_hook(self._after, with_kwargs=True, always_call=True).remove,
+                register_module_forward_pre_hook(weakly(self._before)).remove,
+                register_module_forward_hook(weakly(self._after), with_kwargs=True, always_call=True).remove,
             ]
 
     def detach(self) -> None:
@@ -53,7 +58,7 @@ class ModuleCalls:
         self._stack, self._opaque = [], 0
 
     def _looks(self) -> bool:
-        return not self.paused and self.is_ours() and not torch.compiler.is_compiling()
+        return self._is_looking() and not torch.compiler.is_compiling()
 
     def _before(self, module: nn.Module, _: Any) -> None:
         if not self._looks():

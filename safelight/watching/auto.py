@@ -21,6 +21,8 @@ from safelight.observing.live_diagnosis import OnFinding
 from safelight.watching.loop import SilentWatch, Watch, WatchArguments, open_watch, print_to_stderr
 from safelight.watching.watched_run import WatchedRun
 
+PREDICTIONS = {"epsilon": "epsilon", "sample": "sample", "v": "v_prediction"}
+
 
 class StopAfter(BaseException):
     """Raised out of the step of the optimizer, after as many updates as were asked for."""
@@ -74,13 +76,31 @@ class Captured:
 
     # --- what the capture tells -----------------------------------------------------------------------------------
 
-    def found(self, network: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    def found(self, network: nn.Module, optimizer: torch.optim.Optimizer, first: Explained | None) -> None:
         self._network = describe_network(unwrapped(network), optimizer)
-        search = self._capture.ema
-        arguments = WatchArguments(
-            network, optimizer, ema=None if search is None else lambda: search.ema, scaler=scaler_in_use()
+        self.watch = open_watch(
+            self._arguments(network, optimizer, first), self._open_run, 0, self._say, self._on_finding,
+            is_captured=True,
+        )  # fmt: skip
+
+    def _arguments(
+        self, network: nn.Module, optimizer: torch.optim.Optimizer, first: Explained | None
+    ) -> WatchArguments:
+        """With what the first micro-batch proves."""
+        search, alphas = self._capture.ema, None if first is None else first.alphas
+        prediction = None
+        if first is not None and alphas is not None:
+            evidence = Evidence()
+            evidence.add(first)
+            prediction = PREDICTIONS.get(evidence.recognised().target or "")
+        return WatchArguments(
+            network,
+            optimizer,
+            ema=None if search is None else lambda: search.ema,
+            schedule=alphas,
+            scaler=scaler_in_use(),
+            prediction=prediction,
         )
-        self.watch = open_watch(arguments, self._open_run, 0, self._say, self._on_finding)
 
     def micro_batch(self, explained: Explained) -> None:
         if explained.call is not None:

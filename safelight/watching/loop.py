@@ -10,6 +10,7 @@ import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ from safelight.watching.foreign import (
     unwrapped,
 )
 from safelight.watching.hooks import OptimizerHooks
+from safelight.watching.leaning import Lean
 from safelight.watching.watched_run import WatchedRun, crashed
 
 LONGEST_STEP = 1000  # micro-batches in one step
@@ -96,9 +98,13 @@ def open_watch(
     step: int,
     say: Callable[[str], None],
     on_finding: OnFinding | None = None,
+    *,
+    is_captured: bool = False,
 ) -> Watch | SilentWatch:
     """On every process; only the first one opens the run."""
-    return Watch(arguments, open_run(), step, say, on_finding) if is_first_process() else SilentWatch()
+    if not is_first_process():
+        return SilentWatch()
+    return Watch(arguments, open_run(), step, say, on_finding, is_captured=is_captured)
 
 
 class SilentWatch:
@@ -107,7 +113,7 @@ class SilentWatch:
     findings: Sequence[Finding] = ()
     verdict = "This process is not watched: the first one is."
 
-    def step(self, loss: Tensor | float, **_: Tensor | None) -> None: ...
+    def step(self, loss: Tensor | float | None = None, **_: Tensor | None) -> None: ...
 
     def log(self, values: Mapping[str, float], step: int | None = None) -> None: ...
 
@@ -129,7 +135,12 @@ class Watch:
         step: int,
         say: Callable[[str], None],
         on_finding: OnFinding | None = None,
+        *,
+        is_captured: bool = False,
     ) -> None:
+        """`is_captured`: somebody else sees the loop, says what it is, and passes it."""
+        lean = Lean(arguments.model, None if is_captured else arguments.optimizer, say)
+        arguments = arguments if arguments.ema is not None else replace(arguments, ema=lean.ema)
         self._run, self._ema, self._say, self._on_finding = run, arguments.ema, say, on_finding
         self.folder, self._record = run.folder, run.record
         model = unwrapped(arguments.model)
@@ -153,6 +164,7 @@ class Watch:
         except Exception as error:
             run.close(status="crashed", error=str(error))
             raise
+        self._lean, self._is_captured = lean, is_captured
         self._micro_batches: list[tuple[Tensor, Tensor, Tensor | None]] = []  # losses, their mean, timesteps
         self._ready: float | None = None  # since when the next batch is waited for
         self._waited, self._passed, self._counted = 0.0, 0.0, 0
@@ -190,7 +202,7 @@ class Watch:
 
     def step(
         self,
-        loss: Tensor | float,
+        loss: Tensor | float | None = None,
         *,
         t: Tensor | None = None,
         pred: Tensor | None = None,
@@ -200,18 +212,29 @@ class Watch:
         x_t: Tensor | None = None,
         labels: Tensor | None = None,
     ) -> None:
-        """Once per micro-batch; the last one of a window after `optimizer.step()`. `loss`: a scalar or one value per
-        sample, unscaled. With a loss for each sample, or `pred` and `target`, the loss is known by noise level; `t` is
-        then what the model was called with, unless it is given. The more is given, the more can be checked: `x0` the
-        clean images, `noise` and `x_t` as the model was shown them, `target`, `pred` and `labels`."""
+        """Once per micro-batch; the last one of a window after `optimizer.step()`. What is not given is seen where it
+        can be: docs/capture.md. `loss`: a scalar or one value per sample, unscaled. With a loss for each sample, or
+        `pred` and `target`, the loss is known by noise level; `t` is then what the model was called with, unless it is
+        given. The more is given, the more can be checked: `x0` the clean images, `noise` and `x_t` as the model was
+        shown them, `target`, `pred` and `labels`."""
+        passed = {"t": t, "x0": x0, "noise": noise, "x_t": x_t, "target": target, "pred": pred, "labels": labels}
+        with self._lean.aside():
+            self._safely(lambda: self._add_passed(loss, passed))
+            self._ready = time.perf_counter()
+            self._hand_over()
 
-        def add() -> None:
-            self._observer.add_forward_pass(torch.as_tensor(loss).detach(), t, x0, noise, x_t, target, pred, labels)
-            self._add(self._observer.forward_passes[-1])
-
-        self._safely(add)
-        self._ready = time.perf_counter()
-        self._hand_over()
+    def _add_passed(self, loss: Tensor | float | None, passed: Mapping[str, Tensor | None]) -> None:
+        seen = self._lean.take()
+        for words in self._lean.compare(seen, passed):
+            self._report_difference(words)
+        if seen is not None:
+            loss = seen.loss if loss is None else loss
+            passed = passed | seen.tensors | {name: value for name, value in passed.items() if value is not None}
+        if loss is None:
+            self._report_once("no loss was passed, and none was seen: call watch.step(loss) after loss.backward().")
+            return
+        self._observer.add_forward_pass(torch.as_tensor(loss).detach(), *passed.values())
+        self._add(self._observer.forward_passes[-1])
 
     def step_captured(self, seen: Explained) -> None:
         """As `step`, with what was captured of the micro-batch."""
@@ -234,6 +257,7 @@ class Watch:
         self._safely(lambda: self._observer.diagnose(self._updates, at_last=True))
         hooks, was_on, self._hooks, self._on = self._hooks, self._on, None, False
         try:
+            self._lean.finish()
             hooks.close()
             self._observer.close()
         finally:
@@ -321,7 +345,8 @@ class Watch:
             return
         self._reported.add("recognised")
         self._record.event(self._updates, "recognised", process=found.process, target=found.target, words=found.words())
-        if self._probe_runner.declared.is_seen or self._probe_runner.declared.process is None:
+        declared = self._probe_runner.declared
+        if not self._is_captured and (declared.is_seen or declared.process is None):
             self._say(f"Safelight recognised {found.words()}.")
 
     def _settle(self) -> None:
@@ -427,6 +452,12 @@ class Watch:
             self._say(
                 f"Safelight's watch stopped ({type(error).__name__}: {reason}); your training continues without it."
             )
+
+    def _report_difference(self, words: str) -> None:
+        """Once each: what the loop passes is not what it does."""
+        if words not in self._reported:
+            self._record.event(self._updates, "passed_otherwise", words=words)
+        self._report_once(f"{words}. What is passed is recorded: correct it, or leave it out.")
 
     def _report_once(self, text: str) -> None:
         if text not in self._reported:

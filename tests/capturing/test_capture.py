@@ -37,7 +37,7 @@ class Followed:
         self._since = 0
         self.capture = Capture(self, self.said.append, **given)
 
-    def found(self, network: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    def found(self, network: nn.Module, optimizer: torch.optim.Optimizer, first: Explained | None) -> None:
         self.network = type(network)
 
     def micro_batch(self, explained: Explained) -> None:

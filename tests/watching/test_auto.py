@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
+import torch
+from torch.overrides import _get_current_function_mode_stack
+
 import safelight
+from safelight.record.history import open_history
+from safelight.watching.auto import StopAfter, start_capture
+from safelight.watching.loop import Watch
+from tests.capturing import loops
 
 
 def test_a_script_that_does_not_train_is_said_to() -> None:
@@ -11,3 +21,59 @@ def test_a_script_that_does_not_train_is_said_to() -> None:
     found.finish()
     assert (found.watch, found.updates, found.diagnosis()) == (None, 0, None)
     assert "No training was seen" in found.recognised()[0]
+
+
+def test_an_unchanged_loop_is_watched(tmp_path: Path) -> None:
+    said: list[str] = []
+    torch.manual_seed(0)
+    expected = [p.detach().clone() for p in loops.train(loops.ddpm_epsilon, steps=8).parameters()]
+    torch.manual_seed(0)
+    with safelight.captured(run=tmp_path / "run", say=said.append) as found:
+        trained = loops.train(loops.ddpm_epsilon, steps=8)
+    assert all(map(torch.equal, trained.parameters(), expected))
+    assert (found.updates, found.folder) == (8, tmp_path / "run")
+    assert found.recognised()[0] == "Net: 314 of 314 parameters in AdamW."
+    diagnosis = found.diagnosis()
+    assert diagnosis is not None
+    assert diagnosis.findings == []
+    with open_history(tmp_path / "run" / "record.sqlite") as history:
+        names = set(history.signals())
+    assert {"check/mixture/process", "check/batch/mean", "check/noise/std", "check/loss/error"} <= names
+    assert [line for line in said if "stopped" in line] == []
+
+
+def test_noise_that_differs_is_found(tmp_path: Path) -> None:
+    codes: list[str] = []
+    with safelight.captured(
+        run=tmp_path / "run", say=lambda _: None, on_finding=lambda finding: codes.append(finding.code)
+    ) as found:
+        loops.train(loops.fresh_noise, steps=8)
+    diagnosis = found.diagnosis()
+    assert diagnosis is not None
+    assert "TAR004" in [finding.code for finding in diagnosis.findings]
+    assert "TAR004" in codes
+
+
+def test_a_loop_stops_after_so_many_updates(tmp_path: Path) -> None:
+    found = start_capture(run=tmp_path / "run", stop_after=3, say=lambda _: None)
+    with pytest.raises(StopAfter):
+        loops.train(loops.ddpm_epsilon)
+    found.finish(status="ended")
+    assert found.updates == 3
+    assert isinstance(found.watch, Watch)
+    assert found.watch.updates == 3
+    assert _get_current_function_mode_stack() == []
+
+
+@pytest.mark.parametrize("name", ["accumulated", "scaled", "closed", "wrapped"])
+def test_every_update_has_its_micro_batches(name: str, tmp_path: Path) -> None:
+    with safelight.captured(run=tmp_path / "run", say=lambda _: None) as found:
+        getattr(loops, name)()
+    with open_history(tmp_path / "run" / "record.sqlite") as history:
+        batches, backwards = (
+            history.raw(f"check/accumulation/{kind}")[1].tolist() for kind in ("micro_batches", "backwards")
+        )
+    assert batches == backwards == [3.0 if name == "accumulated" else 1.0]
+    diagnosis = found.diagnosis()
+    assert diagnosis is not None
+    assert diagnosis.findings == []
