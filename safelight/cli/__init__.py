@@ -6,8 +6,6 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, redirect_stderr, redirect_stdout
-from dataclasses import fields
 
 VERBS = {
     "train": "train a model on a set of images",
@@ -77,6 +75,9 @@ def _run_script(rest: list[str], owns_process: bool) -> int:
 def _run(verb: str, rest: list[str]) -> int:
     # Else torch prints the stacks of its C++ wherever a process of many ends, around the words that say why.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    from contextlib import ExitStack, redirect_stderr, redirect_stdout
+    from dataclasses import fields
+
     import tyro
 
     from safelight.errors import SafelightError

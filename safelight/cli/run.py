@@ -30,7 +30,9 @@ class Command:
     3 (nothing could be checked), 5 (errors found) or that of a script that failed. SAFELIGHT=off switches all of it off.
     """
 
-    script: Annotated[tuple[str, ...], Positional, arg(metavar="SCRIPT | -m MODULE [ARGS…]", help_behavior_hint="")] = ()
+    script: Annotated[
+        tuple[str, ...], Positional, arg(metavar="SCRIPT | -m MODULE [ARGS…]", help_behavior_hint="")
+    ] = ()
     """A file, a folder or a zip with __main__.py, or a module; then its arguments."""
     run: Annotated[str | None, arg(metavar="DIR", help_behavior_hint="")] = None
     """Folder of the record; must not hold one yet. Without it: runs/watch-1, runs/watch-2, …; with --check none is kept."""

@@ -22,8 +22,9 @@ from safelight.watching.loop import SilentWatch, Watch, WatchArguments, open_wat
 from safelight.watching.watched_run import WatchedRun
 
 
-class StopAfter(BaseException):
-    """Raised out of the step of the optimizer, after as many updates as were asked for."""
+class StopAfter(SystemExit):
+    """Raised out of the step of the optimizer, after as many updates as were asked for. It passes `except Exception`, and
+    python leaves on it without a traceback."""
 
 
 class Captured:

@@ -1,26 +1,24 @@
-"""Starts python on a script, as `python SCRIPT ARGS` would, with the hook that puts it under watch."""
+"""Starts python on a script, as `python SCRIPT ARGS` would, with the hook that puts it under watch.
+
+Imports little: the script waits for it.
+"""
 
 from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from safelight.errors import UsageError
-from safelight.run import RunFolder
 
-BOOTSTRAP = Path(__file__).with_name("bootstrap")
+BOOTSTRAP = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bootstrap")
 MODULE = "safelight"
 RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(NamedTuple):
     """What the script is watched with; python gets it through the environment."""
 
     run: str | None = None
@@ -45,10 +43,10 @@ def environment_for(options: Options) -> dict[str, str]:
     """Python looks for `sitecustomize` along PYTHONPATH before it runs anything; ours puts both back."""
     found = {name: value for name, value in os.environ.items() if name != "SAFELIGHT_PYTHONPATH"}
     before = os.environ.get("PYTHONPATH")
-    found["SAFELIGHT_RUN"] = json.dumps(asdict(options))
+    found["SAFELIGHT_RUN"] = json.dumps(options._asdict())
     if before is not None:
         found["SAFELIGHT_PYTHONPATH"] = before
-    found["PYTHONPATH"] = f"{BOOTSTRAP}{os.pathsep}{before}" if before else str(BOOTSTRAP)
+    found["PYTHONPATH"] = f"{BOOTSTRAP}{os.pathsep}{before}" if before else BOOTSTRAP
     return found
 
 
@@ -86,6 +84,8 @@ def become(command: Sequence[str], environment: Mapping[str, str]) -> NoReturn:
 
 def run_inside(command: Sequence[str], environment: Mapping[str, str]) -> int:
     """Where the process belongs to somebody else, who called `main`: the script's exit code."""
+    import subprocess
+
     code = subprocess.call(command, env=environment)
     return code if code >= 0 else 128 - code
 
@@ -102,8 +102,13 @@ def run_script(options: Options, target: Sequence[str], *, owns_process: bool) -
 
 def refuse_options(options: Options) -> None:
     """Before the script starts, not after it has read its data."""
-    if options.run is not None and RunFolder(Path(options.run)).record.exists():
-        raise UsageError(f"{options.run} already holds a record. Choose another --run.")
+    if options.run is not None:
+        from pathlib import Path
+
+        from safelight.run import RunFolder
+
+        if RunFolder(Path(options.run)).record.exists():
+            raise UsageError(f"{options.run} already holds a record. Choose another --run.")
     if options.loggers:
         from safelight.record.sinks import LOGGERS
 
