@@ -17,17 +17,16 @@ VALUED = ("--run", "--steps", "--loggers")  # options that are followed by a wor
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """Run a training script unchanged, as `python SCRIPT ARGS` would, and watch what it trains. Options before the script
-    are those below; everything after it belongs to the script.
+    """Run a training script unchanged, as `python SCRIPT ARGS` would, and watch what it trains. Options before the
+    script are those below; everything after it belongs to the script.
 
-    For example: safelight run train.py --lr 1e-4
-                 safelight run --run runs/mine -m project.train --config small.yaml
-                 safelight run --check train.py
-                 torchrun --nproc-per-node 2 -m safelight run train.py
+    For example: safelight run train.py --lr 1e-4, or safelight run --run runs/mine -m project.train --config a.yaml, or
+    safelight run --check train.py, or torchrun --nproc-per-node 2 -m safelight run train.py
 
     What is seen is printed on stderr and recorded in the run folder; the script's own output and exit code stay as they
-    are. With --check the script is stopped after a few updates, every rule is listed, and the exit code is 0 (nothing found),
-    3 (nothing could be checked), 5 (errors found) or that of a script that failed. SAFELIGHT=off switches all of it off.
+    are. With --check the script is stopped after a few updates, every rule is listed, and the exit code is 0 (nothing
+    found), 3 (nothing could be checked), 5 (errors found), or that of a script that failed. SAFELIGHT=off switches the
+    watch off.
     """
 
     script: Annotated[
@@ -35,7 +34,7 @@ class Command:
     ] = ()
     """A file, a folder or a zip with __main__.py, or a module; then its arguments."""
     run: Annotated[str | None, arg(metavar="DIR", help_behavior_hint="")] = None
-    """Folder of the record; must not hold one yet. Without it: runs/watch-1, runs/watch-2, …; with --check none is kept."""
+    """Folder of the record; must not hold one yet. Without it: runs/watch-1, …; with --check none is kept."""
     steps: options.Number = None
     """Updates that are planned in all; with --check, updates until the script is stopped (20)."""
     loggers: options.Word = None

@@ -23,8 +23,8 @@ from safelight.watching.watched_run import WatchedRun
 
 
 class StopAfter(SystemExit):
-    """Raised out of the step of the optimizer, after as many updates as were asked for. It passes `except Exception`, and
-    python leaves on it without a traceback."""
+    """Raised out of the step of the optimizer, after as many updates as were asked for. It passes `except Exception`,
+    and python leaves on it without a traceback."""
 
 
 class Captured:

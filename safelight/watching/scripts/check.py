@@ -1,4 +1,4 @@
-"""`safelight run --check`: the script in a process of its own, stopped after a few updates, and judged by its record."""
+"""`safelight run --check`: the script in a process of its own, stopped after some updates, judged by its record."""
 
 from __future__ import annotations
 

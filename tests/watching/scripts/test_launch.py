@@ -14,9 +14,6 @@ from pathlib import Path
 import pytest
 from awkward_scripts import SCRIPTS, Script
 
-from safelight.cli import main
-from safelight.watching.scripts import launch
-
 ROOT = Path(__file__).parents[3]
 OURS = "Safelight: "
 ADDRESS = re.compile("0x[0-9a-f]+")

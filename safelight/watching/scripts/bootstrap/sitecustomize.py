@@ -77,7 +77,7 @@ class TorchLoader:
             self.finder.waiting.begin()
 
 
-# Python leaves frames of its import system out of tracebacks, by this name: so an import of torch that fails reads the same.
+# Python leaves frames of its import system out of tracebacks, by this name: a torch that fails to import reads the same.
 TorchLoader.exec_module.__code__ = TorchLoader.exec_module.__code__.replace(
     co_filename="<frozen importlib._bootstrap_external>"
 )
@@ -97,7 +97,7 @@ class FallbackFinder:
 def say(text):
     """On the stderr that python was started with, past whatever the script has put in its place. A pipe that nobody
     reads costs the line, nothing else: python would leave with another exit code if the line stayed in its buffer."""
-    if sys.__stderr__ is None or (sys.__stderr__.closed):
+    if sys.__stderr__ is None or sys.__stderr__.closed:
         return
     try:
         sys.__stderr__.flush()
