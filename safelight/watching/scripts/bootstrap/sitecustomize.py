@@ -77,7 +77,7 @@ class TorchLoader:
             self.finder.waiting.begin()
 
 
-# Python leaves frames of its import system out of tracebacks, by this name: a torch that fails to import reads the same.
+# Python leaves frames of its import system out of tracebacks, by this name: a torch that fails reads the same.
 TorchLoader.exec_module.__code__ = TorchLoader.exec_module.__code__.replace(
     co_filename="<frozen importlib._bootstrap_external>"
 )
