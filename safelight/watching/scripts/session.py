@@ -6,7 +6,6 @@ import json
 import os
 import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from safelight.watching.watched_run import crashed
 ANNOUNCED = 3  # updates after which most of a loop has been seen: its EMA, accumulation, clipping
 AGAIN = 3  # times that a script which goes on is stopped
 GRACE = 60.0  # seconds that a stopped script has for its own leaving
+POLLED = 0.2
 
 
 class Session:
@@ -32,7 +32,7 @@ class Session:
         self._write, self._process = say, os.getpid()
         self._stop_after = self._options.steps if self._options.handover else None
         self._said: list[str] = []
-        self._announced, self._times_stopped, self._ended = False, 0, False
+        self._announced, self._times_stopped, self._over = False, 0, threading.Event()
         # Before the hooks of the capture: the last update of a check leaves through those.
         self._before = optimizers.register_optimizer_step_pre_hook(self._before_update)
         self._captured = start_capture(
@@ -48,9 +48,11 @@ class Session:
 
     def end(self) -> None:
         """When python leaves, after everything of the script."""
-        if self._ended:
+        if self._over.is_set():
             return
-        self._ended = True
+        self._over.set()
+        self._before.remove()
+        self._after.remove()
         try:
             self._announce()
             error = getattr(sys, "last_value", None)
@@ -100,9 +102,10 @@ class Session:
     def _wait_for_end(self) -> None:
         """A script may do much when it is stopped, or wait for ever in another thread: it has a while for that."""
         while not self._is_stopped:
-            time.sleep(0.2)
-        time.sleep(GRACE)
-        self._leave("late")
+            if self._over.wait(POLLED):
+                return
+        if not self._over.wait(GRACE):
+            self._leave("late")
 
     def _leave(self, ending: Ending) -> None:
         """Past everything of the script."""
