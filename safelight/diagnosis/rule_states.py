@@ -14,6 +14,7 @@ from safelight.diagnosis.run_history import RunHistory
 State = Literal["found", "explained", "passed", "not looked at"]
 OF_OWN_RUNS = "only runs of `safelight train` have it"
 NO_SAMPLES = "no samples were drawn"
+NOT_DECLARED = "no noise schedule was declared to compare with"
 NOT_RECOGNISED = "what the network is shown was not recognised"
 # By the beginning of the name of what a rule lacks: why a loop that was only looked at does not have it.
 REASONS = (
@@ -32,16 +33,18 @@ REASONS = (
     ("check/average/", "no EMA was seen"),
     ("skill/", "skill was not measured"),
     ("check/data/", "the data set as a whole is not known"),
-    ("check/schedule/", "no noise schedule is known"),
+    ("check/schedule/", NOT_DECLARED),
     ("check/labels/", "no labels were seen"),
     ("check/network/label", "no labels were seen"),
     ("check/response/labels", "no labels were seen"),
     ("check/stream/labels", "no labels were seen"),
     ("check/stream/shown", "no labels were seen"),
-    ("check/forward/", NOT_RECOGNISED),
     ("check/mixture/", NOT_RECOGNISED),
     ("check/noise/", NOT_RECOGNISED),
-    ("check/target/", "the target was not recognised"),
+    ("check/forward/", NOT_DECLARED),
+    ("check/target/", NOT_DECLARED),
+    ("check/stream/times", NOT_DECLARED),
+    ("check/timesteps/", NOT_DECLARED),
     ("check/batch/", "the clean images were not recognised"),
     ("check/accumulation/", "gradients are not accumulated"),
 )

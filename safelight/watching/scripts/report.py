@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from safelight import checks
 from safelight.checks import Check
 from safelight.diagnosis import Diagnosis, diagnose_run
 from safelight.diagnosis.rule_states import RuleState, grouped, list_rules
@@ -15,7 +16,7 @@ from safelight.diagnosis.run_history import RunHistory, name_of
 from safelight.errors import RecordError
 from safelight.record.history import open_history
 from safelight.run import RunFolder
-from safelight.vocabulary import GRADIENT_NORM, LEARNING_RATE, LOSS, Signal
+from safelight.vocabulary import GRADIENT_NORM, LEARNING_RATE, LOSS
 from safelight.watching.check_readings import rows_of_readings
 from safelight.watching.check_report import Row, lines_of_findings, lines_of_rows, with_findings
 from safelight.watching.scripts.notes import Notes
@@ -23,6 +24,12 @@ from safelight.words import lower_first
 
 FINE, UNKNOWN, FOUND = 0, 3, 5
 WIDTH = 110
+IN_BATCHES = {
+    checks.DATA_LOWEST: checks.BATCH_LOWEST,
+    checks.DATA_HIGHEST: checks.BATCH_HIGHEST,
+    checks.DATA_MEAN: checks.BATCH_MEAN,
+    checks.DATA_STD: checks.BATCH_STD,
+}
 ENDINGS = {
     "itself": "ended by itself after {} updates",
     "stopped": "stopped after {} updates",
@@ -137,8 +144,11 @@ def report_on(target: str, run: Path, notes: Notes | None, code: int) -> ScriptR
 
 
 def rows_from(history: RunHistory) -> list[Row]:
-    def first(reading: Check | Signal) -> float | None:
+    def first(reading: Check) -> float | None:
+        """Of a loop only its batches are known, not the data as a whole."""
         numbers = history.numbers(reading)
+        if not len(numbers) and reading in IN_BATCHES:
+            numbers = history.numbers(IN_BATCHES[reading])
         return float(numbers[0]) if len(numbers) else None
 
     rows: list[Row] = []

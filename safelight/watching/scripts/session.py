@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import sys
@@ -15,6 +16,7 @@ import torch.optim.optimizer as optimizers
 from safelight.watching.auto import StopAfter, start_capture
 from safelight.watching.scripts.launch import Options
 from safelight.watching.scripts.notes import Ending, Notes
+from safelight.watching.scripts.tracebacks import hide_frames
 from safelight.watching.watched_run import crashed
 
 ANNOUNCED = 3  # updates after which most of a loop has been seen: its EMA, accumulation, clipping
@@ -32,7 +34,8 @@ class Session:
         self._write, self._process = say, os.getpid()
         self._stop_after = self._options.steps if self._options.handover else None
         self._said: list[str] = []
-        self._announced, self._times_stopped, self._over = False, 0, threading.Event()
+        self._announced = self._is_registered = False
+        self._times_stopped, self._over = 0, threading.Event()
         # Before the hooks of the capture: the last update of a check leaves through those.
         self._before = optimizers.register_optimizer_step_pre_hook(self._before_update)
         self._captured = start_capture(
@@ -43,12 +46,13 @@ class Session:
             loggers=self._options.loggers,
         )
         self._after = optimizers.register_optimizer_step_post_hook(self._after_update)
+        hide_frames()
         if self._stop_after is not None:
             threading.Thread(target=self._wait_for_end, name="safelight-stop", daemon=True).start()
 
     def end(self) -> None:
-        """When python leaves, after everything of the script."""
-        if self._over.is_set():
+        """When python leaves; once."""
+        if self._over.is_set() or os.getpid() != self._process:
             return
         self._over.set()
         self._before.remove()
@@ -86,7 +90,12 @@ class Session:
         raise StopAfter
 
     def _after_update(self, *_: Any) -> None:
-        if self._captured.updates >= ANNOUNCED and not self._announced:
+        if os.getpid() != self._process:
+            return
+        if self._captured.watch is not None and not self._is_registered:
+            self._is_registered = True
+            atexit.register(self.end)  # the watch closes itself at the end, too: this one comes first
+        if self._captured.updates >= ANNOUNCED:
             self._after.remove()
             self._announce()
 
