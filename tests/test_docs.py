@@ -122,6 +122,11 @@ def run_through_the_parser(line: str) -> None:
     verb, *words = shlex.split(line)
     from importlib import import_module
 
+    if verb == "run":  # what follows the script belongs to it
+        from safelight.cli.run import divide
+
+        words, target = divide(words)
+        assert target, line
     command = tyro.cli(import_module(f"safelight.cli.{verb}").Command, args=words)
     if "--help" not in words and verb in ("train", "estimate"):
         from safelight.cli.options import config_from
@@ -136,7 +141,9 @@ def test_every_command_shown_is_understood(page: Path) -> None:
             run_through_the_parser(line)
 
 
-@pytest.mark.parametrize("line", ["train --stepz 3", "train --set train.stepz=3", "train --preset huge", "sample"])
+@pytest.mark.parametrize(
+    "line", ["train --stepz 3", "train --set train.stepz=3", "train --preset huge", "sample", "run --stepz a.py"]
+)
 def test_a_wrong_command_would_be_noticed(line: str) -> None:
     assert commands_in(f"```bash\nsafelight {line}  # comment\n```") == [line]
     with pytest.raises((SystemExit, UsageError)):

@@ -5,12 +5,11 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Sequence
-from contextlib import ExitStack, redirect_stderr, redirect_stdout
-from dataclasses import fields
+from collections.abc import Callable, Sequence
 
 VERBS = {
     "train": "train a model on a set of images",
+    "run": "watch a training script of your own, unchanged, or check it",
     "resume": "continue a run exactly where it stopped",
     "sample": "draw images from a run",
     "export": "write a pipeline that diffusers loads",
@@ -31,6 +30,7 @@ VERBS = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code; user errors end in a message, not a traceback."""
+    owns_process = arguments is None
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(usage())
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from safelight.config.resolve import nearest
 
         return _fail(f"There is no command {verb!r}{nearest(verb, VERBS)} `safelight --help` lists them.", 2)
-    return _run(verb, rest)
+    return _run_script(rest, owns_process) if verb == "run" else _run(verb, rest)
 
 
 def usage() -> str:
@@ -57,9 +57,27 @@ def usage() -> str:
     )
 
 
+def _run_script(rest: list[str], owns_process: bool) -> int:
+    """A script starts about as soon as python would start it: without options of ours, no parser is imported."""
+    if rest and (not rest[0].startswith("-") or rest[0] in ("-", "-m")):
+        from safelight.watching.scripts.launch import Options, run_script
+
+        return _end_in_words(lambda: run_script(Options(), rest, owns_process=owns_process))
+    import tyro
+
+    from safelight.cli.run import Command, divide
+
+    ours, target = divide(rest)
+    parsed = tyro.cli(Command, prog="safelight run", args=ours, config=(tyro.conf.FlagCreatePairsOff,))
+    return _end_in_words(lambda: parsed.run_script(target, owns_process=owns_process))
+
+
 def _run(verb: str, rest: list[str]) -> int:
     # Else torch prints the stacks of its C++ wherever a process of many ends, around the words that say why.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    from contextlib import ExitStack, redirect_stderr, redirect_stdout
+    from dataclasses import fields
+
     import tyro
 
     from safelight.errors import SafelightError
@@ -81,8 +99,15 @@ def _run(verb: str, rest: list[str]) -> int:
             stack.enter_context(redirect_stdout(nowhere))
             stack.enter_context(redirect_stderr(nowhere))
         parsed = tyro.cli(command, prog=f"safelight {verb}", args=rest, config=(tyro.conf.FlagCreatePairsOff,))
+    return _end_in_words(parsed.run_command)
+
+
+def _end_in_words(act: Callable[[], int | None]) -> int:
+    """The exit code of a command; user errors end in a message, not a traceback."""
+    from safelight.errors import SafelightError
+
     try:
-        parsed.run_command()
+        return act() or 0
     except SafelightError as error:
         # An error that every process finds is printed once on each machine.
         silent = error.reported or (error.reported is None and not _is_first_here())
@@ -95,7 +120,6 @@ def _run(verb: str, rest: list[str]) -> int:
         return _fail(f"{error.filename or 'A file'} cannot be used: {error.strerror or error}.", 1)
     except MemoryError:
         return _fail("Out of memory. `safelight estimate` reports what fits.", 4)
-    return 0
 
 
 def _is_first_here() -> bool:

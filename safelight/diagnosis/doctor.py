@@ -107,6 +107,12 @@ def diagnose_trial(run: RunHistory) -> Diagnosis:
 
 def examine(run: RunHistory, rules: tuple[Rule, ...] = RULES) -> list[Finding]:
     """The worst first, and what is over last. One cause gives one finding: its consequences are not reported."""
+    found = raised_by(run, rules)
+    return sorted(_without_consequences(_reopen(found)), key=lambda f: urgency(f.over, f.severity, f.step))
+
+
+def raised_by(run: RunHistory, rules: tuple[Rule, ...] = RULES) -> list[tuple[Rule, Finding]]:
+    """What each rule finds by itself, causes and consequences."""
     found: list[tuple[Rule, Finding]] = []
     for rule in rules:
         try:
@@ -115,7 +121,7 @@ def examine(run: RunHistory, rules: tuple[Rule, ...] = RULES) -> list[Finding]:
             finding = _broken(rule, error)
         if finding is not None:
             found.append((rule, finding))
-    return sorted(_without_consequences(_reopen(found)), key=lambda f: urgency(f.over, f.severity, f.step))
+    return found
 
 
 def _reopen(found: list[tuple[Rule, Finding]]) -> list[tuple[Rule, Finding]]:

@@ -2,5 +2,17 @@
 
 from __future__ import annotations
 
-from safelight.watching.loop import Watch as Watch
-from safelight.watching.loop import watch as watch
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from safelight.watching.loop import Watch as Watch
+    from safelight.watching.loop import watch as watch
+
+
+def __getattr__(name: str) -> Any:
+    """Torch is imported only with the watch itself: `safelight run` starts scripts without it."""
+    if name not in ("Watch", "watch"):
+        raise AttributeError(f"module 'safelight.watching' has no attribute {name!r}")
+    from safelight.watching import loop
+
+    return getattr(loop, name)

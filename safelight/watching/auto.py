@@ -24,8 +24,9 @@ from safelight.watching.watched_run import WatchedRun
 PREDICTIONS = {"epsilon": "epsilon", "sample": "sample", "v": "v_prediction"}
 
 
-class StopAfter(BaseException):
-    """Raised out of the step of the optimizer, after as many updates as were asked for."""
+class StopAfter(SystemExit):
+    """Raised out of the step of the optimizer, after as many updates as were asked for. It passes `except Exception`,
+    and python leaves on it without a traceback."""
 
 
 class Captured:

@@ -63,16 +63,24 @@ class CheckReport:
         return {"rows": [row.to_json() for row in self.rows], **self.diagnosis.to_json()}
 
     def __str__(self) -> str:
-        widths = [max(len(cell(row)) for row in self.rows) for cell in (_part, _name, _shown)]
-        lines = []
-        for before, row in zip((None, *self.rows), self.rows, strict=False):
-            part = row.part if before is None or before.part != row.part else ""
-            cells = (part.ljust(widths[0]), row.name.ljust(widths[1]), row.shown.rjust(widths[2]), row.state)
-            lines.append("  ".join((*cells, row.note) if row.note else cells).rstrip())
-        lines += ["", self.verdict]
-        for finding in self.findings:
-            lines += ["", f"{finding.code}  {finding.summary}", f"  do  {finding.fix.text}"]
-        return "\n".join(lines)
+        return "\n".join((*lines_of_rows(self.rows), "", self.verdict, *lines_of_findings(self.findings)))
+
+
+def lines_of_rows(rows: Sequence[Row]) -> list[str]:
+    widths = [max((len(cell(row)) for row in rows), default=0) for cell in (_part, _name, _shown)]
+    lines = []
+    for before, row in zip((None, *rows), rows, strict=False):
+        part = row.part if before is None or before.part != row.part else ""
+        cells = (part.ljust(widths[0]), row.name.ljust(widths[1]), row.shown.rjust(widths[2]), row.state)
+        lines.append("  ".join((*cells, row.note) if row.note else cells).rstrip())
+    return lines
+
+
+def lines_of_findings(findings: Sequence[Finding]) -> list[str]:
+    lines = []
+    for finding in findings:
+        lines += ["", f"{finding.code}  {finding.summary}", f"  do  {finding.fix.text}"]
+    return lines
 
 
 def _part(row: Row) -> str:

@@ -19,6 +19,7 @@ from safelight.model.calls import call_model
 from safelight.model.estimate import ModelEstimate, estimate
 from safelight.probes.sampler import draw
 from safelight.vocabulary import GRADIENT_PART
+from safelight.watching.check_readings import TINY, rows_of_readings
 from safelight.watching.check_report import Row
 from safelight.watching.trial_steps import Series, Trial
 
@@ -26,7 +27,6 @@ PLACES = (0.0, 0.1, 0.5, 0.9, 1.0)  # of the schedule: timesteps 0, 100, 500, 90
 SAMPLES = 4
 REACH = 1.5  # times that of the images: samples of a trained model stay within
 LEARNT = 0.95  # of the error of a network that always predicts 0
-TINY = 1e-12
 
 
 @dataclass(slots=True)
@@ -97,40 +97,6 @@ def trace_memory(
         return str(error)[:120]
 
 
-# (part, name, reading, healthy range); the row is shown where the reading is there.
-READINGS: tuple[tuple[str, str, Check, str], ...] = (
-    ("output", "error over that of predicting 0", checks.LOSS_MSE, "untrained: about 1"),
-    ("output", "randomness in evaluation mode", checks.NETWORK_RANDOM, "0"),
-    ("gradients", "share of parameters with a gradient", checks.NETWORK_REACHED, "1"),
-    ("gradients", "largest share of dead units", checks.NETWORK_SILENT, "below 0.5"),
-    ("gradients", "loss after a few updates on a copy", checks.NETWORK_REHEARSED, "below 1"),
-    ("timesteps", "response, after a few updates", checks.NETWORK_TIME_RESPONSE, "above 1e-6"),
-    ("timesteps", "least cosine of two embeddings", checks.NETWORK_TIME_COLLISION, "below 0.99"),
-    ("labels", "response, after a few updates", checks.NETWORK_LABEL_RESPONSE, "above 1e-6"),
-    ("labels", "rows of the embedding", checks.NETWORK_LABEL_ROWS, ""),
-    ("schedule", "timesteps", checks.SCHEDULE_TIMESTEPS, ""),
-    ("schedule", "first alphas_cumprod", checks.SCHEDULE_FIRST, "about 1"),
-    ("schedule", "last alphas_cumprod", checks.SCHEDULE_LAST, "about 0"),
-    ("schedule", "share of steps at which it rises", checks.SCHEDULE_RISING, "0"),
-    ("schedule", "largest jump of log-SNR", checks.SCHEDULE_LARGEST_JUMP, ""),
-    ("images", "lowest", checks.DATA_LOWEST, "-1"),
-    ("images", "highest", checks.DATA_HIGHEST, "1"),
-    ("images", "mean", checks.DATA_MEAN, ""),
-    ("images", "standard deviation", checks.DATA_STD, ""),
-    ("samples", "error with a network that knows the answer", checks.SAMPLER_ERROR, ""),
-    ("samples", "calls of the network", checks.SAMPLER_CALLS, ""),
-    ("optimizer", "learning rate", checks.OPTIMIZER_RATE, ""),
-    ("optimizer", "share of parameters it lacks", checks.OPTIMIZER_MISSING, "0"),
-    ("optimizer", "loss after its update", checks.SEARCH["1"], "below 1"),
-)
-ALSO: dict[Check, tuple[Check, ...]] = {
-    checks.NETWORK_TIME_RESPONSE: (checks.RESPONSE["t"],),
-    checks.NETWORK_LABEL_RESPONSE: (checks.RESPONSE["labels"],),
-    checks.LOSS_MSE: (checks.LOSS_ZERO_MSE, checks.LOSS_SLOPE),
-    checks.DATA_LOWEST: (checks.BATCH_LOWEST,),
-    checks.DATA_HIGHEST: (checks.BATCH_HIGHEST,),
-    checks.DATA_STD: (checks.BATCH_STD,),
-}
 FINITE = (checks.NETWORK_FINITE, checks.NONFINITE["pred"], checks.NONFINITE["loss"])
 SHAPES = (checks.NETWORK_SAME_SHAPE, checks.LOSS_SAME_SHAPE)
 
@@ -143,16 +109,7 @@ def rows_of(readings: Series, outputs: Outputs, memory: ModelEstimate | str, lac
         *_timestep_rows(outputs),
         *_sample_rows(readings, outputs),
     ]
-    for part, name, check, usual in READINGS:
-        if (value := _first(readings, check)) is None:
-            continue
-        if check == checks.LOSS_MSE:
-            value /= max(_first(readings, checks.LOSS_ZERO_MSE) or 1.0, TINY)
-        note = f"healthy: {usual}" if usual else ""
-        dead = check == checks.NETWORK_REACHED and value == 0
-        note = "the output has no gradient: look for detach() and no_grad() in the forward pass" if dead else note
-        proof = tuple(name_of(each) for each in (check, *ALSO.get(check, ())))
-        rows.append(Row(part, name, value, "finding" if dead else "ok", note, proof))
+    rows += rows_of_readings(lambda check: _first(readings, check))
     rows += [Row(part, "-", None, "not looked at", why) for part, why in lacking.items() if not _has(rows, part)]
     rows += _memory_rows(memory)
     order = list(dict.fromkeys(("output", "gradients", "timesteps", "labels", "schedule", "images", "samples",

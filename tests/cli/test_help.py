@@ -65,6 +65,7 @@ def test_the_help_of_a_verb_names_every_flag(verb: str, capsys: pytest.CaptureFi
     command = importlib.import_module(f"safelight.cli.{verb}").Command
     positional = {
         "run": "RUN",
+        "script": "SCRIPT",
         "runs": "RUN",
         "data": "DATA",
         "subject": "RUN|DATA",

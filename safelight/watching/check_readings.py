@@ -1,0 +1,63 @@
+"""Readings of a few steps under plain names, with what a healthy loop has. Does not import torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from safelight import checks
+from safelight.checks import Check
+from safelight.diagnosis.run_history import name_of
+from safelight.watching.check_report import Row
+
+TINY = 1e-12
+
+# (part, name, reading, healthy range); the row is shown where the reading is there.
+READINGS: tuple[tuple[str, str, Check, str], ...] = (
+    ("output", "error over that of predicting 0", checks.LOSS_MSE, "untrained: about 1"),
+    ("output", "randomness in evaluation mode", checks.NETWORK_RANDOM, "0"),
+    ("gradients", "share of parameters with a gradient", checks.NETWORK_REACHED, "1"),
+    ("gradients", "largest share of dead units", checks.NETWORK_SILENT, "below 0.5"),
+    ("gradients", "loss after a few updates on a copy", checks.NETWORK_REHEARSED, "below 1"),
+    ("timesteps", "response, after a few updates", checks.NETWORK_TIME_RESPONSE, "above 1e-6"),
+    ("timesteps", "least cosine of two embeddings", checks.NETWORK_TIME_COLLISION, "below 0.99"),
+    ("labels", "response, after a few updates", checks.NETWORK_LABEL_RESPONSE, "above 1e-6"),
+    ("labels", "rows of the embedding", checks.NETWORK_LABEL_ROWS, ""),
+    ("schedule", "timesteps", checks.SCHEDULE_TIMESTEPS, ""),
+    ("schedule", "first alphas_cumprod", checks.SCHEDULE_FIRST, "about 1"),
+    ("schedule", "last alphas_cumprod", checks.SCHEDULE_LAST, "about 0"),
+    ("schedule", "share of steps at which it rises", checks.SCHEDULE_RISING, "0"),
+    ("schedule", "largest jump of log-SNR", checks.SCHEDULE_LARGEST_JUMP, ""),
+    ("images", "lowest", checks.DATA_LOWEST, "-1"),
+    ("images", "highest", checks.DATA_HIGHEST, "1"),
+    ("images", "mean", checks.DATA_MEAN, ""),
+    ("images", "standard deviation", checks.DATA_STD, ""),
+    ("samples", "error with a network that knows the answer", checks.SAMPLER_ERROR, ""),
+    ("samples", "calls of the network", checks.SAMPLER_CALLS, ""),
+    ("optimizer", "learning rate", checks.OPTIMIZER_RATE, ""),
+    ("optimizer", "share of parameters it lacks", checks.OPTIMIZER_MISSING, "0"),
+    ("optimizer", "loss after its update", checks.SEARCH["1"], "below 1"),
+)
+ALSO: dict[Check, tuple[Check, ...]] = {
+    checks.NETWORK_TIME_RESPONSE: (checks.RESPONSE["t"],),
+    checks.NETWORK_LABEL_RESPONSE: (checks.RESPONSE["labels"],),
+    checks.LOSS_MSE: (checks.LOSS_ZERO_MSE, checks.LOSS_SLOPE),
+    checks.DATA_LOWEST: (checks.BATCH_LOWEST,),
+    checks.DATA_HIGHEST: (checks.BATCH_HIGHEST,),
+    checks.DATA_STD: (checks.BATCH_STD,),
+}
+
+
+def rows_of_readings(first: Callable[[Check], float | None]) -> list[Row]:
+    """`first`: a reading at its earliest step, at which the model is still as it came; None where it was not taken."""
+    rows = []
+    for part, name, check, usual in READINGS:
+        if (value := first(check)) is None:
+            continue
+        if check == checks.LOSS_MSE:
+            value /= max(first(checks.LOSS_ZERO_MSE) or 1.0, TINY)
+        note = f"healthy: {usual}" if usual else ""
+        dead = check == checks.NETWORK_REACHED and value == 0
+        note = "the output has no gradient: look for detach() and no_grad() in the forward pass" if dead else note
+        proof = tuple(name_of(each) for each in (check, *ALSO.get(check, ())))
+        rows.append(Row(part, name, value, "finding" if dead else "ok", note, proof))
+    return rows

@@ -1,0 +1,1 @@
+"""The folder that python finds its `sitecustomize` in when `safelight run` starts it. Nothing else may lie here."""

@@ -1,0 +1,162 @@
+"""The report of a checked script: what was recognised, numbers, every rule, findings, and the exit code."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from safelight import checks
+from safelight.checks import Check
+from safelight.diagnosis import Diagnosis, diagnose_run
+from safelight.diagnosis.rule_states import RuleState, grouped, list_rules
+from safelight.diagnosis.run_history import RunHistory, name_of
+from safelight.errors import RecordError
+from safelight.record.history import open_history
+from safelight.run import RunFolder
+from safelight.vocabulary import GRADIENT_NORM, LEARNING_RATE, LOSS
+from safelight.watching.check_readings import rows_of_readings
+from safelight.watching.check_report import Row, lines_of_findings, lines_of_rows, with_findings
+from safelight.watching.scripts.notes import Notes
+from safelight.words import lower_first
+
+FINE, UNKNOWN, FOUND = 0, 3, 5
+WIDTH = 110
+IN_BATCHES = {
+    checks.DATA_LOWEST: checks.BATCH_LOWEST,
+    checks.DATA_HIGHEST: checks.BATCH_HIGHEST,
+    checks.DATA_MEAN: checks.BATCH_MEAN,
+    checks.DATA_STD: checks.BATCH_STD,
+}
+ENDINGS = {
+    "itself": "ended by itself after {} updates",
+    "stopped": "stopped after {} updates",
+    "swallowed": "ended after {} updates, although it caught what should have stopped it (`except BaseException`)",
+    "late": "ended after {} updates: it was still busy a minute after it was stopped",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptReport:
+    """`diagnosis` is None where nothing was trained."""
+
+    target: str
+    notes: Notes
+    code: int
+    """Of the script's process."""
+    diagnosis: Diagnosis | None = None
+    rows: tuple[Row, ...] = ()
+    rules: tuple[RuleState, ...] = ()
+    is_recognised: bool = False
+    """As a diffusion loop."""
+
+    @property
+    def has_failed(self) -> bool:
+        """By itself: what a script does after it was stopped is not judged."""
+        return self.code != 0 and self.notes.ending == "itself"
+
+    def exit_code(self, strict: bool = False) -> int:
+        if self.has_failed:
+            return self.code
+        if self.diagnosis is None:
+            return UNKNOWN
+        worst = {each.severity for each in self.diagnosis.findings if each.over is None}
+        if "error" in worst or (strict and "warning" in worst):
+            return FOUND
+        return FINE if self.is_recognised else UNKNOWN
+
+    @property
+    def verdict(self) -> str:
+        """Nothing can be passed to a script that is not edited: the advice on that is left out."""
+        if self.diagnosis is None:
+            return "Nothing could be checked: no optimizer of torch made an update."
+        words = replace(self.diagnosis, watched=False).verdict
+        if not self.is_recognised:
+            words += " What is trained was not recognised as diffusion: rules on noise, target and time could not look."
+        return words
+
+    def to_json(self) -> dict[str, Any]:
+        found = {} if self.diagnosis is None else replace(self.diagnosis, watched=False).to_json()
+        return {
+            "script": self.target,
+            "exit_code": self.exit_code(),
+            "script_exit_code": self.code,
+            "updates": self.notes.updates,
+            "ending": self.notes.ending,
+            "recognised": list(self.notes.recognised),
+            "rows": [row.to_json() for row in self.rows],
+            "rules": [rule.to_json() for rule in self.rules],
+            "findings": [],
+            "coverage": None,
+            **found,
+            "verdict": self.verdict,
+        }
+
+    def words(self, *, quiet: bool = False) -> str:
+        if self.diagnosis is None:
+            failed = f" The script left with exit code {self.code}." if self.has_failed else ""
+            return f"{self.target}: {lower_first(self.verdict)}{failed}"
+        findings = [] if self.diagnosis is None else self.diagnosis.findings
+        ending = ENDINGS[self.notes.ending].format(self.notes.updates)
+        failed = f", with exit code {self.code}" if self.code else ""
+        lines = [f"{self.target}: {ending}{failed}."]
+        if not quiet:
+            lines += ["", *self.notes.recognised] if self.notes.recognised else []
+            lines += ["", *lines_of_rows(self.rows), ""] if self.rows else []
+            lines += lines_of_rules(self.rules)
+            lines += [f"note: {each}" for each in self.notes.said if each.startswith("Safelight's watch")]
+        return "\n".join((*lines, "", self.verdict, *lines_of_findings(findings)))
+
+
+def lines_of_rules(rules: Sequence[RuleState]) -> list[str]:
+    """All of them by their codes, `safelight explain CODE` has the page of each."""
+    lines = [f"{len(rules)} rules; `safelight explain CODE` shows what one looks for"]
+    for each in rules:
+        if each.state == "found":
+            lines.append(f"  found          {each.code}  {each.cause}: {each.title}")
+    for state in ("explained", "passed", "not looked at"):
+        for reason, codes in grouped(rule for rule in rules if rule.state == state).items():
+            head = f"  {state:<13}  {len(codes):>3}  "
+            text = " ".join((f"{reason}:", *codes) if reason else codes)
+            lines += textwrap.wrap(text, WIDTH, initial_indent=head, subsequent_indent=" " * len(head))
+    return lines
+
+
+def report_on(target: str, run: Path, notes: Notes | None, code: int) -> ScriptReport:
+    """From the record that the script left; a process that was killed leaves no notes."""
+    folder = RunFolder(run)
+    known = notes or Notes(int(folder.status().get("step", 0)))
+    if not known.updates or not folder.record.is_file():
+        return ScriptReport(target, known, code)
+    try:
+        diagnosis = diagnose_run(run)
+        with open_history(folder.record) as readings:
+            history = RunHistory(readings, status=folder.status())
+            rows = with_findings(rows_from(history), diagnosis.findings)
+            rules = tuple(list_rules(history, diagnosis))
+            seen = readings.signals()
+    except RecordError:
+        return ScriptReport(target, known, code)
+    recognised = any(name.startswith(("check/mixture/", "check/forward/", "check/target/")) for name in seen)
+    return ScriptReport(target, known, code, diagnosis, rows, rules, recognised)
+
+
+def rows_from(history: RunHistory) -> list[Row]:
+    def first(reading: Check) -> float | None:
+        """Of a loop only its batches are known, not the data as a whole."""
+        numbers = history.numbers(reading)
+        if not len(numbers) and reading in IN_BATCHES:
+            numbers = history.numbers(IN_BATCHES[reading])
+        return float(numbers[0]) if len(numbers) else None
+
+    rows: list[Row] = []
+    for name, signal in (("loss", LOSS), ("norm of the gradient", GRADIENT_NORM), ("learning rate", LEARNING_RATE)):
+        numbers = history.numbers(signal)
+        if len(numbers):
+            rows += [
+                Row("training", f"{name}, first", float(numbers[0]), readings=(name_of(signal),)),
+                Row("training", f"{name}, last", float(numbers[-1]), readings=(name_of(signal),)),
+            ]
+    return rows + rows_of_readings(first)

@@ -1,0 +1,38 @@
+"""Readings under plain names."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from safelight import checks
+from safelight.checks import Check
+from safelight.watching.check_readings import READINGS, rows_of_readings
+
+
+def test_only_what_was_read_has_a_row_and_errors_are_relative() -> None:
+    known = {checks.LOSS_MSE: 0.5, checks.LOSS_ZERO_MSE: 2.0, checks.DATA_LOWEST: -1.0}
+    rows = {row.name: row for row in rows_of_readings(known.get)}
+    assert rows["error over that of predicting 0"].value == 0.25
+    assert rows["lowest"].note == "healthy: -1"
+    assert len(rows) == 2
+
+
+def test_a_network_without_gradients_is_a_finding() -> None:
+    def first(check: Check) -> float | None:
+        return 0.0 if check == checks.NETWORK_REACHED else None
+
+    [row] = rows_of_readings(first)
+    assert row.state == "finding"
+    assert "detach" in row.note
+
+
+def test_no_reading_is_named_twice() -> None:
+    assert len({(part, name) for part, name, _, _ in READINGS}) == len(READINGS)
+
+
+def test_it_does_not_import_torch() -> None:
+    """`safelight run --check` reports from a process that has no torch."""
+    script = "import sys, safelight.watching.scripts.check; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
