@@ -28,7 +28,7 @@ def _is_anew(steps: np.ndarray, rates: np.ndarray, place: int, highest: float) -
     first, before = rates[:count], float(rates[place - 1])
     if count < LEAST or np.ptp(first) < VARIES * highest or before < ENDED * highest:
         return False
-    peak = int(rates[:place].argmax())
+    peak = place - 1 - int(rates[:place][::-1].argmax())  # the last one
     changes = np.abs(np.diff(rates[peak:place])) / np.diff(steps[peak:place])
     at_bottom = before < BELOW * highest and before <= float(rates[peak:place].min())
     if at_bottom and len(changes) and changes[-1] < FLAT * changes.max():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
+from numbers import Real
 from typing import Any
 
 Row = Mapping[str, Any]
@@ -26,7 +27,7 @@ def number_of(cell: Any) -> float | None:
     """None where a cell is empty, no number, or so rounded that only zeros are left of it."""
     if isinstance(cell, bool) or cell is None:
         return None
-    if isinstance(cell, int | float):
+    if isinstance(cell, Real):
         try:
             return float(cell)
         except OverflowError:

@@ -11,7 +11,7 @@ from safelight.diagnosis.logs.cells import STEP, Row
 from safelight.diagnosis.logs.columns import HELD_OUT, role_of
 from safelight.diagnosis.logs.text_file import lines_of
 
-NUMBER = r"[-+]?(?:(?:\d[\d,]*\.?\d*|\.\d+)(?:e[-+]?\d+)?|nan|inf(?:inity)?)(?!\w|\.\d)"
+NUMBER = r"[-+]?(?:(?:\d(?:[\d,]*\d)?\.?\d*|\.\d+)(?:e[-+]?\d+)?|nan|inf(?:inity)?)(?!\w|\.\d)"
 PAIR = re.compile(
     r"(?<![\w./])([A-Za-z_][\w./]*(?:[ -][A-Za-z_][\w./]*){0,3})['\"]?\s*(?:\([\w ]*\))?\s*(?:[:=|#]\s*|\[\s*|\s)\s*"
     rf"(?:tensor\(|['\"])?\s*({NUMBER})",
