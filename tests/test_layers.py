@@ -34,7 +34,7 @@ LAYERS = [
     ["start"],
     ["requirements", "assessment"],
     ["library"],
-    ["cli"],
+    ["cli", "pytest_plugin"],
     ["__main__"],
 ]
 RANK = {part: rank for rank, layer in enumerate(LAYERS) for part in layer}

@@ -15,6 +15,7 @@ from rich.text import Text
 from tyro.conf import Positional, arg
 
 from safelight.cli import options
+from safelight.cli.lint_flags import LintFlags, Subject, relative
 from safelight.errors import PreflightError, SafelightError, UsageError
 from safelight.run import is_run
 from safelight.terminal import ACCENT, Terminal, page
@@ -25,12 +26,16 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Command:
-    """Report what is wrong and why: with a run, from its record, while it trains or after it ended; with a data set
-    and settings, before anything is trained; or with a model of your own, by `safelight.check`."""
+class Command(LintFlags):
+    """Report what is wrong and why: with a run, from its record, while it trains or after it ended; with a log that
+    any other tool wrote; with a data set and settings, before anything is trained; or with a model of your own, by
+    `safelight.check`."""
 
-    subject: Annotated[str, Positional, arg(metavar="RUN|DATA")] = ""
-    """A run folder; or images as `train` takes them, for a preflight."""
+    subject: Annotated[str, Positional, arg(metavar="RUN|LOG|DATA")] = ""
+    """A run folder; a log (CSV, JSON, TensorBoard, W&B, text, or a folder with one); or images as `train` takes them,
+    for a preflight."""
+    loss: Annotated[str | None, arg(metavar="COLUMN")] = None
+    """Of a log: the column that is the loss, where its name does not say so."""
     module: Annotated[str | None, arg(metavar="MODULE:FUNCTION")] = None
     """A function of your own code, such as train:make, that returns the arguments of `safelight.check` as a dict."""
     preset: options.Word = None
@@ -39,29 +44,37 @@ class Command:
     """Of a preflight: YAML file of settings, over the preset."""
     set: options.Settings = ()
     """Of a preflight: any setting, over everything else."""
-    json: options.Json = False
 
     @property
     def data(self) -> str:
         return self.subject
 
     def run_command(self) -> None:
-        from safelight.diagnosis import diagnose_run
+        from safelight.diagnosis import diagnose_log, diagnose_run, is_foreign
 
         if self.module is not None:
             self._check_module(self.module)
             return
         if not self.subject:
             raise UsageError("Name a run, a data set, or a function of your own with --module.")
-        trained = is_run(Path(self.subject))
-        if trained and (self.preset or self.config or self.set):
-            words = "is a run, which has its settings. Leave out --preset, --config and --set."
+        has_settings = bool(self.preset or self.config or self.set)
+        foreign = self.loss is not None or (not has_settings and is_foreign(Path(self.subject)))
+        trained = foreign or is_run(Path(self.subject))
+        if trained and has_settings:
+            words = "is no data set, so it has its settings. Leave out --preset, --config and --set."
             raise UsageError(f"{self.subject} {words}")
-        found = diagnose_run(self.subject) if trained else self._preflight()
-        if self.json:
-            print(json.dumps(found.to_json(), indent=1))
+        if foreign:
+            found = diagnose_log(self.subject, self.loss)
         else:
-            print_diagnosis(self.subject, found)
+            found = diagnose_run(self.subject) if trained else self._preflight()
+        subject = Subject(self.subject)
+        found = self.narrow(found, subject)
+        if not self.write_sarif(found, subject):
+            if self.json:
+                print(json.dumps(found.to_json() | self.listed(found), indent=1))
+            else:
+                print_diagnosis(self.subject, found)
+                self.print_list(found)
         if not trained:
             refuse_errors("preflight", found)
 
@@ -76,9 +89,15 @@ class Command:
             inspect.signature(check).bind(**arguments)
         except TypeError as error:
             raise UsageError(f"What {name} returned is not what `safelight.check` takes: {error}.") from error
-        found = check(**{**arguments, "say": None})
-        print(json.dumps(found.to_json(), indent=1) if self.json else found)
-        refuse_errors("check", found.diagnosis)
+        report, subject = check(**{**arguments, "say": None}), subject_of(name)
+        report = report.narrowed(self.narrow(report.diagnosis, subject))
+        if not self.write_sarif(report.diagnosis, subject):
+            if self.json:
+                print(json.dumps(report.to_json() | self.listed(report.diagnosis), indent=1))
+            else:
+                print(report)
+                self.print_list(report.diagnosis)
+        refuse_errors("check", report.diagnosis)
 
     def _preflight(self) -> Diagnosis:
         config = options.config_from(self)
@@ -118,11 +137,24 @@ def arguments_from(name: str) -> dict[str, Any]:
     return found
 
 
+def subject_of(name: str) -> Subject:
+    """The file and line of a function that `arguments_from` has called."""
+    module_name, _, function_name = name.partition(":")
+    function = inspect.unwrap(getattr(sys.modules[module_name], function_name))
+    try:
+        script, line = inspect.getsourcefile(function), inspect.getsourcelines(function)[1]
+    except (OSError, TypeError):
+        return Subject(name)
+    return Subject(name) if script is None else Subject(relative(Path(script)), Path(script), line)
+
+
 def print_diagnosis(run: str, found: Diagnosis) -> None:
     """The verdict; of each finding what, since when, how sure, the evidence, what to do, what was ruled out."""
     console = page()
     console.print(Text(run, style=f"bold {ACCENT}"))
     console.print(Text(found.verdict))
+    for line in () if found.log is None else found.log.words():
+        console.print(Text(line, style="dim"))
     if found.progress is not None:
         console.print(Text(f"Progress: {found.progress.words()}"))
     if found.samples is not None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
+from types import MappingProxyType
 from typing import NamedTuple
 
 from safelight.checks import FORWARD_WRONG, Check
@@ -60,9 +61,17 @@ class Coverage(NamedTuple):
     """By the code of every other rule: the names of what it lacks, as they would be recorded."""
     arguments: dict[str, tuple[str, ...]]
     """By the code of those that a loop could help: what it would have to pass."""
+    refused: Mapping[str, str] = MappingProxyType({})
+    """By the code of those that did not look for another reason: that reason."""
 
     def words(self) -> str:
         return f"the {self.looked} of {self.rules} rules that had what they need"
+
+    def of_log(self, verdict: str) -> str:
+        """The end of a verdict on a log, which says how many rules could look wherever it does not yet."""
+        said = self.words() in verdict
+        count = "" if said else f"{self.looked} of {self.rules} rules could look at this log. "
+        return f"{count}The others need the training itself."
 
     def advice(self) -> Advice | None:
         """What a watched loop should pass so that more rules can look; None where nothing would help."""
@@ -115,9 +124,19 @@ def coverage(run: RunHistory, rules: tuple[Rule, ...] = RULES) -> Coverage:
     recorded = set(run.record.signals())
     found = {rule.code: _missing(rule, run, recorded) for rule in rules}
     missing = {code: names for code, names in found.items() if names}
+    refused = {rule.code: reason for rule in rules if rule.code not in missing and (reason := _refusal(rule, run))}
     helped = {code: _arguments(names, recorded) for code, names in missing.items()}
     helped = {code: arguments for code, arguments in helped.items() if arguments}
-    return Coverage(len(found), len(found) - len(missing), missing, helped)
+    return Coverage(len(found), len(found) - len(missing) - len(refused), missing, helped, refused)
+
+
+def _refusal(rule: Rule, run: RunHistory) -> str | None:
+    """Why a rule may not look at a log, though it has the readings it needs."""
+    if run.spacing is None:
+        return None
+    if rule.logs is None:
+        return "needs the training itself: a log cannot tell"
+    return rule.logs.lacking(run.spacing, len(run.steps(rule.logs.of)))
 
 
 def _missing(rule: Rule, run: RunHistory, recorded: set[str]) -> tuple[str, ...]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from safelight.config.resolve import resolve
 from safelight.diagnosis.convergence import Progress, progress
 from safelight.diagnosis.coverage import Coverage, coverage
 from safelight.diagnosis.finding import ORDER, Evidence, Finding, Fix, subsystem_of, urgency
+from safelight.diagnosis.logs.reader import is_log, read_log
+from safelight.diagnosis.logs.readings import LogSummary
 from safelight.diagnosis.rule import Rule
 from safelight.diagnosis.rules import RULES
 from safelight.diagnosis.rules.samples import describe_samples
@@ -21,10 +24,19 @@ from safelight.diagnosis.symptoms import SYMPTOMS, Symptom, find_symptoms
 from safelight.diagnosis.verdict import SkillSummary, skill_summary, verdict
 from safelight.errors import UsageError
 from safelight.record.history import open_history
-from safelight.run import open_recorded
+from safelight.run import RunFolder, open_recorded
 from safelight.vocabulary import LOSS
 
 LATER = 64  # steps: some causes are checked less often than their consequences
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """A finding that is only the consequence of others."""
+
+    finding: Finding
+    by: frozenset[str]
+    """Their codes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +53,22 @@ class Diagnosis:
     """Whether it has converged; None before anything is trained."""
     samples: str | None = None
     """What the newest samples are like; None before anything was drawn."""
+    explained: tuple[Explained, ...] = ()
+    """What was found too, and is not reported."""
+    log: LogSummary | None = None
+    """What was read, where it is a log that we did not write."""
+    known: tuple[Finding, ...] = ()
+    """Findings that a baseline has: they were there before, and are not among the others."""
 
     @property
     def verdict(self) -> str:
-        return verdict(self.findings, self.coverage, self.skill, watched=self.watched)
+        found = verdict(self.findings, self.coverage, self.skill, watched=self.watched)
+        if self.known:
+            count, found = len(self.known), found.replace("Nothing was found", "Nothing new was found", 1)
+            found += (
+                f" {count} finding{'s' * (count != 1)} of the baseline {'are' if count != 1 else 'is'} still there."
+            )
+        return found if self.log is None else f"{found} {self.coverage.of_log(found)}"
 
     def to_json(self) -> dict[str, Any]:
         advice = self.coverage.advice() if self.watched else None
@@ -55,6 +79,8 @@ class Diagnosis:
             "coverage": {"rules": self.coverage.rules, "looked": self.coverage.looked, "missing": missing},
             "progress": None if self.progress is None else self.progress.to_json(),
             "samples": self.samples,
+            **({} if self.log is None else {"log": self.log.to_json()}),
+            **({"known": [finding.to_json() for finding in self.known]} if self.known else {}),
         }
 
 
@@ -67,10 +93,11 @@ class Findings(list[Finding]):
 
 
 def diagnose(run: str | Path | None = None, *, losses: Sequence[float] | None = None) -> Findings:
-    """What is wrong with a run: `diagnose("runs/digits")`; or with a loss curve from anywhere, one loss for each step:
+    """What is wrong with a run: `diagnose("runs/digits")`; with a log that any other tool wrote:
+    `diagnose("lightning_logs/version_0")`; or with a loss curve from anywhere, one loss for each step:
     `diagnose(losses=[…])`. `.verdict` says it in words, with how many rules could look."""
     if run is not None and losses is None:
-        return Findings(diagnose_run(run))
+        return Findings(diagnose_log(run) if is_foreign(Path(run)) else diagnose_run(run))
     if losses is not None and run is None:
         return Findings(diagnose_losses(losses))
     raise UsageError("diagnose takes either a run or losses=, one loss for each step.")
@@ -90,25 +117,53 @@ def diagnose_losses(losses: Sequence[float]) -> Diagnosis:
     return Diagnosis(examine(known), coverage(known), watched=True, progress=progress(readings))
 
 
+def is_foreign(path: Path) -> bool:
+    """Whether a path is a log of somebody else, also where it lies in `runs`, as TensorBoard's do."""
+    folder = RunFolder(path)
+    return not (folder.record.is_file() or folder.config.is_file()) and os.path.lexists(path) and is_log(path)
+
+
+def diagnose_log(path: str | Path, loss: str | None = None) -> Diagnosis:
+    """By the rules that its readings are enough for. `loss`: the column that is the loss."""
+    log = read_log(Path(path), loss)
+    known = RunHistory(log.readings, spacing=log.summary.spacing)
+    looked = coverage(known)
+    able = tuple(rule for rule in RULES if rule.code not in looked.missing and rule.code not in looked.refused)
+    found, explained = examine_all(known, able)
+    trend = progress(log.readings) if log.summary.spacing.single else None
+    return Diagnosis(found, looked, progress=trend, explained=explained, log=log.summary)
+
+
 def diagnose_run(run: str | Path) -> Diagnosis:
     folder = open_recorded(Path(run))
     config = resolve(file=folder.config) if folder.config.is_file() else None
     with open_history(folder.record) as history:
         known = RunHistory(history, config, folder.status())
         skill, converged = skill_summary(history), progress(history)
-        findings, looked, samples = examine(known), coverage(known), describe_samples(known)
-        return Diagnosis(findings, looked, skill, watched=config is None, progress=converged, samples=samples)
+        looked, samples = coverage(known), describe_samples(known)
+        findings, explained = examine_all(known)
+        return Diagnosis(findings, looked, skill, config is None, converged, samples, explained)
 
 
 def diagnose_trial(run: RunHistory) -> Diagnosis:
     """Of a few trial steps, before anything is trained: what is wrong at their end."""
-    return Diagnosis([each for each in examine(run) if each.over is None], coverage(run))
+    found, explained = examine_all(run)
+    return Diagnosis([each for each in found if each.over is None], coverage(run), explained=explained)
 
 
 def examine(run: RunHistory, rules: tuple[Rule, ...] = RULES) -> list[Finding]:
     """The worst first, and what is over last. One cause gives one finding: its consequences are not reported."""
-    found = raised_by(run, rules)
-    return sorted(_without_consequences(_reopen(found)), key=lambda f: urgency(f.over, f.severity, f.step))
+    return examine_all(run, rules)[0]
+
+
+def examine_all(run: RunHistory, rules: tuple[Rule, ...] = RULES) -> tuple[list[Finding], tuple[Explained, ...]]:
+    """The findings, and those that are only their consequences."""
+    kept, explained = _without_consequences(_reopen(raised_by(run, rules)))
+    return by_urgency(kept), explained
+
+
+def by_urgency(findings: Iterable[Finding]) -> list[Finding]:
+    return sorted(findings, key=lambda finding: urgency(finding.over, finding.severity, finding.step))
 
 
 def raised_by(run: RunHistory, rules: tuple[Rule, ...] = RULES) -> list[tuple[Rule, Finding]]:
@@ -140,20 +195,24 @@ def _reopen(found: list[tuple[Rule, Finding]]) -> list[tuple[Rule, Finding]]:
     return [(rule, reopened(rule, finding)) for rule, finding in found]
 
 
-def _without_consequences(found: list[tuple[Rule, Finding]]) -> list[Finding]:
-    """Those that no other finding explains. Of those that explain each other in a circle, the earliest is kept."""
+def _without_consequences(found: list[tuple[Rule, Finding]]) -> tuple[list[Finding], tuple[Explained, ...]]:
+    """Those that no other finding explains, and the others. Of those that explain each other in a circle, the earliest
+    is kept."""
     causes = [
         [j for j, (other, cause) in enumerate(found) if _explains(other, cause, rule, finding)]
         for rule, finding in found
     ]
     behind = [_reached(causes, place) for place in range(len(found))]
     kept: list[Finding] = []
+    explained: list[Explained] = []
     for place, (_, finding) in enumerate(found):
         circle = behind[place] | {place}
         first = min(circle, key=lambda i: (found[i][1].step, ORDER.index(found[i][1].severity), i))
         if first == place and all(place in behind[other] for other in behind[place]):
             kept.append(finding)
-    return kept
+        else:
+            explained.append(Explained(finding, frozenset(found[i][1].code for i in behind[place] - {place})))
+    return kept, tuple(explained)
 
 
 def _reached(causes: list[list[int]], place: int) -> set[int]:

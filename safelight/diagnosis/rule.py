@@ -12,6 +12,7 @@ from safelight.checks import Check
 from safelight.diagnosis.advice import for_other_loop
 from safelight.diagnosis.finding import Evidence, Finding, Fix, Severity
 from safelight.diagnosis.run_history import Episode, HealthyRanges, ReadingName, RunHistory, name_of
+from safelight.diagnosis.spacing import LogNeed
 from safelight.vocabulary import Signal
 
 
@@ -62,6 +63,8 @@ class Rule:
     stands for every cause that has no star itself."""
     is_damage: bool = False
     """What an error leaves behind: while this is found, the error that explains it stays open, though it ended."""
+    logs: LogNeed | None = None
+    """What it needs of a log that we did not write; None: no log can tell."""
 
     def find(self, run: RunHistory) -> Finding | None:
         detection = self.detect(run)
@@ -85,12 +88,13 @@ class Rule:
 
     def to_json(self) -> dict[str, Any]:
         """All but what detects it; needs by the names that are recorded."""
-        page = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "detect"}
+        page = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in ("detect", "logs")}
         needs = [list(map(name_of, need)) if isinstance(need, tuple) else name_of(need) for need in self.needs]
         return page | {
             "needs": needs,
             "default_fix": asdict(self.default_fix),
             "explained_by": self.explained_by.split(),
+            "looks_at_logs": self.logs is not None,
         }
 
 

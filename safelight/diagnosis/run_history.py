@@ -13,6 +13,7 @@ from safelight import checks
 from safelight.checks import Check
 from safelight.config import Config
 from safelight.diagnosis.finding import Evidence
+from safelight.diagnosis.spacing import Spacing
 from safelight.record.history import RecordedEvent
 from safelight.vocabulary import CHECK, LEARNING_RATE, LOSS, Signal
 
@@ -87,6 +88,8 @@ class RunHistory:
     record: ReadingSource
     config: Config | None = None
     status: Mapping[str, Any] = field(default_factory=dict)
+    spacing: Spacing | None = None
+    """Of a log that we did not write; None where every step was recorded."""
     _known: dict[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict, repr=False)
 
     @property

@@ -59,6 +59,18 @@ class CheckReport:
         """Whether no row is a finding."""
         return all(row.state != "finding" for row in self.rows)
 
+    def narrowed(self, diagnosis: Diagnosis) -> CheckReport:
+        """With some findings left out: their rows are no longer marked."""
+        left_out = {each.code for each in self.findings} - {each.code for each in diagnosis.findings}
+
+        def unmarked(row: Row) -> Row:
+            codes = set(row.note.split(", "))
+            if row.state != "finding" or not codes <= left_out:
+                return row
+            return replace(row, state="not looked at", note=f"{row.note}: ignored, or known before")
+
+        return CheckReport(tuple(map(unmarked, self.rows)), diagnosis)
+
     def to_json(self) -> dict[str, Any]:
         return {"rows": [row.to_json() for row in self.rows], **self.diagnosis.to_json()}
 

@@ -144,7 +144,8 @@ def rule_with(*needs: Any) -> Rule:
     ],
 )
 def test_coverage_of_one_rule(needs: tuple[Any, ...], series: Series, missing: tuple[str, ...]) -> None:
-    _, looked, lacking, _ = coverage(RunHistory(InMemoryReadings(series)), (rule_with(*needs),))
+    found = coverage(RunHistory(InMemoryReadings(series)), (rule_with(*needs),))
+    looked, lacking = found.looked, found.missing
     assert (looked, lacking) == ((0, {"XXX001": missing}) if missing else (1, {}))
 
 

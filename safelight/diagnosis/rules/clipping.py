@@ -14,6 +14,7 @@ from safelight.diagnosis.rule import Detection, error, first_of, on_episode, war
 from safelight.diagnosis.rules.curve.jumps import has_usual_images
 from safelight.diagnosis.rules.learning import DAMAGE
 from safelight.diagnosis.run_history import Episode, HealthyRanges, RunHistory, episode_of, running_median
+from safelight.diagnosis.spacing import LogNeed
 from safelight.vocabulary import GRADIENT_NORM, GRADIENT_PART, LOSS, LOSS_SCALE
 
 AFTER = 8  # steps
@@ -216,6 +217,7 @@ RULES = (
         fix="clipping.kind adaptive; check the images of that step.",
         needs=((checks.BATCH_REACH, GRADIENT_NORM),),
         detect=outlier_batches,
+        logs=LogNeed(USUAL + 1, "every step", GRADIENT_NORM),
         explained_by="lr.jump lr.too-high data.shifted data.nonfinite optimizer.no-zero loss.weighting",
     ),
     warning("CLI003", "clipping.large-gradients", "Gradients that are very large")(
@@ -227,6 +229,7 @@ RULES = (
         "instead of adding it up, and look at the part that is named.",
         needs=(GRADIENT_NORM, LOSS),
         detect=large_norms,
+        logs=LogNeed(2 * CALM, of=GRADIENT_NORM),
         explained_by=f"{DAMAGE} data.",
     ),
     warning("ACC001", "accumulation.sum", "Micro-batches are added instead of averaged")(

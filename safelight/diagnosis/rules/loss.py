@@ -10,6 +10,7 @@ from safelight.diagnosis.finding import Evidence, Fix
 from safelight.diagnosis.loss_shapes import is_above
 from safelight.diagnosis.rule import Detection, error, first_of, on_episode, on_latest, warning
 from safelight.diagnosis.run_history import Episode, RunHistory, episode_of, name_of, running_median
+from safelight.diagnosis.spacing import LogNeed
 from safelight.vocabulary import GRADIENT_NORM, LEARNING_RATE, LOSS, NONFINITE_PARAMETERS, REFUSED
 
 ENOUGH = 8  # steps
@@ -217,7 +218,9 @@ def _rising(run: RunHistory) -> Detection | None:
         return None
     losses = np.nan_to_num(losses, nan=np.inf)
     smooth = running_median(losses, WINDOW)
-    best, begin = float(smooth.min()), float(smooth[0])
+    # A running mean begins with the loss of one batch, which may be far too low.
+    is_smoothed = run.spacing is not None and not run.spacing.single
+    best, begin = float(smooth.min()), float(smooth[: len(smooth) // 4].max() if is_smoothed else smooth[0])
     if not smooth[-1] > RISEN * max(best, begin):
         return None
     place = WINDOW - 1 + int(np.flatnonzero(smooth <= RISEN * max(best, begin))[-1])
@@ -302,6 +305,7 @@ RULES = (
         "rate, lengthen the warm-up or clip gradients by their norm; in fp16, use bf16. In a loss or layer of your "
         "own, look for log(0), a division by zero and the root of 0.",
         detect=nonfinite,
+        logs=LogNeed(),
         explained_by="data.nonfinite loss.weight loss.diverged lr. model. scale. precision. optimizer. forward. "
         "target. timesteps. schedule.",
     ),
@@ -314,6 +318,7 @@ RULES = (
         fix="Look for detach(), no_grad() or .data between the network and the loss, and for a missing backward().",
         needs=((GRADIENT_NORM, checks.REPLAY_MSE_NORM),),
         detect=detached,
+        logs=LogNeed(ENOUGH + 1, of=GRADIENT_NORM),
         explained_by="model.zero-init model.frozen model.bounded optimizer.other loss.not-of optimizer.zeroed",
     ),
     error("LOS003", "loss.sign", "The sign of the loss is reversed")(
@@ -331,6 +336,7 @@ RULES = (
             ),
             below_zero,
         ),
+        logs=LogNeed(4 * ENOUGH),
     ),
     error("LOS004", "loss.weight-nonfinite", "A loss that is not finite by itself")(
         what="Prediction and target are finite, and the loss is not.",
@@ -389,6 +395,7 @@ RULES = (
         fix="Return to the last good checkpoint, lower optimizer.lr, lengthen optimizer.warmup.",
         needs=((checks.LOSS_MSE, LOSS),),
         detect=diverged,
+        logs=LogNeed(4 * WINDOW),
         explained_by="*",
     ),
 )

@@ -8,9 +8,11 @@ import numpy as np
 
 from safelight import checks
 from safelight.diagnosis.finding import Evidence, Fix
+from safelight.diagnosis.rate_shapes import begins_anew
 from safelight.diagnosis.rule import Detection, error, first_of, warning
 from safelight.diagnosis.rules.learning import broken_weights, short_updates, stays_by_short_updates
 from safelight.diagnosis.run_history import RunHistory, episode_of
+from safelight.diagnosis.spacing import LogNeed
 from safelight.vocabulary import LEARNING_RATE, SKILL_RAW, UPDATE_RATIO
 from safelight.words import round_rate
 
@@ -26,6 +28,7 @@ FAR = 9.9  # times the highest rate that holds in the preflight, without a warm-
 PEAK = 0.9  # of the highest rate: a warm-up was over, or never there
 JUMP, ENDED = 5.0, 1e-3
 LONG = 50  # steps
+ZEROS, JUDGED = 5, 12  # readings of a rate
 
 
 def raises_error(run: RunHistory) -> Detection | None:
@@ -236,8 +239,10 @@ def _rate_at(run: RunHistory, step: int) -> float:
 
 def zero(run: RunHistory) -> Detection | None:
     steps, rates = run.series(LEARNING_RATE)
-    zeros = episode_of(steps, rates == 0, 5)
-    if zeros is None or zeros.over is not None or LONG < zeros.looks < len(rates):
+    zeros = episode_of(steps, rates == 0, ZEROS)
+    if zeros is None or zeros.over is not None:
+        return None
+    if int(steps[-1]) - zeros.first >= LONG and zeros.looks < len(rates):
         return None  # a schedule that has ended is another cause
     return Detection(
         zeros.first,
@@ -251,12 +256,15 @@ def ended_early(run: RunHistory) -> Detection | None:
     if len(rates) < LONG or not rates.max() > 0:
         return None
     low = episode_of(steps, rates < ENDED * np.quantile(rates, 0.98))  # not of a single jump
-    if low is None or low.over is not None or not max(20, 0.15 * len(rates)) <= low.looks < len(rates):
+    if low is None or low.over is not None or low.looks == len(rates):
+        return None
+    length, whole = (int(steps[-1]) - first + 1 for first in (low.first, int(steps[0])))  # a log may leave out steps
+    if length < max(20, 0.15 * whole):
         return None
     return Detection(
         low.first,
         f"The learning rate fell below a thousandth of its highest at step {low.first:,}, and the training continued "
-        f"for {low.looks:,} steps: its schedule was stepped too often, or made for a shorter run.",
+        f"for {length:,} steps: its schedule was stepped too often, or made for a shorter run.",
         (Evidence(LEARNING_RATE.name, float(rates[-1]), (low.first, low.last)),),
         ("a cosine that ends with the run: it spends 2 % of its length so low",),
     )
@@ -265,21 +273,39 @@ def ended_early(run: RunHistory) -> Detection | None:
 def jump(run: RunHistory) -> Detection | None:
     """Restarts return to an earlier rate; this is higher than ever before."""
     steps, rates = run.series(LEARNING_RATE)
-    if len(rates) < 12:
+    if len(rates) < JUDGED:
         return None
     highest = np.maximum.accumulate(rates)
-    jumps = np.flatnonzero((rates[1:] > JUMP * highest[:-1]) & (np.arange(1, len(rates)) >= 10) & (highest[:-1] > 0))
+    risen = (rates[1:] > JUMP * highest[:-1]) & (highest[:-1] > 0) & (np.diff(steps) < LONG)  # else it may be a warm-up
+    jumps = np.flatnonzero(risen & (np.arange(1, len(rates)) >= 10))
     if not len(jumps):
         return None
     place = int(jumps[-1]) + 1
-    back = np.flatnonzero(rates[place:] <= highest[place - 1])
+    back, apart = np.flatnonzero(rates[place:] <= highest[place - 1]), int(steps[place] - steps[place - 1])
     return Detection(
         int(steps[place]),
         f"At step {int(steps[place]):,} the learning rate went from {rates[place - 1]:.2g} to {rates[place]:.2g} in "
-        "one step.",
+        + ("one step." if apart == 1 else f"{apart} steps."),
         (Evidence(LEARNING_RATE.name, float(rates[place]), (int(steps[place]), int(steps[place]))),),
         ("warm-up and restarts: they rise by less, or no higher than before",),
         over=int(steps[place + back[0]]) if len(back) else None,
+    )
+
+
+def anew(run: RunHistory) -> Detection | None:
+    """Exact but for the digits of a log: the rates are those of the beginning, once more."""
+    steps, rates = run.series(LEARNING_RATE)
+    place = begins_anew(steps, rates)
+    if place is None:
+        return None
+    at, before = int(steps[place]), float(rates[place - 1])
+    return Detection(
+        at,
+        f"At step {at:,} the learning rate began again as at the first step: it went from {before:.2g} to "
+        f"{rates[place]:.2g}, in the middle of its schedule.",
+        (Evidence(LEARNING_RATE.name, float(rates[place]), (at, at), f"about {before:.2g}"),),
+        ("restarts that are meant: they come when the rate is at its lowest, and again",),
+        confidence=0.99,
     )
 
 
@@ -321,6 +347,7 @@ RULES = (
         fix="Check the scheduler: its warm-up, its end, and whether it is stepped.",
         needs=(LEARNING_RATE,),
         detect=zero,
+        logs=LogNeed(ZEROS, of=LEARNING_RATE),
     ),
     warning("LRA004", "lr.ended-early", "A schedule that ends before the run")(
         what="The learning rate has been almost 0 for a long time while the training continues.",
@@ -330,6 +357,7 @@ RULES = (
         fix="Step the scheduler once per update, not per micro-batch or process, and give it the number of updates.",
         needs=(LEARNING_RATE,),
         detect=ended_early,
+        logs=LogNeed(LONG, of=LEARNING_RATE),
     ),
     warning("LRA006", "lr.no-warmup", "A rate that is high from the first step")(
         what="One of the first updates raises the error on its own batch several times; later ones do not.",
@@ -341,12 +369,16 @@ RULES = (
         explained_by=f"{SIDE} lr.jump accumulation. forward.",
     ),
     warning("LRA005", "lr.jump", "A learning rate that jumps")(
-        what="From one step to the next the learning rate rises to several times what it ever was.",
-        why="The optimizer's moments were averaged for another rate: updates are too large.",
-        similar="Restarts return to where the rate was before.",
+        what="From one step to the next the learning rate rises to several times what it ever was; or it begins again "
+        "as at the first step, in the middle of its schedule.",
+        why="The optimizer's moments were averaged for another rate: updates are too large. A schedule that begins "
+        "again ends too late.",
+        similar="Restarts return to where the rate was before. Those that are meant come when the rate is at its "
+        "lowest.",
         limits="Jumps within the first ten steps.",
         fix="After a resume: is the scheduler's state loaded? Otherwise check what sets the rate.",
         needs=(LEARNING_RATE,),
-        detect=jump,
+        detect=first_of(jump, anew),
+        logs=LogNeed(JUDGED, "known steps", LEARNING_RATE),
     ),
 )

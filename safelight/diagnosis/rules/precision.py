@@ -10,6 +10,7 @@ from safelight.diagnosis.finding import Evidence, Fix
 from safelight.diagnosis.rule import Detection, error, on_episode, warning
 from safelight.diagnosis.rules.clipping import first_spike
 from safelight.diagnosis.run_history import Episode, RunHistory
+from safelight.diagnosis.spacing import LogNeed
 from safelight.vocabulary import GRADIENT_NORM, LOSS, LOSS_SCALE, REFUSED
 
 VANISHED, MANY, LOST = 0.01, 0.1, 0.3  # shares of the gradient; fp32 has 0 and 0.0001
@@ -80,6 +81,7 @@ RULES = (
         default_fix=Fix("", {"train.precision": "bf16"}, "safe"),
         needs=(REFUSED,),
         detect=scale_halving,
+        logs=LogNeed(STORM_STEPS, "every step", REFUSED),
     ),
     error("PRE002", "precision.no-scaler", "fp16 without a loss scale")(
         what="Gradients that fp16 cannot hold are rounded to zero.",

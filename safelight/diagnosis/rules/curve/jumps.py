@@ -11,6 +11,7 @@ from safelight.diagnosis.rule import Detection, warning
 from safelight.diagnosis.rules.learning import DAMAGE
 from safelight.diagnosis.rules.loss import diverged
 from safelight.diagnosis.run_history import RunHistory
+from safelight.diagnosis.spacing import LogNeed
 from safelight.vocabulary import LOSS, LOSS_AT_LEVEL
 
 SPIKE = 2.0  # times the loss before; no healthy curve jumps up, by any factor
@@ -138,6 +139,7 @@ RULES = (
         fix="Lower optimizer.lr, clip gradients by their norm, or lower optimizer.beta2.",
         needs=(LOSS,),
         detect=spike,
+        logs=LogNeed(shapes.LEAST + shapes.LASTS, "single"),
         explained_by=DAMAGE,
     ),
     warning("CUR002", "loss.drop", "A loss that falls all at once")(
@@ -149,6 +151,7 @@ RULES = (
         fix="Compare images, timesteps, target and loss weights of that step with those of the step before.",
         needs=(LOSS,),
         detect=drop,
+        logs=LogNeed(shapes.LEAST + shapes.LASTS, "every step"),
         explained_by=DAMAGE,
     ),
 )

@@ -11,7 +11,8 @@ from safelight.diagnosis.rule import Detection, warning
 from safelight.diagnosis.rules.curve.jumps import curve, spike
 from safelight.diagnosis.rules.learning import DAMAGE, has_short_updates
 from safelight.diagnosis.rules.loss import diverged, is_constant
-from safelight.diagnosis.run_history import RunHistory, stays_at_first
+from safelight.diagnosis.run_history import STAYS, RunHistory, stays_at_first
+from safelight.diagnosis.spacing import LogNeed
 from safelight.vocabulary import LEARNING_RATE, LOSS, SKILL_RAW
 from safelight.words import round_rate
 
@@ -90,6 +91,7 @@ RULES = (
         fix="Return to a checkpoint from before, lower optimizer.lr and let it decay.",
         needs=(LOSS,),
         detect=rise,
+        logs=LogNeed(shapes.BLOCKS * shapes.SHORTEST, "single"),
         explained_by=DAMAGE,
     ),
     warning("CUR004", "loss.oscillation", "A loss that goes up and down")(
@@ -100,6 +102,7 @@ RULES = (
         fix="Lower optimizer.lr by a factor of 2 to 5, and shuffle the images anew in every epoch.",
         needs=(LOSS,),
         detect=oscillation,
+        logs=LogNeed(shapes.LEAST + 1, "single"),
         explained_by=f"{DAMAGE} data.not-shuffled",
     ),
     warning("CUR005", "loss.plateau", "A loss that stays where it began")(
@@ -110,6 +113,7 @@ RULES = (
         fix="Is the model that is trained the one that is called, with this x_t and this t? If so, raise optimizer.lr.",
         needs=(LOSS,),
         detect=plateau,
+        logs=LogNeed(STAYS, "every step"),  # a mean over steps hides how losses differ by timestep
         explained_by=DAMAGE,
     ),
 )

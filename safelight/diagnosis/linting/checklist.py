@@ -1,0 +1,69 @@
+"""Every rule by name: found, passed, explained by another finding, or not looked at and why."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from safelight.diagnosis.doctor import Diagnosis
+from safelight.diagnosis.rule import CONFIG
+from safelight.diagnosis.rules import RULES
+
+State = Literal["found", "known", "explained", "passed", "not looked at"]
+STATES: tuple[State, ...] = ("found", "known", "explained", "passed", "not looked at")
+SHOWN = 3  # readings that are named
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    code: str
+    cause: str
+    title: str
+    state: State
+    reason: str = ""
+
+
+def checklist(diagnosis: Diagnosis) -> list[Line]:
+    """In the order of the rules."""
+    found = {finding.code: finding for finding in diagnosis.findings}
+    known = {finding.code for finding in diagnosis.known}
+    explained = {each.finding.code: each.by for each in diagnosis.explained}
+    lines: list[Line] = []
+    for rule in RULES:
+        state, reason = "passed", ""
+        if rule.code in found and found[rule.code].cause != rule.cause:
+            state, reason = "not looked at", found[rule.code].summary  # the rule failed
+        elif rule.code in found:
+            over = found[rule.code].over
+            state, reason = "found", "" if over is None else f"over since step {over:,}"
+        elif rule.code in known:
+            state, reason = "known", "in the baseline"
+        elif rule.code in explained:
+            state, reason = "explained", f"by {', '.join(sorted(explained[rule.code]))}"
+        elif rule.code in diagnosis.coverage.refused:
+            state, reason = "not looked at", diagnosis.coverage.refused[rule.code]
+        elif rule.code in diagnosis.coverage.missing:
+            state, reason = "not looked at", _lacking(diagnosis, rule.code)
+        lines.append(Line(rule.code, rule.cause, rule.title, state, reason))
+    return lines
+
+
+def _lacking(diagnosis: Diagnosis, code: str) -> str:
+    arguments = diagnosis.coverage.arguments.get(code)
+    if arguments and diagnosis.watched:
+        return f"pass {', '.join(each.removesuffix('=') for each in arguments)}"
+    names = diagnosis.coverage.missing[code]
+    if names == (CONFIG,):
+        return "only runs of Safelight have settings"
+    return f"lacks {', '.join(names[:SHOWN])}" + (" …" if len(names) > SHOWN else "")
+
+
+def count(lines: list[Line]) -> str:
+    """84 passed, 2 found, 47 not looked at."""
+    counts = Counter(line.state for line in lines)
+    return ", ".join(f"{counts[state]} {state}" for state in STATES if counts[state])
+
+
+def to_json(lines: list[Line]) -> list[dict[str, Any]]:
+    return [asdict(line) for line in lines]
