@@ -140,9 +140,9 @@ def write_config(folder: RunFolder, setup: Setup) -> None:
     folder.update_status(**facts)
     try:
         if (architecture := describe_unet(setup.state.model)) is not None:
-            write_atomically(folder.architecture_file, json.dumps(architecture, indent=1).encode())
-        write_atomically(folder.data, json.dumps(summary(images, config.data), indent=1).encode())
-        write_atomically(folder.config, to_yaml(config).encode())
+            write_atomically(folder.architecture_file, json.dumps(architecture, indent=1).encode(), folder.disk)
+        write_atomically(folder.data, json.dumps(summary(images, config.data), indent=1).encode(), folder.disk)
+        write_atomically(folder.config, to_yaml(config).encode(), folder.disk)
     except OSError as error:
         raise UsageError(
             f"The run folder {folder.path} cannot be written to: {error.strerror}. Choose another --run, or make room."
@@ -177,7 +177,9 @@ def load_model(
     check_tensors("model", model.state_dict(), loaded)
     model.load_state_dict(loaded.tensors["model"])
     if not raw:
-        rebuilt = None if ema_width is None else rebuild(folder.snapshots, step=loaded.step, width=ema_width)
+        rebuilt = None
+        if ema_width is not None:
+            rebuilt = rebuild(folder.snapshots, step=loaded.step, width=ema_width, disk=folder.disk)
         model.load_state_dict(rebuilt or loaded.tensors["ema"], strict=False)  # buffers have no EMA
     return LoadedModel(model.to(chosen).eval(), config, loaded.step)
 
@@ -199,7 +201,7 @@ def _choose_checkpoint(folder: RunFolder, step: int | None, say: Any) -> Loaded:
     problems: list[str] = []
     for candidate in [step] if step is not None else reversed(present):
         try:
-            return load(place(folder.checkpoints, candidate))
+            return load(place(folder.checkpoints, candidate), disk=folder.disk)
         except CheckpointError as error:  # only reported: the run may be training, and it is the one to set it aside
             problems.append(str(error))
             say(f"Checkpoint step_{candidate:08d} cannot be used. {error}")

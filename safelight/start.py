@@ -31,7 +31,16 @@ from safelight.opened import (
 )
 from safelight.processes.group import ProcessGroup, join_group
 from safelight.processes.restarts import is_restart, refuse_hopeless
-from safelight.run import RunFolder, SilentFolder, create_run, free_name, open_run, point_latest, refuse_used
+from safelight.run import (
+    RunFolder,
+    SilentFolder,
+    create_run,
+    free_name,
+    open_run,
+    point_latest,
+    prepare_to_write,
+    refuse_used,
+)
 from safelight.runner import OnStart, run_training
 from safelight.terminal import Terminal
 from safelight.training.build import build, check_divisible, fit_to_data
@@ -92,8 +101,9 @@ def _hold(path: Path, group: ProcessGroup, make: Callable[[Path], RunFolder]) ->
     if not group.is_main:
         yield SilentFolder(path)
         return
-    with RunLock((folder := make(path)).path):
-        yield folder
+    with RunLock((folder := make(path)).path) as lock:
+        prepare_to_write(folder)
+        yield replace(folder, lock=lock)
 
 
 def resume(
@@ -131,17 +141,18 @@ def _resume_here(
         images = group.local_main_first(lambda: _open_images(requested, terminal))
         if group.is_main:
             check_data(folder, images, force)
-            clean(folder.checkpoints)
-            clean(folder.snapshots)
+            for saved in (folder.checkpoints, folder.snapshots):
+                clean(saved, disk=folder.disk)
         sharded, loaded = is_sharded(config, group.size), None
         if not sharded:
-            loaded = load_latest(group, folder.checkpoints, None, terminal.say)
+            loaded = load_latest(group, folder.checkpoints, None, terminal.say, folder.disk)
         has_saved = group.broadcast(lambda: bool(steps(folder.checkpoints))) if sharded else loaded is not None
         if model is None and has_saved:
             model = build_model(config, group.broadcast(folder.architecture))
         setup = build(config, images, terminal.say, model, group)
         if sharded:
-            loaded = load_latest(group, folder.checkpoints, setup.state.weights.shard, terminal.say)
+            shard = setup.state.weights.shard
+            loaded = load_latest(group, folder.checkpoints, shard, terminal.say, folder.disk)
         if loaded is None:
             terminal.say(f"{path} has no checkpoint yet: it starts again from step 0, which gives the same run.")
         else:

@@ -18,7 +18,7 @@ from safelight.checkpoints.folder import KEEP_ALL, clean, retain, steps
 from safelight.checkpoints.manifest import Entry
 from safelight.checkpoints.snapshot import CheckpointFiles, Snapshot, prepare
 from safelight.errors import CheckpointError, ProcessLost
-from safelight.files import DISK, TEMPORARY, Disk, make_directories, write_durably
+from safelight.files import DISK, TEMPORARY, Disk, make_directories, try_to_remove, write_durably
 from safelight.words import megabytes
 
 RESERVE = 32 << 20  # bytes left free, so that the record and the last messages of a run still fit
@@ -46,7 +46,7 @@ def commit(folder: Path, files: CheckpointFiles, disk: Disk = DISK, coordinator:
         _read_back(final, old, disk, of_others)
     except Exception as error:  # by phase: a full disk has many faces, and each means that nothing was saved
         if temporary.exists():
-            retention.try_to_remove(temporary, disk)
+            try_to_remove(temporary, disk)
         reason = str(error).rstrip(".")
         raise CheckpointError(f"Step {files.step} was not saved in {folder}: {reason}.") from error
     return final
@@ -94,7 +94,7 @@ def _read_back(final: Path, old: Path | None, disk: Disk, read_by_others: set[st
                 disk.rename(old, final)
         raise
     if old is not None:
-        retention.try_to_remove(old, disk)
+        try_to_remove(old, disk)
 
 
 class Writer:

@@ -256,7 +256,11 @@ class Evaluator:
         """Samples of another checkpoint, or of the weights as they are now."""
         now = step == self._state.counters.step
         state, folder = self._state, self._folder.checkpoints
-        weights = state.ema.tensors() if now else load_ema(self._group, folder, step, state.weights.shard)
+        weights = (
+            state.ema.tensors()
+            if now
+            else load_ema(self._group, folder, step, state.weights.shard, self._session.folder.disk)
+        )
         request = replace(preview_request(self._config, self._config.evaluate.samples), seed=seed)
         with state.weights.swapped_in({name: tensor.to(self._device) for name, tensor in weights.items()}) as lent:
 

@@ -95,5 +95,5 @@ def undo(setup: Setup, folder: RunFolder, number: int) -> Act:
     if act.kind == "change-precision":  # the search for a scale begins anew
         state.loss_scale = LossScale(setup.config.train.precision, setup.runtime.device)
     if setup.group.is_main:
-        write(folder.checkpoints, state.snapshot())
+        write(folder.checkpoints, state.snapshot(), disk=folder.disk)
     return act

@@ -48,8 +48,16 @@ class Saving:
         written, say = self._record.wait_until_written, self._session.screen.say
         coordinator = SaveCoordinator(self._group, folder.name) if self._setup.is_sharded else None
         if self._group.is_main or coordinator is None:
-            return Writer(folder, last=last, every=every, say=say, before_commit=written, coordinator=coordinator)
-        return PartWriter(folder, coordinator)
+            return Writer(
+                folder,
+                last=last,
+                every=every,
+                say=say,
+                disk=self._folder.disk,
+                before_commit=written,
+                coordinator=coordinator,
+            )
+        return PartWriter(folder, coordinator, self._folder.disk)
 
     @property
     def _step(self) -> int:
@@ -72,7 +80,7 @@ class Saving:
             self._session.attempt("The first checkpoint", self._write_now)
 
     def _write_now(self) -> None:
-        write(self._folder.checkpoints, self._state.snapshot())
+        write(self._folder.checkpoints, self._state.snapshot(), disk=self._folder.disk)
 
     def poll(self) -> None:
         """Reports what happened in the background."""
@@ -189,13 +197,14 @@ class Saving:
         """The checkpoint to go back to, on all processes."""
         self._writer.wait()
         self._profile_writer.wait()
-        return load_once(self._group, lambda: find_good(self._folder.checkpoints, self._state.counters.good_step))
+        folder, newest = self._folder, self._state.counters.good_step
+        return load_once(self._group, lambda: find_good(folder.checkpoints, newest, folder.disk))
 
     def restart(self, step: int) -> None:
         """Removes what was saved after a step that the run went back to."""
         if self._group.is_main:
-            discard_after(self._folder.checkpoints, step)
-            discard_after(self._folder.snapshots, step)
+            for saved in (self._folder.checkpoints, self._folder.snapshots):
+                discard_after(saved, step, self._folder.disk)
             self._write_now()  # the same checkpoint, with the act in its journal
         self._saved = step
 
