@@ -25,16 +25,26 @@ class Unreadable(CheckpointError):
     """Could not be read now, which says nothing about its content: it must not be set aside as damaged."""
 
 
+def open_regular(path: Path, disk: Disk = DISK) -> tuple[int, int]:
+    """Descriptor and size of a regular file, for a caller that closes it."""
+    try:
+        descriptor = disk.open(path)
+    except OSError as error:
+        raise _reading_failed(path, error) from error
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        disk.close(descriptor)
+        raise CheckpointError(f"{path} is not a regular file (mode {status.st_mode:o}).")
+    return descriptor, status.st_size
+
+
 @contextmanager
 def open_plain(path: Path, disk: Disk = DISK) -> Iterator[tuple[int, int]]:
     """Descriptor and size of a regular file, of one opening: nothing can be swapped after the check."""
     try:
-        descriptor = disk.open(path)
+        descriptor, size = open_regular(path, disk)
         try:
-            status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode):
-                raise CheckpointError(f"{path} is not a regular file (mode {status.st_mode:o}).")
-            yield descriptor, status.st_size
+            yield descriptor, size
         finally:
             disk.close(descriptor)
     except OSError as error:
@@ -72,7 +82,9 @@ def open_mapped(path: Path, kind: np.dtype, shape: tuple[int, ...], disk: Disk =
         if not size:
             return np.empty(shape, kind)
         with os.fdopen(descriptor, "rb", closefd=False) as file:
-            return np.memmap(file, kind, "r", shape=shape)
+            found = np.memmap(file, kind, "r", shape=shape)
+        found.filename = str(path)  # numpy knows only the descriptor
+        return found
 
 
 def read_tensor_file(path: Path, most: int, disk: Disk = DISK) -> tuple[bytes, dict[str, str]]:

@@ -73,6 +73,18 @@ def create_file(path: Path, disk: Disk = DISK) -> BinaryIO:
     return os.fdopen(disk.create(path), "w+b")
 
 
+def append_to(path: Path, disk: Disk = DISK) -> BinaryIO:
+    """A regular file with no other names that is there, open for appending, without a buffer."""
+    with disk._at(path) as (folder, name):
+        flags = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        descriptor = os.open(name, flags, dir_fd=folder)
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, f"{path} is not a regular file of this folder alone", str(path))
+    return os.fdopen(descriptor, "ab", buffering=0)
+
+
 def make_directories(path: Path, disk: Disk = DISK) -> None:
     """`path` and its missing parents, each of them durable. A root is never made: if it is gone, somebody took it."""
     if is_folder(path, disk):

@@ -174,7 +174,7 @@ class Evaluator:
         self._record.event(counters.step - 1, "evaluated", after=counters.step, **facts)
         if judged.closest is not None:
             path = self._folder.samples / f"closest_{counters.step:08d}.png"
-            save_png(judged.closest, path)
+            save_png(judged.closest, path, self._folder.disk)
             self._record.picture(counters.step, "closest", path)
         self._say(judged.describe(counters.step, before, share))
         if judged.better:  # last, after all that could fail: what is called the best must be saved next

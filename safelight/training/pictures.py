@@ -51,7 +51,7 @@ class Pictures:
 
     def _draw_contact_sheet(self, found: dict[str, Any]) -> None:
         path = self._folder.samples / "contact_sheet.png"
-        save_png(contact_sheet(self._setup.images, found), path)
+        save_png(contact_sheet(self._setup.images, found), path, self._folder.disk)
         self._record.picture(0, "contact_sheet", path)
 
     def begin(self) -> None:
