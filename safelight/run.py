@@ -146,15 +146,54 @@ def is_run(path: Path) -> bool:
 
 
 def refuse_used(path: Path) -> None:
-    """Refuses a folder that already holds a run, before anything is read or built."""
+    """Refuses a folder that already holds a run or anything else, before anything is read or built."""
     if os.path.lexists(RunFolder(path).config):
         raise UsageError(
-            f"{path} already holds a run. Continue it with `safelight resume {path}`, or choose another --run."
+            f"{path} already holds a run. Continue it with `safelight resume {path}`, choose another --run, or add "
+            "--force to move it aside."
+        )
+    if held := _held(path):
+        more = f" and {len(held) - 3} more" if len(held) > 3 else ""
+        raise UsageError(
+            f"{path} is not empty and not a run: it holds {', '.join(held[:3])}{more}. Nothing was touched. Choose "
+            "another --run, or add --force to move what is there aside."
         )
 
 
+def _held(path: Path) -> list[str]:
+    """What lies in a folder, without what a training leaves that was killed before it began."""
+    try:
+        names = sorted(os.listdir(path))
+    except OSError:
+        return []  # missing, or no folder: the error comes where it is made
+    begun = RunFolder(path).status().get("step") is not None
+    unused = {"lock"} | (set() if begun else {"run.json", "model.json", "data.json"})
+    return [
+        name
+        for name in names
+        if name not in unused
+        and not name.startswith(TEMPORARY)
+        and not (name in INNER and os.path.isdir(path / name) and not os.listdir(path / name))
+    ]
+
+
+def move_used_aside(path: Path) -> Path | None:
+    """Makes way for a new run: a folder that is not empty gets another name, beside it. Nothing is deleted."""
+    if not (os.path.lexists(RunFolder(path).config) or _held(path)):
+        return None
+    real = path.resolve()  # a link to a folder stays, and leads to the new one
+    with RunLock(real):  # not while another process trains there
+        target = free_name(real.parent, f"{real.name}-before")
+        try:
+            os.rename(real, target)
+        except OSError as error:
+            raise UsageError(f"{path} cannot be moved aside: {error.strerror}. Choose another --run.") from error
+    make_directories(real)
+    return target
+
+
 def create_run(path: Path) -> RunFolder:
-    """A new folder; one that already holds a run is never written over."""
+    """A new folder; one that already holds something is never written over."""
     refuse_used(path)
     folder = RunFolder(path)
     try:

@@ -113,7 +113,7 @@ def _diagnosis(folder: RunFolder) -> Diagnosis | None:
 def _write_report(folder: RunFolder, terminal: Terminal) -> None:
     """One file that shows the run. It takes a second or two; a failure costs one line, never the run."""
     try:
-        write_report(folder, folder.report_page)
+        write_report(folder)
     except Exception as error:  # whatever it is: the training is done and saved
         terminal.say(
             f"The report could not be made ({type(error).__name__}: {error}). Try again: safelight report {folder.path}"

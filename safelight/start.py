@@ -36,6 +36,7 @@ from safelight.run import (
     SilentFolder,
     create_run,
     free_name,
+    move_used_aside,
     open_run,
     point_latest,
     prepare_to_write,
@@ -59,9 +60,10 @@ def train(
     model: nn.Module | None = None,
     terminal: Terminal | None = None,
     on_start: OnStart | None = None,
+    force: bool = False,
 ) -> Run:
     """A new run from the first step. `model` may be any nn.Module of (x, t[, label]). `on_start`: see
-    `run_training`."""
+    `run_training`. `force`: what is in the folder is moved aside."""
     warnings = check(config)
     choose_device(config.train.device)  # before the images are read and a folder is made
     with join_group(config.train) as group:
@@ -74,7 +76,7 @@ def train(
             return _resume_here(run, group, terminal, model, on_start)
         images = group.local_main_first(lambda: _open_images(config, terminal))
         fitted = fit_to_data(config, images, terminal.say)
-        path = Path(group.broadcast(lambda: str(_new_path(run, config))))
+        path = Path(group.broadcast(lambda: str(_new_path(run, config, force, terminal.say))))
         setup = build(fitted, images, terminal.say, model, group)
         with _hold(path, group, create_run) as folder:
             if group.is_main:
@@ -89,8 +91,10 @@ def _screen(group: ProcessGroup, terminal: Terminal | None) -> Terminal:
     return terminal or Terminal() if group.is_main else Terminal(quiet=True)
 
 
-def _new_path(run: Path | None, config: Config) -> Path:
+def _new_path(run: Path | None, config: Config, force: bool, say: Callable[[str], None]) -> Path:
     path = run or free_name(Path("runs"), Path(config.data.source).stem or "run")
+    if force and (aside := move_used_aside(path)) is not None:
+        say(f"What was in {path} was moved to {aside}.")
     refuse_used(path)
     return path
 

@@ -22,6 +22,7 @@ LAYERS = [
     ["files"],
     ["config"],
     ["run", "record", "data", "diffusion", "model", "pictures", "monitors"],
+    ["outputs"],
     ["generate", "export", "comparison", "diagnosis", "contact", "yardstick"],
     ["evaluate", "probes", "processes"],
     ["checkpoints", "pages"],

@@ -39,7 +39,7 @@ def open_database(path: Path, say: Callable[[str], None] = lambda text: None) ->
         database.execute("PRAGMA trusted_schema = OFF")
         if (version := read_version(database)) > VERSION:
             raise newer(path, version)
-        refuse_programs(database, path, TABLES[version] if version in TABLES else ())
+        refuse_programs(database, path, TABLES.get(version, ()))
         if version == VERSION and (foreign := foreign_table(database)) is not None:
             raise RecordError(f"{path} has a table {foreign} that is not as Safelight makes it. It was not written to.")
         require_plain(path, Disk(path.parent))
