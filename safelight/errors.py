@@ -22,6 +22,16 @@ class RunBusy(UsageError):
     """Another process holds the run folder."""
 
 
+class RunTaken(RunBusy):
+    """The lock on the folder was removed while this process trained, and another process has it now."""
+
+    def __init__(self, folder: Path, busy: RunBusy) -> None:
+        super().__init__(
+            f"{busy} The lock of {folder} was removed while this process trained there. It ends here and writes "
+            "nothing more; the other process continues from the last checkpoint, to the same bytes."
+        )
+
+
 class RunLost(SafelightError):
     """The folder of a run was moved, deleted or unmounted while it trained. `moved_to`: where it is now, if known."""
 

@@ -8,7 +8,8 @@ import json
 import os
 import secrets
 import time
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,14 @@ def prepare_to_write(folder: RunFolder) -> None:
             for name in list_names(place, folder.disk):
                 if name.startswith(TEMPORARY):
                     try_to_remove(place / name, folder.disk)
+
+
+@contextlib.contextmanager
+def hold(folder: RunFolder) -> Iterator[RunFolder]:
+    """The same folder, locked: this process alone writes to it."""
+    with RunLock(folder.path) as lock:
+        prepare_to_write(folder)
+        yield replace(folder, lock=lock)
 
 
 class SilentFolder(RunFolder):

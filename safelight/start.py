@@ -10,6 +10,7 @@ from typing import Any
 
 from torch import nn
 
+from safelight.changes import check_changes, check_data, check_environment, check_origin
 from safelight.checkpoints.folder import clean, steps
 from safelight.checkpoints.loading import load_latest
 from safelight.config import Config
@@ -18,12 +19,8 @@ from safelight.config.resolve import difference, resolve
 from safelight.data.images import Images
 from safelight.data.prepare import open_images
 from safelight.diagnosis import Diagnosis
-from safelight.files import RunLock
 from safelight.opened import (
     Run,
-    check_changes,
-    check_data,
-    check_environment,
     epochs_in_steps,
     read_config,
     read_config_once,
@@ -36,10 +33,10 @@ from safelight.run import (
     SilentFolder,
     create_run,
     free_name,
+    hold,
     move_used_aside,
     open_run,
     point_latest,
-    prepare_to_write,
     refuse_used,
 )
 from safelight.runner import OnStart, run_training
@@ -47,6 +44,7 @@ from safelight.terminal import Terminal
 from safelight.training.build import build, check_divisible, fit_to_data
 from safelight.training.network import build_model, is_sharded
 from safelight.training.preflight import preflight
+from safelight.training.recovery import save_again
 from safelight.training.recovery import undo as undo_act
 from safelight.training.runtime import choose_device
 
@@ -105,9 +103,8 @@ def _hold(path: Path, group: ProcessGroup, make: Callable[[Path], RunFolder]) ->
     if not group.is_main:
         yield SilentFolder(path)
         return
-    with RunLock((folder := make(path)).path) as lock:
-        prepare_to_write(folder)
-        yield replace(folder, lock=lock)
+    with hold(make(path)) as folder:
+        yield folder
 
 
 def resume(
@@ -160,7 +157,10 @@ def _resume_here(
         if loaded is None:
             terminal.say(f"{path} has no checkpoint yet: it starts again from step 0, which gives the same run.")
         else:
+            forced = check_origin(loaded, old, config, images, force, terminal.say)
             setup.state.restore(loaded)
+            if forced and group.is_main and not sharded:  # or the next resume would have to be forced again
+                save_again(setup, folder)
             check_environment(loaded, config, terminal.say)
             terminal.say(f"Resumed from {loaded.path} at step {loaded.step} of {config.train.steps}.")
         if undo is not None:

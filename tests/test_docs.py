@@ -101,7 +101,7 @@ def test_presets_are_named_where_they_are_chosen() -> None:
 
 
 def test_changes_at_resume_are_listed() -> None:
-    from safelight.opened import SAME_BITS, SAME_MEANING
+    from safelight.config.continuation import SAME_BITS, SAME_MEANING
 
     text = section(read("commands.md"), "safelight resume")
     rows = {line.split("|")[1].strip(): line for line in text.splitlines() if line.startswith("| same")}

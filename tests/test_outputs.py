@@ -26,7 +26,8 @@ def run(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     "name",
     ["config.yaml", "run.json", "record.sqlite", "record.sqlite-wal", "lock", "report.html", "Config.YAML",
-     "model.json",     "checkpoints/step_00000004/model.safetensors", "checkpoints/new", "samples/step_00000004.png", "ema/x/y"],
+     "model.json", "checkpoints/step_00000004/model.safetensors", "checkpoints/new", "samples/step_00000004.png",
+     "ema/x/y"],
 )  # fmt: skip
 def test_a_file_of_a_run_is_not_replaced(run: Path, name: str, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(run / name)

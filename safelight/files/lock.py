@@ -10,7 +10,7 @@ import stat
 import weakref
 from pathlib import Path
 
-from safelight.errors import RunBusy, RunLost, UsageError
+from safelight.errors import RunBusy, RunLost, RunTaken, UsageError
 from safelight.files.disk import Disk, LinkInside, status_of
 from safelight.files.writing import make_directories, temporary_name
 
@@ -98,7 +98,7 @@ class RunLock:
         return descriptor
 
     def check(self) -> None:
-        """RunLost where the folder was moved, deleted or unmounted, RunBusy where another process has its lock. A lock
+        """RunLost where the folder was moved, deleted or unmounted, RunTaken where another process has its lock. A lock
         that was only removed is taken again."""
         if self._handle is None or self._descriptor is None:
             return
@@ -106,7 +106,10 @@ class RunLock:
         if not _is_same(ours, _status(self.folder)):
             raise RunLost(self.folder, self._moved_to(ours))
         if not _is_same(os.fstat(self._descriptor), status_of(self.path, Disk(self.folder))):
-            old, self._descriptor = self._descriptor, self._take()
+            try:
+                old, self._descriptor = self._descriptor, self._take()
+            except RunBusy as busy:
+                raise RunTaken(self.folder, busy) from None
             os.close(old)
 
     def _moved_to(self, ours: os.stat_result) -> Path | None:

@@ -103,6 +103,17 @@ class Recorder:
         if self._loggers is not None:
             self._loggers.close(INTERRUPTED_SECONDS if interrupted else END_SECONDS)
 
+    @property
+    def restorations(self) -> list[str]:
+        """In words: what of the record was gone and is there again."""
+        return self._record.restorations
+
+    def abandon(self) -> None:
+        """Ends without another write: the folder is another process's now."""
+        self._record.abandon()
+        if self._loggers is not None:
+            self._loggers.close(INTERRUPTED_SECONDS)
+
     def _send(self) -> None:
         rows, self._readings, self._sent = self._readings, [], time.monotonic()
         if self._loggers is not None and rows:

@@ -106,6 +106,7 @@ class Saving:
             self.save()
 
     def save(self, *, wait: bool = False) -> None:
+        self._folder.check()
         self._reader.read()
         self._record.flush()  # the writer waits for it before it commits the checkpoint
         patient = self._config.train.patience is not None
