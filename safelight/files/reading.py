@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import select
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from safelight.files.disk import DISK, Disk, LinkInside
 
 CHUNK = 8 << 20  # bytes per system call: large enough for speed, small enough that hashing and writing interleave
 LARGEST_JSON = 64 << 20
+PATIENCE = 3.0  # seconds
 _FIXABLE = {errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 
 
@@ -64,6 +66,26 @@ def read_chunks(descriptor: int, size: int, disk: Disk = DISK) -> Iterator[bytes
     while size > 0 and (chunk := disk.read(descriptor, min(size, CHUNK))):
         size -= len(chunk)
         yield chunk
+
+
+def read_anything(path: Path, most: int) -> bytes:
+    """At most so many bytes of what a user named, over links and from pipes too: `<(command)` is one. A pipe that
+    nothing comes from is given up."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        content, plain = bytearray(), stat.S_ISREG(os.fstat(descriptor).st_mode)
+        while len(content) < most:
+            if not plain and not select.select([descriptor], [], [], PATIENCE)[0]:
+                raise TimeoutError(errno.ETIMEDOUT, f"nothing came from it within {PATIENCE:g} s")
+            chunk = os.read(descriptor, min(CHUNK, most - len(content)))
+            if not chunk:
+                break
+            content += chunk
+    finally:
+        os.close(descriptor)
+    if not content and not plain:
+        raise OSError(errno.ENODATA, "it is a pipe or device that nothing comes from")
+    return bytes(content)
 
 
 def read_json(path: Path, disk: Disk = DISK, *, most: int = LARGEST_JSON) -> Any:

@@ -105,6 +105,7 @@ class Pictures:
 
     def _paint(self, drawn: Drawn) -> None:
         step = self._step
+        self._saving.refuse_without_room()
         save_preview(drawn, self._config, self._folder, step)
         self._record.add(step, compare_weights(drawn))
         for kind, stem in (("samples", "step"), ("denoising", "denoising"), ("raw_and_averaged", "raw_and_averaged")):

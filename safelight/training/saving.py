@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from safelight.checkpoints.ema_profiles import snapshot_steps
 from safelight.checkpoints.folder import KEEP_ALL, discard_after, steps
 from safelight.checkpoints.loading import load_once
 from safelight.checkpoints.reader import find_good
+from safelight.checkpoints.room import Room, shortage
 from safelight.checkpoints.snapshot import Loaded
 from safelight.checkpoints.writer import PartWriter, Writer, write
 from safelight.config import Config
@@ -23,6 +25,8 @@ from safelight.training.fixed_set import gap
 from safelight.training.recovery import Recovery
 from safelight.training.step_reader import Session, StepReader
 from safelight.vocabulary import EMA_GAIN, HELD_EMA, HELD_GAP, HELD_RAW, PROBE_EMA, PROBE_RAW, SKILL_EMA
+
+CHECKPOINT_FILES = 10  # inodes of a checkpoint
 
 
 def checkpoint_interval(config: Config) -> int:
@@ -39,11 +43,22 @@ class Saving:
         self._record, self._folder = session.record, folder
         keep = self._config.checkpoint
         self._writer = self._open_writer(folder.checkpoints, last=keep.keep_last, every=keep.keep_every)
-        self._profile_writer = self._open_writer(folder.snapshots, last=KEEP_ALL, every=0)
+        self._profile_writer = self._open_writer(folder.snapshots, last=KEEP_ALL, every=0, leaving=self._next_room)
         self._snapshots = set(snapshot_steps(self._config.ema.snapshots, self._config.train.steps))
         self._saved = 0  # the last step that the writer was given
 
-    def _open_writer(self, folder: Path, *, last: int, every: int) -> Writer:
+    def _next_room(self) -> Room:
+        """What the next checkpoint takes: it comes before snapshots and pictures. Model, EMA, two moments, profiles."""
+        weights = sum(tensor.nbytes for tensor in self._state.weights.tensors().values())
+        return Room(weights * (4 + len(self._state.ema.shadows)), CHECKPOINT_FILES)
+
+    def refuse_without_room(self) -> None:
+        """For what may be left out, such as a picture."""
+        words = shortage(self._folder.path, self._next_room(), self._folder.disk)
+        if words is not None:
+            raise CheckpointError(f"{words} by the next checkpoint, which comes first")
+
+    def _open_writer(self, folder: Path, *, last: int, every: int, leaving: Callable[[], Room] | None = None) -> Writer:
         # A resume cuts the record at its checkpoint, so all that comes before has to be on disk first.
         written, say = self._record.wait_until_written, self._session.screen.say
         coordinator = SaveCoordinator(self._group, folder.name) if self._setup.is_sharded else None
@@ -56,6 +71,7 @@ class Saving:
                 disk=self._folder.disk,
                 before_commit=written,
                 coordinator=coordinator,
+                leaving=leaving,
             )
         return PartWriter(folder, coordinator, self._folder.disk)
 

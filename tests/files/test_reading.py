@@ -9,6 +9,7 @@ from safetensors.numpy import save
 
 from safelight.errors import CheckpointError
 from safelight.files import open_mapped, read_json, read_tensor_file
+from safelight.files.reading import read_anything
 
 
 def test_json_is_read_or_none(tmp_path: Path) -> None:
@@ -43,3 +44,22 @@ def test_a_tensor_file_with_its_words(tmp_path: Path) -> None:
     path.write_bytes(b"\0" * 8 + b"[1]")
     with pytest.raises(CheckpointError, match="not a safetensors file"):
         read_tensor_file(path, 1000)
+
+
+def test_what_a_user_names_may_be_a_link_or_a_pipe_and_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("safelight.files.reading.PATIENCE", 0.01)
+    (tmp_path / "file").write_bytes(b"words" * 10)
+    (tmp_path / "link").symlink_to("file")
+    assert read_anything(tmp_path / "link", 7) == b"wordswo"
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="nothing came from it"):
+        read_anything(tmp_path / "pipe", 7)
+    ends = os.pipe()
+    os.write(ends[1], b"words")
+    os.close(ends[1])
+    assert read_anything(Path(f"/dev/fd/{ends[0]}"), 100) == b"words"  # as `<(command)` is given
+    os.close(ends[0])
+    with pytest.raises(FileNotFoundError):
+        read_anything(tmp_path / "nothing", 7)
