@@ -9,7 +9,15 @@ from pathlib import Path
 import pytest
 
 from safelight.errors import CheckpointError
-from safelight.files import Disk, LinkInside, make_directories, read_plain, remove_tree, write_atomically
+from safelight.files import (
+    Disk,
+    LinkInside,
+    make_directories,
+    read_plain,
+    remove_tree,
+    temporary_name,
+    write_atomically,
+)
 
 
 @pytest.fixture
@@ -79,3 +87,16 @@ def test_relative_and_absolute_names_of_one_root(run: Path, monkeypatch: pytest.
     write_atomically(run / "file", b"1", Disk(Path("run")))
     write_atomically(Path("run/file"), b"2", Disk(run))
     assert (run / "file").read_bytes() == b"2"
+
+
+def test_temporary_names_are_new_and_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = {temporary_name(tmp_path / "run.json").name for _ in range(100)}
+    assert len(names) == 100
+    (tmp_path / "victim").write_bytes(b"old")
+    for link in (Path.symlink_to, Path.hardlink_to):
+        (known := tmp_path / ".tmp-known").unlink(missing_ok=True)
+        link(known, tmp_path / "victim")
+        monkeypatch.setattr("safelight.files.writing.temporary_name", lambda path: path.with_name(".tmp-known"))
+        with pytest.raises(FileExistsError):
+            write_atomically(tmp_path / "run.json", b"new")
+        assert (tmp_path / "victim").read_bytes() == b"old"
