@@ -8,6 +8,7 @@ from pathlib import Path
 
 from PIL import Image
 
+from safelight.changes import check_data
 from safelight.config.tree import Data, Features
 from safelight.data.batches import Augmentation, Batches
 from safelight.data.cache import cache_root
@@ -32,7 +33,6 @@ from safelight.evaluate.thumbnails import draw_closest, find_copies
 from safelight.generate import Request, counting, generate
 from safelight.opened import LoadedModel
 from safelight.run import RunFolder
-from safelight.start import check_data
 from safelight.training.fixed_set import MOST, FirstRows
 from safelight.yardstick.linear import fit_linear
 

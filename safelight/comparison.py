@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any, TypeVar
 
 from safelight.config import Config
 from safelight.config.resolve import flatten, resolve, to_dict
+from safelight.files import read_json
 from safelight.record.dump import choose_signals, describe
 from safelight.record.history import History, open_history
 from safelight.run import RunFolder, open_recorded
@@ -75,8 +75,8 @@ def elapsed_seconds(folder: RunFolder) -> float | None:
 def newest_state(checkpoints: Path, name: str, kind: type[Number]) -> Number | None:
     """A number as the newest checkpoint has it whose state.json can be read and has one."""
     for folder in sorted(checkpoints.glob("step_*"), reverse=True):
-        with suppress(OSError, ValueError, TypeError, KeyError):
-            found = json.loads((folder / "state.json").read_bytes())[name]
+        with suppress(TypeError, KeyError):
+            found = read_json(folder / "state.json")[name]
             if isinstance(found, kind):
                 return found
     return None

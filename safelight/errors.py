@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 
 class SafelightError(Exception):
     """An error with a message for the user; the command line prints it and exits with `exit_code`."""
@@ -18,6 +20,24 @@ class UsageError(SafelightError):
 
 class RunBusy(UsageError):
     """Another process holds the run folder."""
+
+
+class RunTaken(RunBusy):
+    """The lock on the folder was removed while this process trained, and another process has it now."""
+
+    def __init__(self, folder: Path, busy: RunBusy) -> None:
+        super().__init__(
+            f"{busy} The lock of {folder} was removed while this process trained there. It ends here and writes "
+            "nothing more; the other process continues from the last checkpoint, to the same bytes."
+        )
+
+
+class RunLost(SafelightError):
+    """The folder of a run was moved, deleted or unmounted while it trained. `moved_to`: where it is now, if known."""
+
+    def __init__(self, folder: Path, moved_to: Path | None) -> None:
+        super().__init__(f"The run folder {folder} was {'moved' if moved_to else 'deleted or unmounted'}.")
+        self.folder, self.moved_to = folder, moved_to
 
 
 class DataError(SafelightError):

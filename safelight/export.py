@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from torch import nn
 from torch.nn.utils import parametrize
 
@@ -14,7 +16,9 @@ from safelight.config import Config
 from safelight.diffusion.sampling import NATIVE, make_continuous_scheduler, make_scheduler
 from safelight.diffusion.schedule import make_schedule
 from safelight.errors import UsageError
+from safelight.files import TEMPORARY, Disk, make_directories
 from safelight.model.card import model_card
+from safelight.outputs import check_output_folder
 
 
 def export_pipeline(model: nn.Module, config: Config, out: Path, label: int | None = None) -> None:
@@ -40,10 +44,31 @@ def export_pipeline(model: nn.Module, config: Config, out: Path, label: int | No
             f"No scheduler of diffusers takes a prediction of {diffusion.prediction} in a process of kind "
             f"{diffusion.process}. The weights are in the run's checkpoint, in model.safetensors and ema.safetensors."
         )
+    place = check_output_folder(out)
     try:
-        _save(plain_unet(model, label), config, out)
+        make_directories(place.parent)
+        with tempfile.TemporaryDirectory(prefix=TEMPORARY, dir=place.parent) as made:
+            _save(plain_unet(model, label), config, Path(made))
+            _put_in_place(Path(made), place)
     except OSError as error:
         raise UsageError(f"{out} cannot be written: {error.strerror}. Choose another folder with -o.") from error
+    except SafetensorError as error:  # its own word for a full disk
+        raise UsageError(f"{out} cannot be written: {error}. Make room, or choose another folder with -o.") from error
+
+
+def _put_in_place(made: Path, place: Path) -> None:
+    """Where nothing stands, as one; over an earlier export, file by file. Nothing of anybody else's is replaced."""
+    names = sorted(str(path.relative_to(made)) for path in made.rglob("*") if path.is_file())
+    there = [str(path.relative_to(place)) for path in place.rglob("*") if not path.is_dir()] if place.exists() else []
+    if strangers := sorted(set(there) - set(names)):
+        raise UsageError(
+            f"{place} holds {strangers[0]}, which is not of an export. Nothing was replaced: name an empty or new "
+            "folder with -o."
+        )
+    disk = Disk(place.parent)
+    for name in names:
+        make_directories((place / name).parent, disk)
+        disk.rename(made / name, place / name)
 
 
 def _save(unet: Any, config: Config, out: Path) -> None:

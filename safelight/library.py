@@ -32,6 +32,7 @@ def train(
     config: Config | str | Path | None = None,
     settings: Mapping[str, Any] | None = None,
     model: nn.Module | None = None,
+    force: bool = False,
     **flags: Any,
 ) -> Run:
     """Trains a new run: `safelight.train("photos/", steps=20_000)`.
@@ -39,6 +40,7 @@ def train(
     `data` is a name, a path, or images: a tensor, an array, a Dataset, a DataLoader, an iterable (docs/data.md).
     `flags` are those of `safelight train` (steps, batch_size, lr, …); `settings` are dotted, as in --set.
     `model` is any nn.Module of (x, t[, label]) to train instead of the U-Net.
+    `force` moves aside what is in the folder `run`; without it, only a new or empty one is taken.
     """
     say = Terminal().say
     named = settings_of(flags) | dict(settings or {})
@@ -51,7 +53,7 @@ def train(
         resolved = resolve(preset=preset, file=None if config is None else Path(config), settings=named, say=say)
     if model is not None:
         refuse_own_model(named)
-    return start.train(resolved, run=None if run is None else Path(run), model=model)
+    return start.train(resolved, run=None if run is None else Path(run), model=model, force=force)
 
 
 def resume(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,15 +11,14 @@ from typing import Any
 from torch import Tensor, nn
 
 from safelight import __version__
-from safelight.checkpoints.compatibility import check_tensors, environment_changes
+from safelight.checkpoints.compatibility import check_tensors
 from safelight.checkpoints.ema_profiles import rebuild
 from safelight.checkpoints.folder import place, steps
 from safelight.checkpoints.reader import load
 from safelight.checkpoints.snapshot import Loaded, environment
 from safelight.config import Config
 from safelight.config.epochs import has_epochs, in_steps
-from safelight.config.resolve import apply, difference, flatten, resolve, to_dict, to_yaml
-from safelight.data.images import Images
+from safelight.config.resolve import apply, flatten, resolve, to_dict, to_yaml
 from safelight.data.summary import summary
 from safelight.errors import CheckpointError, UsageError
 from safelight.files import write_atomically
@@ -31,17 +29,6 @@ from safelight.run import RunFolder, open_run
 from safelight.training.build import Setup
 from safelight.training.network import build_model
 from safelight.training.runtime import choose_device
-
-# What a resume may change without changing what is trained. With the first group even the bits stay the same.
-SAME_BITS = {"checkpoint.every", "checkpoint.keep_last", "checkpoint.keep_every", "checkpoint.keep_best",
-             "sample.every", "sample.count", "sample.sampler", "sample.steps", "sample.guidance", "data.workers",
-             "data.source", "data.cache", "data.scan_workers", "data.max_bad", "data.max_pixels", "data.max_megabytes",
-             "data.max_seconds", "data.max_memory", "train.max_refused", "train.patience", "train.preflight",
-             "train.timeout", "log.to", "evaluate.every", "evaluate.budget",
-             "evaluate.samples", "evaluate.references", "evaluate.features", "evaluate.components",
-             "evaluate.significance", "heal.enabled", "heal.budget"}  # fmt: skip
-SAME_MEANING = {"train.device", "train.weights", "train.accumulate", "train.shards", "train.threads", "model.compile",
-                "model.channels_last", "model.gradient_checkpointing"}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,36 +80,6 @@ def epochs_in_steps(config: Config, folder: RunFolder, group: ProcessGroup) -> C
     return in_steps(config, images)
 
 
-def check_changes(old: Config, new: Config, force: bool, say: Callable[[str], None]) -> None:
-    changes = difference(old, new)
-    for key, (before, after) in changes.items():
-        say(f"Changed: {key} from {before} to {after}")
-    meaning = [key for key in changes if key not in SAME_BITS | SAME_MEANING]
-    if meaning and not force:
-        raise UsageError(
-            f"{', '.join(meaning)} would change what this run means: its steps so far were trained differently. "
-            "Add --force to change it anyway, or start a new run."
-        )
-    if changes.keys() & SAME_MEANING:
-        say("The run continues with the same meaning, but no longer to the same bytes.")
-
-
-def check_data(folder: RunFolder, images: Images, force: bool) -> None:
-    before = folder.status().get("data", {}).get("fingerprint")
-    if before is not None and before != images.fingerprint and not force:
-        raise UsageError(
-            f"The images are not those that {folder.path} was trained on ({len(images):,} now, fingerprint "
-            f"{images.fingerprint[:12]} instead of {before[:12]}). Add --force to continue with them, or start a new "
-            "run."
-        )
-
-
-def check_environment(loaded: Loaded, config: Config, say: Callable[[str], None]) -> None:
-    without = () if config.train.shards is None else ("processes",)  # any number of them gives the same bytes
-    if other := environment_changes(loaded, without):
-        say(f"Another environment than at the checkpoint ({'; '.join(other)}): the bytes may differ.")
-
-
 def write_config(folder: RunFolder, setup: Setup) -> None:
     config, images = setup.config, setup.images
     facts = {
@@ -140,9 +97,9 @@ def write_config(folder: RunFolder, setup: Setup) -> None:
     folder.update_status(**facts)
     try:
         if (architecture := describe_unet(setup.state.model)) is not None:
-            write_atomically(folder.architecture_file, json.dumps(architecture, indent=1).encode())
-        write_atomically(folder.data, json.dumps(summary(images, config.data), indent=1).encode())
-        write_atomically(folder.config, to_yaml(config).encode())
+            write_atomically(folder.architecture_file, json.dumps(architecture, indent=1).encode(), folder.disk)
+        write_atomically(folder.data, json.dumps(summary(images, config.data), indent=1).encode(), folder.disk)
+        write_atomically(folder.config, to_yaml(config).encode(), folder.disk)
     except OSError as error:
         raise UsageError(
             f"The run folder {folder.path} cannot be written to: {error.strerror}. Choose another --run, or make room."
@@ -177,7 +134,9 @@ def load_model(
     check_tensors("model", model.state_dict(), loaded)
     model.load_state_dict(loaded.tensors["model"])
     if not raw:
-        rebuilt = None if ema_width is None else rebuild(folder.snapshots, step=loaded.step, width=ema_width)
+        rebuilt = None
+        if ema_width is not None:
+            rebuilt = rebuild(folder.snapshots, step=loaded.step, width=ema_width, disk=folder.disk)
         model.load_state_dict(rebuilt or loaded.tensors["ema"], strict=False)  # buffers have no EMA
     return LoadedModel(model.to(chosen).eval(), config, loaded.step)
 
@@ -191,16 +150,24 @@ def _refuse_foreign(folder: RunFolder) -> None:
 
 
 def _choose_checkpoint(folder: RunFolder, step: int | None, say: Any) -> Loaded:
-    present = steps(folder.checkpoints) if folder.checkpoints.is_dir() else []
-    if not present:
-        raise CheckpointError(f"{folder.path} has no checkpoint yet. Train it first: safelight resume {folder.path}")
-    if step is not None and step not in present:
-        raise UsageError(f"{folder.path} has no checkpoint of step {step}. It has: {', '.join(map(str, present))}.")
-    problems: list[str] = []
-    for candidate in [step] if step is not None else reversed(present):
-        try:
-            return load(place(folder.checkpoints, candidate))
-        except CheckpointError as error:  # only reported: the run may be training, and it is the one to set it aside
-            problems.append(str(error))
-            say(f"Checkpoint step_{candidate:08d} cannot be used. {error}")
-    raise CheckpointError(f"No checkpoint of {folder.path} can be loaded. {problems[0]}")
+    """The one of a step, or the newest that is whole. A run that trains meanwhile deletes old ones: where one is gone
+    before it was read, the newer ones are tried."""
+    while True:
+        present = steps(folder.checkpoints) if folder.checkpoints.is_dir() else []
+        if not present:
+            raise CheckpointError(
+                f"{folder.path} has no checkpoint yet. Train it first: safelight resume {folder.path}"
+            )
+        if step is not None and step not in present:
+            raise UsageError(f"{folder.path} has no checkpoint of step {step}. It has: {', '.join(map(str, present))}.")
+        problems: list[str] = []
+        for candidate in [step] if step is not None else reversed(present):
+            try:
+                return load(place(folder.checkpoints, candidate), disk=folder.disk)
+            except CheckpointError as error:  # only reported: the run may be training, and it sets it aside
+                problems.append(f"Checkpoint step_{candidate:08d} cannot be used. {error}")
+        if step is None and steps(folder.checkpoints) != present:
+            continue  # each time round, the run has saved again
+        for problem in problems:
+            say(problem)
+        raise CheckpointError(f"No checkpoint of {folder.path} can be loaded. {problems[0].partition('used. ')[2]}")

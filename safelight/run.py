@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import json
 import os
+import secrets
 import time
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from safelight.errors import UsageError
+from safelight.files import (
+    TEMPORARY,
+    Disk,
+    RunLock,
+    is_folder,
+    list_names,
+    make_directories,
+    read_json,
+    try_to_remove,
+    write_atomically,
+)
 
 HEARTBEAT_SECONDS = 2.0  # at most, between two signs of life in run.json
+INNER = ("checkpoints", "ema", "samples", "tensorboard", "wandb")  # folders that a training writes into
 
 
 class _Inside:
@@ -30,6 +45,8 @@ class RunFolder:
     """Paths of one run; relocatable, since nothing inside knows where it lies."""
 
     path: Path
+    lock: RunLock | None = field(default=None, compare=False)
+    """Of a process that writes to it."""
 
     config = _Inside("config.yaml")
     status_file = _Inside("run.json")
@@ -41,9 +58,19 @@ class RunFolder:
     report_page = _Inside("report.html")
     architecture_file = _Inside("model.json")
 
+    @property
+    def disk(self) -> Disk:
+        """For everything inside: no link below the folder is followed."""
+        return Disk(self.path)
+
+    def check(self) -> None:
+        """Raises where the folder, or the lock on it, is no longer that of this process."""
+        if self.lock is not None:
+            self.lock.check()
+
     def architecture(self) -> dict[str, Any] | None:
         """What the U-Net was built from, or None for a model of the user's own."""
-        return _read_json(self.architecture_file)
+        return read_json(self.architecture_file, self.disk)
 
     def picture(self, step: int, kind: str = "step") -> Path:
         return self.samples / f"{kind}_{step:08d}.png"
@@ -52,25 +79,37 @@ class RunFolder:
         return sorted((int(p.stem.removeprefix("step_")), p) for p in self.samples.glob("step_*.png"))
 
     def status(self) -> dict[str, Any]:
-        found = _read_json(self.status_file)
+        found = read_json(self.status_file, self.disk)
         return found if isinstance(found, dict) else {}
 
     def update_status(self, **facts: Any) -> None:
         """Merges facts into run.json. A full disk costs the heartbeat, never the run."""
         content = json.dumps(self.status() | facts | {"heartbeat": time.time(), "pid": os.getpid()}, indent=1)
-        temporary = self.status_file.with_suffix(".tmp")
-        try:
-            temporary.write_text(content)
-            os.replace(temporary, self.status_file)
-        except OSError:
-            temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            # Not flushed to the device: it is written every few seconds, and the checkpoints have what matters.
+            write_atomically(self.status_file, content.encode(), self.disk, sync=False)
 
 
-def _read_json(path: Path) -> Any:
+def prepare_to_write(folder: RunFolder) -> None:
+    """By the holder of the lock: refuses folders that lead elsewhere, and removes what a kill left unfinished."""
     try:
-        return json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return None
+        for name in INNER:
+            is_folder(folder.path / name, folder.disk)
+    except OSError as error:
+        raise UsageError(f"{error.strerror or error}.") from error
+    for place in (folder.path, folder.samples):
+        if is_folder(place, folder.disk):
+            for name in list_names(place, folder.disk):
+                if name.startswith(TEMPORARY):
+                    try_to_remove(place / name, folder.disk)
+
+
+@contextlib.contextmanager
+def hold(folder: RunFolder) -> Iterator[RunFolder]:
+    """The same folder, locked: this process alone writes to it."""
+    with RunLock(folder.path) as lock:
+        prepare_to_write(folder)
+        yield replace(folder, lock=lock)
 
 
 class SilentFolder(RunFolder):
@@ -116,20 +155,60 @@ def is_run(path: Path) -> bool:
 
 
 def refuse_used(path: Path) -> None:
-    """Refuses a folder that already holds a run, before anything is read or built."""
+    """Refuses a folder that already holds a run or anything else, before anything is read or built."""
     if os.path.lexists(RunFolder(path).config):
         raise UsageError(
-            f"{path} already holds a run. Continue it with `safelight resume {path}`, or choose another --run."
+            f"{path} already holds a run. Continue it with `safelight resume {path}`, choose another --run, or add "
+            "--force to move it aside."
+        )
+    if held := _held(path):
+        more = f" and {len(held) - 3} more" if len(held) > 3 else ""
+        raise UsageError(
+            f"{path} is not empty and not a run: it holds {', '.join(held[:3])}{more}. Nothing was touched. Choose "
+            "another --run, or add --force to move what is there aside."
         )
 
 
+def _held(path: Path) -> list[str]:
+    """What lies in a folder, without what a training leaves that was killed before it began."""
+    try:
+        names = sorted(os.listdir(path))
+    except OSError:
+        return []  # missing, or no folder: the error comes where it is made
+    begun = RunFolder(path).status().get("step") is not None
+    unused = {"lock"} | (set() if begun else {"run.json", "model.json", "data.json"})
+    return [
+        name
+        for name in names
+        if name not in unused
+        and not name.startswith(TEMPORARY)
+        and not (name in INNER and os.path.isdir(path / name) and not os.listdir(path / name))
+    ]
+
+
+def move_used_aside(path: Path) -> Path | None:
+    """Makes way for a new run: a folder that is not empty gets another name, beside it. Nothing is deleted."""
+    if not (os.path.lexists(RunFolder(path).config) or _held(path)):
+        return None
+    real = path.resolve()  # a link to a folder stays, and leads to the new one
+    with RunLock(real):  # not while another process trains there
+        target = free_name(real.parent, f"{real.name}-before")
+        try:
+            os.rename(real, target)
+        except OSError as error:
+            raise UsageError(f"{path} cannot be moved aside: {error.strerror}. Choose another --run.") from error
+    make_directories(real)
+    return target
+
+
 def create_run(path: Path) -> RunFolder:
-    """A new folder; one that already holds a run is never written over."""
+    """A new folder; one that already holds something is never written over."""
     refuse_used(path)
     folder = RunFolder(path)
     try:
-        folder.samples.mkdir(parents=True, exist_ok=True)
-        folder.checkpoints.mkdir(exist_ok=True)
+        make_directories(folder.path)
+        for inner in (folder.samples, folder.checkpoints):
+            make_directories(inner, folder.disk)
     except OSError as error:
         raise UsageError(f"The run folder {path} cannot be made: {error.strerror}. Choose another --run.") from error
     return folder
@@ -143,11 +222,10 @@ def free_name(parent: Path, name: str) -> Path:
 
 def point_latest(folder: RunFolder) -> None:
     """Points the link `latest`, next to the run, to it."""
-    link, temporary = folder.path.parent / "latest", folder.path.parent / f".latest-{os.getpid()}"
+    link, temporary = folder.path.parent / "latest", folder.path.parent / f".latest-{secrets.token_hex(8)}"
     if link.exists() and not link.is_symlink():
         return  # a folder of the user's
     try:
-        temporary.unlink(missing_ok=True)
         temporary.symlink_to(folder.path.name)
         os.replace(temporary, link)
     except OSError:

@@ -14,12 +14,13 @@ from safelight.checkpoints.loading import require_shared_folder
 from safelight.comparison import elapsed_seconds
 from safelight.data.summary import in_short, remarks, summary
 from safelight.diagnosis import Diagnosis, diagnose_run
-from safelight.errors import PreflightError, SafelightError, Stopped
+from safelight.errors import PreflightError, RunLost, SafelightError, Stopped
 from safelight.model.memory import is_out_of_memory
 from safelight.opened import Run
 from safelight.pages.report.html import write_report
 from safelight.processes.restarts import note_failure
 from safelight.record.store import RecordWriter
+from safelight.rescue import rescue
 from safelight.run import RunFolder
 from safelight.terminal import Terminal
 from safelight.training.build import Setup, out_of_memory
@@ -77,6 +78,8 @@ def run_training(setup: Setup, folder: RunFolder, terminal: Terminal, on_start: 
     try:
         with terminal.live():
             trainer.run()
+    except RunLost as lost:
+        raise rescue(lost, setup) from lost
     except SafelightError as error:
         if isinstance(error, Stopped) and group.is_main:
             _write_report(folder, terminal)  # the one that is needed most
@@ -113,7 +116,7 @@ def _diagnosis(folder: RunFolder) -> Diagnosis | None:
 def _write_report(folder: RunFolder, terminal: Terminal) -> None:
     """One file that shows the run. It takes a second or two; a failure costs one line, never the run."""
     try:
-        write_report(folder, folder.report_page)
+        write_report(folder)
     except Exception as error:  # whatever it is: the training is done and saved
         terminal.say(
             f"The report could not be made ({type(error).__name__}: {error}). Try again: safelight report {folder.path}"

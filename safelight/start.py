@@ -10,6 +10,7 @@ from typing import Any
 
 from torch import nn
 
+from safelight.changes import check_changes, check_data, check_environment, check_origin
 from safelight.checkpoints.folder import clean, steps
 from safelight.checkpoints.loading import load_latest
 from safelight.config import Config
@@ -18,12 +19,8 @@ from safelight.config.resolve import difference, resolve
 from safelight.data.images import Images
 from safelight.data.prepare import open_images
 from safelight.diagnosis import Diagnosis
-from safelight.files import RunLock
 from safelight.opened import (
     Run,
-    check_changes,
-    check_data,
-    check_environment,
     epochs_in_steps,
     read_config,
     read_config_once,
@@ -31,12 +28,23 @@ from safelight.opened import (
 )
 from safelight.processes.group import ProcessGroup, join_group
 from safelight.processes.restarts import is_restart, refuse_hopeless
-from safelight.run import RunFolder, SilentFolder, create_run, free_name, open_run, point_latest, refuse_used
+from safelight.run import (
+    RunFolder,
+    SilentFolder,
+    create_run,
+    free_name,
+    hold,
+    move_used_aside,
+    open_run,
+    point_latest,
+    refuse_used,
+)
 from safelight.runner import OnStart, run_training
 from safelight.terminal import Terminal
 from safelight.training.build import build, check_divisible, fit_to_data
 from safelight.training.network import build_model, is_sharded
 from safelight.training.preflight import preflight
+from safelight.training.recovery import save_again
 from safelight.training.recovery import undo as undo_act
 from safelight.training.runtime import choose_device
 
@@ -50,9 +58,10 @@ def train(
     model: nn.Module | None = None,
     terminal: Terminal | None = None,
     on_start: OnStart | None = None,
+    force: bool = False,
 ) -> Run:
     """A new run from the first step. `model` may be any nn.Module of (x, t[, label]). `on_start`: see
-    `run_training`."""
+    `run_training`. `force`: what is in the folder is moved aside."""
     warnings = check(config)
     choose_device(config.train.device)  # before the images are read and a folder is made
     with join_group(config.train) as group:
@@ -65,7 +74,7 @@ def train(
             return _resume_here(run, group, terminal, model, on_start)
         images = group.local_main_first(lambda: _open_images(config, terminal))
         fitted = _fit(config, images, terminal.say)
-        path = Path(group.broadcast(lambda: str(_new_path(run, config))))
+        path = Path(group.broadcast(lambda: str(_new_path(run, config, force, terminal.say))))
         setup = build(fitted, images, terminal.say, model, group)
         with _hold(path, group, create_run) as folder:
             if group.is_main:
@@ -89,8 +98,10 @@ def _screen(group: ProcessGroup, terminal: Terminal | None) -> Terminal:
     return terminal or Terminal() if group.is_main else Terminal(quiet=True)
 
 
-def _new_path(run: Path | None, config: Config) -> Path:
+def _new_path(run: Path | None, config: Config, force: bool, say: Callable[[str], None]) -> Path:
     path = run or free_name(Path("runs"), Path(config.data.source).stem or "run")
+    if force and (aside := move_used_aside(path)) is not None:
+        say(f"What was in {path} was moved to {aside}.")
     refuse_used(path)
     return path
 
@@ -101,7 +112,7 @@ def _hold(path: Path, group: ProcessGroup, make: Callable[[Path], RunFolder]) ->
     if not group.is_main:
         yield SilentFolder(path)
         return
-    with RunLock((folder := make(path)).path):
+    with hold(make(path)) as folder:
         yield folder
 
 
@@ -140,21 +151,25 @@ def _resume_here(
         images = group.local_main_first(lambda: _open_images(requested, terminal))
         if group.is_main:
             check_data(folder, images, force)
-            clean(folder.checkpoints)
-            clean(folder.snapshots)
+            for saved in (folder.checkpoints, folder.snapshots):
+                clean(saved, disk=folder.disk)
         sharded, loaded = is_sharded(config, group.size), None
         if not sharded:
-            loaded = load_latest(group, folder.checkpoints, None, terminal.say)
+            loaded = load_latest(group, folder.checkpoints, None, terminal.say, folder.disk)
         has_saved = group.broadcast(lambda: bool(steps(folder.checkpoints))) if sharded else loaded is not None
         if model is None and has_saved:
             model = build_model(config, group.broadcast(folder.architecture))
         setup = build(config, images, terminal.say, model, group)
         if sharded:
-            loaded = load_latest(group, folder.checkpoints, setup.state.weights.shard, terminal.say)
+            shard = setup.state.weights.shard
+            loaded = load_latest(group, folder.checkpoints, shard, terminal.say, folder.disk)
         if loaded is None:
             terminal.say(f"{path} has no checkpoint yet: it starts again from step 0, which gives the same run.")
         else:
+            forced = check_origin(loaded, old, config, images, force, terminal.say)
             setup.state.restore(loaded)
+            if forced and group.is_main and not sharded:  # or the next resume would have to be forced again
+                save_again(setup, folder)
             check_environment(loaded, config, terminal.say)
             terminal.say(f"Resumed from {loaded.path} at step {loaded.step} of {config.train.steps}.")
         if undo is not None:

@@ -135,6 +135,7 @@ class Terminal:
             ("model", str(folder.checkpoints / f"step_{counters.step:08d}")),
             *([("report", str(folder.report_page))] if folder.report_page.is_file() else []),
             *_verdict_rows(diagnosis, folder, counters.refused),
+            *(("record", str(words)) for words in folder.status().get("restorations") or ()),
             *_next_commands(folder),
         )
 

@@ -101,7 +101,7 @@ def test_presets_are_named_where_they_are_chosen() -> None:
 
 
 def test_changes_at_resume_are_listed() -> None:
-    from safelight.opened import SAME_BITS, SAME_MEANING
+    from safelight.config.continuation import SAME_BITS, SAME_MEANING
 
     text = section(read("commands.md"), "safelight resume")
     rows = {line.split("|")[1].strip(): line for line in text.splitlines() if line.startswith("| same")}
@@ -399,3 +399,13 @@ def test_the_table_of_rules_is_up_to_date(tmp_path: Path, capsys: pytest.Capture
     assert rules.main(["--check", str(old)]) == 0
     with pytest.raises(ValueError, match="no <!-- rules -->"):
         rules.rewritten("# A page without markers")
+
+
+def test_the_tests_that_the_page_on_security_names_are_there() -> None:
+    page = (DOCS / "security.md").read_text(encoding="utf-8")
+    named = re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", page)
+    assert len(named) > 20
+    for file, test in named:
+        source = DOCS.parent / file
+        assert source.is_file(), file
+        assert f"def {test}" in source.read_text(encoding="utf-8"), f"{file} has no {test}"

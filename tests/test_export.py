@@ -243,3 +243,38 @@ def test_an_export_can_be_trained_further(tmp_path: Path) -> None:
     export_pipeline(model, CONFIG, tmp_path / "pipeline")
     loaded = load_pipeline_unet(tmp_path / "pipeline")
     assert all(torch.equal(value, loaded.state_dict()[name]) for name, value in model.state_dict().items())
+
+
+def test_a_full_disk_is_an_error_in_words_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import safetensors.torch
+
+    def full(*_: object, **__: object) -> None:
+        raise safetensors.SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr(safetensors.torch, "save_file", full)
+    with pytest.raises(UsageError, match="No space left on device"):
+        export_pipeline(unet(), CONFIG, tmp_path / "out")
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_export_replaces_only_an_export(tmp_path: Path) -> None:
+    export_pipeline(unet(), CONFIG, tmp_path / "out")
+    export_pipeline(unet(), CONFIG, tmp_path / "out")
+    (tmp_path / "out" / "thesis.tex").write_bytes(b"precious")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    with pytest.raises(UsageError, match=r"holds thesis\.tex, which is not of an export"):
+        export_pipeline(unet(), CONFIG, tmp_path / "out")
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_an_export_follows_no_link_inside_its_folder(tmp_path: Path) -> None:
+    export_pipeline(unet(), CONFIG, tmp_path / "out")
+    (tmp_path / "victim").write_bytes(b"precious")
+    (tmp_path / "out" / "model_index.json").unlink()
+    (tmp_path / "out" / "model_index.json").symlink_to(tmp_path / "victim")
+    export_pipeline(unet(), CONFIG, tmp_path / "out")
+    assert (tmp_path / "victim").read_bytes() == b"precious"
+    (tmp_path / "out" / "unet").rename(tmp_path / "elsewhere")
+    (tmp_path / "out" / "unet").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UsageError, match=r"symbolic link|not of an export"):
+        export_pipeline(unet(), CONFIG, tmp_path / "out")

@@ -1,67 +1,45 @@
-"""What a resume may change of a config, and what it says of other data and another environment."""
+"""Reading a run while it trains."""
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
-from tiny import tiny
 
-from safelight.checkpoints.snapshot import environment
-from safelight.errors import UsageError
-from safelight.opened import check_changes, check_data, check_environment
+from safelight import opened
+from safelight.checkpoints.folder import place
+from safelight.checkpoints.writer import write
+from safelight.errors import CheckpointError
+from safelight.run import create_run
+from torture.moments import QUICK, moment
 
 
-@pytest.mark.parametrize(
-    ("settings", "force", "refused", "said"),
-    [
-        ({}, False, False, 0),
-        ({"sample__every": 7}, False, False, 1),  # the same bytes
-        ({"train__threads": 2}, False, False, 2),  # the same meaning
-        ({"optimizer__lr": 0.5}, False, True, 1),
-        ({"optimizer__lr": 0.5}, True, False, 1),
-    ],
-)
-def test_what_would_change_the_meaning_needs_force(
-    settings: dict[str, Any], force: bool, refused: bool, said: int
+def test_a_checkpoint_that_is_deleted_before_it_is_read_is_not_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lines: list[str] = []
-    if refused:
-        with pytest.raises(UsageError, match=r"optimizer\.lr"):
-            check_changes(tiny(), tiny(**settings), force, lines.append)
-    else:
-        check_changes(tiny(), tiny(**settings), force, lines.append)
-    assert len(lines) == said
+    """As with checkpoint.keep_last=1: whenever the reader comes, the writer was there."""
+    folder, said, left = create_run(tmp_path / "run"), list[str](), 5
+    write(folder.checkpoints, moment(1), disk=QUICK)
+    true = opened.load
+
+    def overtaken(path: Path, **given: object):
+        nonlocal left
+        if left:
+            left -= 1
+            write(folder.checkpoints, moment(10 - left), disk=QUICK)
+            shutil.rmtree(path)
+        return true(path, **given)
+
+    monkeypatch.setattr(opened, "load", overtaken)
+    assert opened._choose_checkpoint(folder, None, said.append).step == 10
+    assert said == []
 
 
-class Images(SimpleNamespace):
-    def __len__(self) -> int:
-        return 3
-
-
-@pytest.mark.parametrize(
-    ("before", "force", "refused"),
-    [("a" * 64, False, True), ("a" * 64, True, False), ("b" * 64, False, False), (None, False, False)],
-)
-def test_other_images_need_force(before: str | None, force: bool, refused: bool) -> None:
-    data = {} if before is None else {"fingerprint": before}
-    folder: Any = SimpleNamespace(path=Path("run"), status=lambda: {"data": data})
-    images: Any = Images(fingerprint="b" * 64)
-    if refused:
-        with pytest.raises(UsageError, match="Add --force"):
-            check_data(folder, images, force)
-    else:
-        check_data(folder, images, force)
-
-
-@pytest.mark.parametrize(
-    ("then", "shards", "said"),
-    [({}, None, 0), ({"torch": "0.1"}, None, 1), ({"processes": 9}, None, 1), ({"processes": 9}, 4, 0)],
-)
-def test_another_environment_is_reported(then: dict[str, Any], shards: int | None, said: int) -> None:
-    lines: list[str] = []
-    loaded: Any = SimpleNamespace(manifest={"environment": environment() | then})
-    check_environment(loaded, tiny(train__shards=shards), lines.append)
-    assert len(lines) == said
+def test_damage_is_still_an_error(tmp_path: Path) -> None:
+    folder, said = create_run(tmp_path / "run"), list[str]()
+    write(folder.checkpoints, moment(1), disk=QUICK)
+    (place(folder.checkpoints, 1) / "model.safetensors").write_bytes(b"")
+    with pytest.raises(CheckpointError, match="No checkpoint of"):
+        opened._choose_checkpoint(folder, None, said.append)
+    assert len(said) == 1

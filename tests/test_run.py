@@ -15,9 +15,11 @@ from safelight.run import (
     create_run,
     free_name,
     is_run,
+    move_used_aside,
     open_recorded,
     open_run,
     point_latest,
+    prepare_to_write,
     refuse_used,
 )
 
@@ -120,3 +122,60 @@ def test_a_run_that_is_not_there_is_told_with_the_nearest(tmp_path: Path, monkey
             open_run(Path(wrong))
     with pytest.raises(UsageError, match=r"such as runs/latest"):
         open_run(Path("elsewhere/xyzzy"))
+
+
+@pytest.mark.parametrize(
+    "held", ["record.sqlite", "checkpoints/step_00000004/model.safetensors", "thesis.tex", "samples/mine.png", "sub/"]
+)
+def test_a_folder_that_holds_something_is_refused(tmp_path: Path, held: str) -> None:
+    path = tmp_path / "x" / held
+    (path if held.endswith("/") else path.parent).mkdir(parents=True)
+    if not held.endswith("/"):
+        path.write_bytes(b"precious")
+    with pytest.raises(UsageError, match="is not empty and not a run"):
+        create_run(tmp_path / "x")
+    aside = move_used_aside(tmp_path / "x")
+    assert aside == tmp_path / "x-before-1"
+    assert (aside / held).exists()
+    create_run(tmp_path / "x")
+
+
+def test_what_a_kill_left_before_the_run_began_is_no_obstacle(tmp_path: Path) -> None:
+    folder = create_run(tmp_path / "x")
+    folder.update_status(status="training")
+    (folder.path / "lock").touch()
+    (folder.path / ".tmp-config.yaml-aa").touch()
+    create_run(tmp_path / "x")
+    assert move_used_aside(tmp_path / "x") is None
+    folder.update_status(step=3)  # a copy of a run that broke off
+    with pytest.raises(UsageError, match=r"holds run\.json"):
+        create_run(tmp_path / "x")
+
+
+def test_a_linked_folder_is_moved_aside_behind_its_link(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real" / "file").touch()
+    (tmp_path / "x").symlink_to("real")
+    assert move_used_aside(tmp_path / "x") == tmp_path / "real-before-1"
+    assert (tmp_path / "x").is_symlink()
+    assert not list((tmp_path / "real").iterdir())
+    assert move_used_aside(tmp_path / "nothing") is None
+
+
+@pytest.mark.parametrize("name", ["checkpoints", "ema", "samples", "tensorboard", "wandb"])
+def test_a_folder_that_leads_elsewhere_is_refused_before_anything_is_written(tmp_path: Path, name: str) -> None:
+    folder = create_run(tmp_path / "x")
+    (tmp_path / "other").mkdir()
+    if (folder.path / name).exists():
+        (folder.path / name).rmdir()
+    (folder.path / name).symlink_to(tmp_path / "other")
+    with pytest.raises(UsageError, match=f"{name} is a symbolic link"):
+        prepare_to_write(folder)
+
+
+def test_what_was_left_unfinished_is_removed_at_the_next_start(tmp_path: Path) -> None:
+    folder = create_run(tmp_path / "x")
+    for name in (".tmp-run.json-aa", "samples/.tmp-step_00000001.png-bb", "samples/mine.png"):
+        (folder.path / name).touch()
+    prepare_to_write(folder)
+    assert sorted(p.name for p in folder.path.rglob("*")) == ["checkpoints", "mine.png", "samples"]

@@ -11,7 +11,7 @@ from typing import Any
 
 from safelight.files import Disk
 
-CALLS = [name for name in vars(Disk) if not name.startswith("_")]
+CALLS = [name for name in vars(Disk) if not name.startswith("_") and callable(getattr(Disk, name))]
 
 
 class Died(BaseException):

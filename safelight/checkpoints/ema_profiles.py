@@ -13,6 +13,7 @@ from torch import Tensor
 from safelight.checkpoints.folder import place, steps
 from safelight.checkpoints.reader import load
 from safelight.errors import UsageError
+from safelight.files import DISK, Disk
 
 PREFIX = "profile_"  # of the files of a snapshot
 FEWEST = 2  # snapshots, of two profiles each
@@ -61,7 +62,7 @@ def blend(snapshots: Sequence[dict[str, Tensor]], weights: np.ndarray) -> dict[s
     return {name: value.float() for name, value in total.items()}
 
 
-def rebuild(folder: Path, *, step: int, width: float) -> dict[str, Tensor]:
+def rebuild(folder: Path, *, step: int, width: float, disk: Disk = DISK) -> dict[str, Tensor]:
     """The power-function EMA of any relative width at a step: least squares over all snapshots up to it."""
     moments = [moment for moment in steps(folder) if moment <= step]
     if len(moments) < FEWEST:
@@ -72,7 +73,7 @@ def rebuild(folder: Path, *, step: int, width: float) -> dict[str, Tensor]:
     available: list[tuple[int, float]] = []
     tensors: list[dict[str, Tensor]] = []
     for moment in moments:
-        for stem, group in sorted(load(place(folder, moment)).tensors.items()):
+        for stem, group in sorted(load(place(folder, moment), disk=disk).tensors.items()):
             available.append((moment, float(stem.removeprefix(PREFIX))))
             tensors.append(group)
     return blend(tensors, rebuild_weights(available, step, width))

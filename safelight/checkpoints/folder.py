@@ -8,7 +8,7 @@ import secrets
 from pathlib import Path
 
 from safelight.checkpoints import manifest
-from safelight.files import DISK, TEMPORARY, Disk, remove_tree
+from safelight.files import DISK, TEMPORARY, Disk, remove_tree, try_to_remove
 
 KEEP_ALL = 1 << 30  # as `last`: the past is kept whole, and nothing is deleted to make room either
 _TRASH, _CORRUPT, _REPLACED = ".trash-", ".corrupt-", ".replaced-"
@@ -108,9 +108,9 @@ def discard(paths: list[Path], disk: Disk = DISK) -> None:
         remove_tree(target, disk)
 
 
-def discard_after(folder: Path, step: int) -> None:
+def discard_after(folder: Path, step: int, disk: Disk = DISK) -> None:
     """Removes what was saved after a step that a run went back to: a resume would continue from it."""
-    discard([place(folder, later) for later in steps(folder) if later > step])
+    discard([place(folder, later) for later in steps(folder) if later > step], disk)
 
 
 def clean(folder: Path, *, disk: Disk = DISK) -> None:
@@ -123,8 +123,3 @@ def clean(folder: Path, *, disk: Disk = DISK) -> None:
                 disk.rename(path, final)
         elif final or path.name.startswith((TEMPORARY, _TRASH)):
             try_to_remove(path, disk)
-
-
-def try_to_remove(path: Path, disk: Disk = DISK) -> None:
-    with contextlib.suppress(OSError):  # what is left is removed by `clean` at the next start
-        remove_tree(path, disk)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -52,14 +53,18 @@ def _describe(loaded: Loaded) -> dict[str, Any]:
     return whole | {"tensors": tensors}
 
 
-def load_latest(group: ProcessGroup, folder: Path, shard: Shard | None, say: Callable[[str], None]) -> Loaded | None:
+def load_latest(
+    group: ProcessGroup, folder: Path, shard: Shard | None, say: Callable[[str], None], disk: Disk = DISK
+) -> Loaded | None:
     """The newest checkpoint that is whole, or what this process holds of it."""
     if shard is None:
-        return load_once(group, lambda: load_newest(folder, say))
-    return load_rows_newest(group, folder, shard, say)
+        return load_once(group, lambda: load_newest(folder, say, disk=disk))
+    return load_rows_newest(group, folder, shard, say, disk)
 
 
-def load_rows_newest(group: ProcessGroup, folder: Path, shard: Shard, say: Callable[[str], None]) -> Loaded | None:
+def load_rows_newest(
+    group: ProcessGroup, folder: Path, shard: Shard, say: Callable[[str], None], disk: Disk = DISK
+) -> Loaded | None:
     """As `load_newest`, where every process holds some rows and reads no more than those. A checkpoint in which one of
     them finds damage is refused by all; the first one sets it aside."""
     paths = [Path(path) for path in group.broadcast(lambda: [str(path) for path in candidates(folder)])]
@@ -71,7 +76,7 @@ def load_rows_newest(group: ProcessGroup, folder: Path, shard: Shard, say: Calla
         found: list[Loaded] = []
         failed: tuple[str | None, bool] = (None, False)  # why, and whether another try may succeed
         try:
-            found.append(read_twice(load, path, shard))
+            found.append(read_twice(functools.partial(load, disk=disk), path, shard))
         except CheckpointError as error:
             failed = str(error), isinstance(error, Unreadable)
         for reason, unreadable in sorted(group.all_gather_object(failed), key=lambda each: not each[1]):
@@ -79,15 +84,16 @@ def load_rows_newest(group: ProcessGroup, folder: Path, shard: Shard, say: Calla
                 raise Unreadable(reason) if unreadable else CheckpointError(reason)
         return found[0]
 
-    return load_newest(folder, say, read=read, paths=paths, disk=DISK if group.is_main else ReadOnlyDisk())
+    return load_newest(folder, say, read=read, paths=paths, disk=disk if group.is_main else ReadOnlyDisk(disk.root))
 
 
-def load_ema(group: ProcessGroup, folder: Path, step: int, shard: Shard | None) -> dict[str, Tensor]:
+def load_ema(group: ProcessGroup, folder: Path, step: int, shard: Shard | None, disk: Disk = DISK) -> dict[str, Tensor]:
     """The EMA of a checkpoint, or the rows of it that this process holds: then all refuse what one cannot read."""
     tensors, failed = dict[str, Tensor](), None
     try:
         path = place(folder, step)
-        tensors = (load(path) if shard is None else load(path, shard, stems={"ema"})).tensors["ema"]
+        loaded = load(path, disk=disk) if shard is None else load(path, shard, stems={"ema"}, disk=disk)
+        tensors = loaded.tensors["ema"]
     except CheckpointError as error:
         failed = str(error)
     reasons = [failed] if shard is None else group.all_gather_object(failed)

@@ -91,12 +91,12 @@ def read_twice(read: Callable[..., Loaded], *arguments: object) -> Loaded:
     return read(*arguments)
 
 
-def find_good(folder: Path, newest: int | None) -> Loaded | None:
+def find_good(folder: Path, newest: int | None, disk: Disk = DISK) -> Loaded | None:
     """The newest checkpoint up to this step that was found good when it was saved, and that verifies."""
     for step in reversed(retention.steps(folder)):
         if newest is not None and step <= newest:
             try:
-                loaded = load(retention.place(folder, step))
+                loaded = load(retention.place(folder, step), disk=disk)
             except CheckpointError:
                 continue
             if loaded.state.get("good_step") == step:

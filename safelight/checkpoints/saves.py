@@ -44,13 +44,14 @@ class Checkpoints:
         keep: int = 3,
         keep_every: int = 0,
         say: Callable[[str], None] = print_to_stderr,
-        disk: Disk = DISK,
+        disk: Disk | None = None,
     ) -> None:
         """`keep`: the newest so many, and the best one. `keep_every`: also steps that are multiples of this."""
         if keep < 1 or keep_every < 0:
             raise UsageError(f"keep is {keep} and keep_every {keep_every}; keep at least 1, and every 0 or more steps.")
         self.folder, self.extra = Path(folder), dict[str, Any]()
-        self._keep, self._keep_every, self._say, self._disk = keep, keep_every, say, disk
+        self._keep, self._keep_every, self._say = keep, keep_every, say
+        self._disk = Disk(self.folder) if disk is None else disk
         self._scores: dict[int, float] = {}
         self._scores_known = False
         self._went_back = False
@@ -107,7 +108,7 @@ class Checkpoints:
         return path
 
     def _prepare_folder(self, step: int) -> None:
-        make_directories(self.folder, self._disk)
+        make_directories(self.folder, DISK if self._disk.root == self.folder else self._disk)
         if not self._is_locked:
             self._lock()
             retention.clean(self.folder, disk=self._disk)

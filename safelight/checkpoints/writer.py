@@ -16,12 +16,12 @@ from safelight.checkpoints import manifest
 from safelight.checkpoints.coordinator import ATTEMPTS, SaveCoordinator
 from safelight.checkpoints.folder import KEEP_ALL, clean, retain, steps
 from safelight.checkpoints.manifest import Entry
+from safelight.checkpoints.room import RESERVE, Room, describe_free, shortage
 from safelight.checkpoints.snapshot import CheckpointFiles, Snapshot, prepare
 from safelight.errors import CheckpointError, ProcessLost
-from safelight.files import DISK, TEMPORARY, Disk, make_directories, write_durably
+from safelight.files import DISK, TEMPORARY, Disk, make_directories, try_to_remove, write_durably
 from safelight.words import megabytes
 
-RESERVE = 32 << 20  # bytes left free, so that the record and the last messages of a run still fit
 _LONGEST_PAUSE = 60.0  # seconds
 Retain = Callable[..., list[int]]
 
@@ -31,14 +31,21 @@ def write(folder: Path, snapshot: Snapshot, *, disk: Disk = DISK) -> Path:
     return commit(folder, prepare(snapshot), disk)
 
 
-def commit(folder: Path, files: CheckpointFiles, disk: Disk = DISK, coordinator: SaveCoordinator | None = None) -> Path:
-    """Write to a temporary name, make durable, rename, make the name durable, read back: in this order only."""
+def commit(
+    folder: Path,
+    files: CheckpointFiles,
+    disk: Disk = DISK,
+    coordinator: SaveCoordinator | None = None,
+    leaving: Room | None = None,
+) -> Path:
+    """Write to a temporary name, make durable, rename, make the name durable, read back: in this order only.
+    `leaving`: what has to stay free for something that comes first."""
     coordinator = coordinator or SaveCoordinator()
     final = retention.place(folder, files.step)
     temporary = folder / f"{TEMPORARY}{files.step:08d}-{secrets.token_hex(4)}"
     try:
         make_directories(folder, disk)
-        _check_space(folder, files.size * coordinator.size, disk)
+        _check_space(folder, files, coordinator.size, disk, leaving)
         of_others = _write_files(temporary, files, disk, coordinator)
         old = retention.displace(final, disk)
         disk.rename(temporary, final)
@@ -46,16 +53,17 @@ def commit(folder: Path, files: CheckpointFiles, disk: Disk = DISK, coordinator:
         _read_back(final, old, disk, of_others)
     except Exception as error:  # by phase: a full disk has many faces, and each means that nothing was saved
         if temporary.exists():
-            retention.try_to_remove(temporary, disk)
+            try_to_remove(temporary, disk)
         reason = str(error).rstrip(".")
         raise CheckpointError(f"Step {files.step} was not saved in {folder}: {reason}.") from error
     return final
 
 
-def _check_space(folder: Path, size: int, disk: Disk) -> None:
-    free, needed = disk.free(folder), size + RESERVE
-    if free is not None and free < needed:
-        raise CheckpointError(f"the disk has {megabytes(free)} free and {megabytes(needed)} are needed")
+def _check_space(folder: Path, files: CheckpointFiles, processes: int, disk: Disk, leaving: Room | None) -> None:
+    own = Room(files.size * processes, len(files.contents) * processes + 2)  # its folder and its manifest
+    words = shortage(folder, own if leaving is None else own + leaving, disk)
+    if words is not None:
+        raise CheckpointError(words if leaving is None else f"{words}, with those of the next checkpoint")
 
 
 def _write_files(folder: Path, files: CheckpointFiles, disk: Disk, coordinator: SaveCoordinator) -> set[str]:
@@ -94,7 +102,7 @@ def _read_back(final: Path, old: Path | None, disk: Disk, read_by_others: set[st
                 disk.rename(old, final)
         raise
     if old is not None:
-        retention.try_to_remove(old, disk)
+        try_to_remove(old, disk)
 
 
 class Writer:
@@ -111,8 +119,10 @@ class Writer:
         disk: Disk = DISK,
         before_commit: Callable[[], None] = lambda: None,
         coordinator: SaveCoordinator | None = None,
+        leaving: Callable[[], Room] | None = None,
     ) -> None:
-        """`before_commit` is called on the writer's thread: what must be on disk before the checkpoint is.
+        """`before_commit` is called on the writer's thread: what must be on disk before the checkpoint is. `leaving`:
+        what has to stay free for something that comes first.
         `coordinator`: of the first process, where several write one checkpoint together."""
         self.failures = 0  # saves that were given up
         self.last_saved: int | None = None
@@ -122,6 +132,7 @@ class Writer:
         self._thread: threading.Thread | None = None
         self._hurry = threading.Event()
         self._failed_in_row = 0
+        self._leaving = leaving
 
     @property
     def busy(self) -> bool:
@@ -173,10 +184,12 @@ class Writer:
     def _attempt(self, files: CheckpointFiles, retain_most: Retain, attempts_left: int) -> bool:
         try:
             with self._coordinator.concluding_failures():
-                commit(self._folder, files, self._disk, self._coordinator)
+                leaving = None if self._leaving is None else self._leaving()
+                commit(self._folder, files, self._disk, self._coordinator, leaving)
             self._coordinator.conclude(None)
         except Exception as error:
-            reason = f"{error} It needs {megabytes(files.size + RESERVE)}; {self._free()}."
+            free = describe_free(self._folder, self._disk, error)
+            reason = f"{error} It needs {megabytes(files.size + RESERVE)}; {free}."
             if not attempts_left:
                 self._give_up(reason, "Free space there, or lower checkpoint.keep_last or checkpoint.keep_every.")
             elif not self._coordinator.is_broken:
@@ -201,13 +214,6 @@ class Writer:
         known = steps(self._folder)
         kept = f"the newest checkpoint is step {known[-1]}" if known else "there is no checkpoint yet"
         self._messages.append(f"{reason} Training continues unsaved; {kept}. {advice}".rstrip())
-
-    def _free(self) -> str:
-        try:
-            free = self._disk.free(self._folder)
-        except OSError:
-            free = None
-        return "free space is unknown" if free is None else f"{megabytes(free)} are free"
 
     def _remove_old(self, step: int, retain_most: Retain) -> None:
         try:

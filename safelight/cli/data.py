@@ -47,16 +47,17 @@ class Command:
         from safelight.contact import contact_sheet
         from safelight.data.prepare import prepare, too_many_bad
         from safelight.data.summary import summary, too_bad
-        from safelight.pictures.grid import save_png
+        from safelight.outputs import check_output, write_output
+        from safelight.pictures.grid import encode
 
+        if self.out is not None:
+            check_output(self.out)
         terminal = Terminal()
         with terminal.bar("Preparing images") as advance:
             images = prepare(config.data, advance, terminal.say)
         found = summary(images, config.data)
         if self.out is not None:
-            options.make_room(self.out.parent)
-            with options.writing(self.out):
-                save_png(contact_sheet(images, found), self.out)
+            write_output(self.out, encode(contact_sheet(images, found)))
         if self.json:
             print(json.dumps(found, indent=1))
         else:

@@ -64,10 +64,10 @@ class Command:
             )
         found = self._assess_run() if len(self.what) == 1 else self._assess_sets()
         if self.out is not None and found.closest is not None:
-            from safelight.pictures.grid import save_png
+            from safelight.outputs import write_output
+            from safelight.pictures.grid import encode
 
-            with options.writing(self.out):
-                save_png(found.closest, self.out)
+            write_output(self.out, encode(found.closest))
         if self.json:
             quality = found.quality
             facts = {"verdict": quality.sentence, "kind": quality.kind, "over_gaussian": quality.near}
@@ -86,7 +86,9 @@ class Command:
         if self.out is not None:
             if self.out.suffix.lower() != ".png":
                 raise UsageError(f"-o is {self.out}, but the picture is a PNG: give it a name that ends in .png.")
-            options.make_room(self.out.parent)
+            from safelight.outputs import check_output
+
+            options.make_room(check_output(self.out).parent)
         loaded = choose_model(self, path, self.device)
         request = choose_request(self, loaded, path, self.count or "2000")
         request = replace(request, seed=derive_seed(request.seed, "evaluate"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from dataclasses import dataclass
@@ -61,14 +62,17 @@ class Command:
                 print_page(str(self.run), history, names, span)
 
     def _write_csv(self, history: History, names: list[str], span: Span, points: int | None) -> None:
+        from safelight.outputs import open_output
         from safelight.record.dump import write_csv
 
         if self.csv == "-":
             write_csv(sys.stdout, history, names, span, points)
             return
         path = Path(str(self.csv))
-        with options.writing(path, "--csv"), open(path, "w", encoding="utf-8", newline="") as file:
+        with open_output(path, "--csv") as raw, io.TextIOWrapper(raw, encoding="utf-8", newline="") as file:
             write_csv(file, history, names, span, points)
+            file.flush()
+            file.detach()  # or it would close what is not finished yet
         print(path)
 
 

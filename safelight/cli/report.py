@@ -9,7 +9,6 @@ from typing import Annotated
 from tyro.conf import arg
 
 from safelight.cli import options
-from safelight.errors import UsageError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,13 +20,15 @@ class Command:
     """Where to write it; without it: report.html in the run folder."""
 
     def run_command(self) -> None:
-        from safelight.pages.report.html import write_report
+        from safelight.outputs import check_output, write_output
+        from safelight.pages.report.html import REPORT, make_report, write_report
         from safelight.run import open_recorded
 
         folder = open_recorded(self.run)
-        out = self.out or folder.report_page
-        if out.is_dir():
-            raise UsageError(f"{out} is a folder. Name a file: -o {out / 'report.html'}")
-        with options.writing(out):
-            write_report(folder, out)
-        print(out)
+        if self.out is None:
+            with options.writing(folder.report_page):
+                write_report(folder)
+        else:
+            check_output(self.out, of_run=REPORT)
+            write_output(self.out, make_report(folder), of_run=REPORT)
+        print(self.out or folder.report_page)

@@ -36,17 +36,19 @@ class Command:
     def run_command(self) -> None:
         from safelight.cli.choices import choose_model, choose_request
         from safelight.generate import columns_for, counting, generate
-        from safelight.pictures.grid import grid, save_images, save_png, to_uint8
+        from safelight.outputs import check_output, check_output_folder, write_output
+        from safelight.pictures.grid import encode, encode_images, grid, to_uint8
 
-        is_page = self.out.suffix.lower() == ".png"
-        options.make_room(self.out.parent if is_page else self.out)  # before the work, not after it
+        is_page = self.out.suffix.lower() == ".png" or (self.out.exists() and not self.out.is_dir())
+        place = check_output(self.out) if is_page else check_output_folder(self.out)
+        options.make_room(place.parent if is_page else place)  # before the work, not after it
         loaded = choose_model(self, self.run, self.device)
         request = choose_request(self, loaded, self.run, self.count)
         with Terminal().bar("Sampling") as advance:
             images = to_uint8(generate(loaded.model, loaded.config, request, on_step=counting(request, advance)))
-        with options.writing(self.out):
-            if is_page:
-                save_png(grid(images, columns=columns_for(loaded.config)), self.out)
-            else:
-                save_images(images, self.out)
+        if is_page:
+            write_output(self.out, encode(grid(images, columns=columns_for(loaded.config))))
+        else:
+            for name, content in encode_images(images):
+                write_output(place / name, content)
         print(self.out)

@@ -22,7 +22,7 @@ class Command:
     data: options.Source = None
     """digits, shapes, fashion-mnist, a folder of images (subfolders are classes), a zip of one, or an idx file."""
     run: options.Folder = None
-    """Run folder; must not hold a run yet. Without it: runs/NAME-1, runs/NAME-2, …"""
+    """Run folder; must be new or empty. Without it: runs/NAME-1, runs/NAME-2, …"""
     preset: options.Preset = None
     config: options.ConfigFile = None
     set: options.Settings = ()
@@ -50,6 +50,8 @@ class Command:
     init: options.Word = None
     """Folder of a diffusers pipeline to fine-tune."""
     no_dashboard: options.NoDashboard = False
+    force: options.Flag = False
+    """Where --run is not empty: move what is there aside, as DIR-before-1. Nothing is deleted."""
 
     def run_command(self) -> None:
         config = options.config_from(self)
@@ -58,4 +60,5 @@ class Command:
         check(config)  # before torch is imported: a wrong setting is reported at once
         from safelight.start import train
 
-        options.print_once(train(config, run=self.run, on_start=options.dashboard_unless(self.no_dashboard)).path)
+        on_start = options.dashboard_unless(self.no_dashboard)
+        options.print_once(train(config, run=self.run, on_start=on_start, force=self.force).path)

@@ -21,6 +21,7 @@ from safelight.config.phrases import nearest_setting
 from safelight.config.presets import PRESETS
 from safelight.config.tree import Config, Epochs
 from safelight.errors import UsageError
+from safelight.files.reading import read_anything
 
 LARGEST_FILE = 1 << 16  # twenty full configs; PyYAML needs a second for as much
 TYPES_IN_WORDS: dict[Any, str] = {
@@ -218,8 +219,7 @@ _UniqueKeys.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _con
 def read_yaml(file: Path) -> Mapping[str, Any]:
     """A config file as plain data; nothing in it is executed."""
     try:
-        with open(file, "rb") as opened:
-            content = opened.read(LARGEST_FILE + 1)  # /dev/zero has no size and no end
+        content = read_anything(file, LARGEST_FILE + 1)  # /dev/zero has no size and no end
     except OSError as error:
         raise UsageError(f"The config {file} cannot be read: {error.strerror}.") from error
     if len(content) > LARGEST_FILE:

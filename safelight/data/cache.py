@@ -11,6 +11,7 @@ import os
 import re
 import secrets
 import shutil
+import sqlite3
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -24,13 +25,28 @@ from safelight.config.tree import Data
 from safelight.data.images import Images
 from safelight.data.listing import Names
 from safelight.data.rows import GREY, ROW
-from safelight.errors import DataError
-from safelight.files import DISK, TEMPORARY, write_atomically
+from safelight.errors import CheckpointError, DataError, RecordError
+from safelight.files import (
+    DISK,
+    TEMPORARY,
+    Disk,
+    make_directories,
+    open_lock,
+    open_mapped,
+    open_plain,
+    read_chunks,
+    read_plain,
+    remove_tree,
+    status_of,
+    try_to_remove,
+    write_atomically,
+)
 from safelight.words import printable
 
 VERSION = 1
 PIXELS, LABELS, ROWS = "pixels.u8", "labels.i4", "rows.bin"
 NEAR, NAMES, MANIFEST = "near.i4", "names.sqlite", "manifest.json"
+LARGEST_MANIFEST = 256 << 20  # bytes
 SPOT_CHECKS = 32  # images compared with their checksums when a cache is opened; the others when first read
 KEPT_SECONDS = 7 * 86_400  # a set that changed keeps its earlier cache for so long after it was last opened
 
@@ -43,7 +59,7 @@ def cache_root(data: Data, say: Say) -> Path:
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     root = Path(os.path.expanduser(chosen)) if chosen else base / "safelight"
     try:
-        root.mkdir(parents=True, exist_ok=True)
+        make_directories(root)
         if os.access(root, os.W_OK):
             return root
         reason = "no permission to write"
@@ -75,44 +91,45 @@ def open_cache(folder: Path) -> Images | None:
         manifest = read_manifest(folder)
         if manifest is None:
             return None
-        count, side, channels = manifest["shape"]
-        names = Names(folder / NAMES) if manifest["names"] else None
+        disk, (count, side, channels) = Disk(folder.parent), manifest["shape"]
+        names = Names(folder / NAMES, disk) if manifest["names"] else None
         images = Images(
-            pixels=mapped(folder / PIXELS, np.dtype(np.uint8), (count, side, side, channels)),
-            labels=mapped(folder / LABELS, np.dtype("<i4"), (count,)) if manifest["class_names"] else None,
+            pixels=open_mapped(folder / PIXELS, np.dtype(np.uint8), (count, side, side, channels), disk),
+            labels=_in_memory(folder / LABELS, np.dtype("<i4"), (count,)) if manifest["class_names"] else None,
             class_names=tuple(manifest["class_names"]),
             fingerprint=manifest["fingerprint"],
             names=names,
             rejected=[(printable(name), reason) for name, reason, _ in names.rejected()] if names else (),
-            rows=mapped(folder / ROWS, ROW, (count,)),
-            near=mapped(folder / NEAR, np.dtype("<i4"), (manifest["near"], 2)),
+            rows=open_mapped(folder / ROWS, ROW, (count,), disk),
+            near=_in_memory(folder / NEAR, np.dtype("<i4"), (manifest["near"], 2)),
             facts=manifest["facts"],
         )
         images.take(np.unique(np.linspace(0, count - 1, SPOT_CHECKS).astype(np.int64)))
-    except (OSError, ValueError, KeyError, TypeError, DataError):
+    except (OSError, ValueError, KeyError, TypeError, sqlite3.Error, DataError, CheckpointError, RecordError):
         return None
-    with contextlib.suppress(OSError):
-        os.utime(folder / MANIFEST)  # so that caches in use are known
+    with contextlib.suppress(OSError, CheckpointError), open_plain(folder / MANIFEST, disk) as (descriptor, _):
+        os.utime(descriptor)  # so that caches in use are known
     return images
 
 
 def read_manifest(folder: Path) -> dict[str, Any] | None:
     """None if it is missing, was changed, or a file has another size than it says."""
     try:
-        manifest = json.loads((folder / MANIFEST).read_bytes())
+        manifest = json.loads(read_plain(folder / MANIFEST, LARGEST_MANIFEST, Disk(folder.parent)))
         verified = (
             manifest.pop("seal") == _seal(manifest)
             and manifest["version"] == VERSION
             and all(os.path.getsize(folder / name) == size for name, size in manifest["bytes"].items())
             and (not manifest["class_names"] or _sha256(folder / LABELS) == manifest["labels"])
         )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, CheckpointError):
         return None
     return manifest if verified else None
 
 
-def mapped(path: Path, kind: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
-    return np.memmap(path, kind, "r", shape=shape) if np.prod(shape) else np.empty(shape, kind)
+def _in_memory(path: Path, kind: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
+    """What is small is read at once: a file that is cut while it is mapped ends the process."""
+    return np.array(open_mapped(path, kind, shape, Disk(path.parents[1])))
 
 
 def _seal(manifest: dict[str, Any]) -> str:
@@ -120,15 +137,18 @@ def _seal(manifest: dict[str, Any]) -> str:
 
 
 def _sha256(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    with open_plain(path, Disk(path.parents[1])) as (descriptor, size):
+        digest = hashlib.sha256()
+        for chunk in read_chunks(descriptor, size):
+            digest.update(chunk)
+    return digest.hexdigest()
 
 
 @contextmanager
 def locked(folder: Path, say: Say) -> Iterator[None]:
     """One process prepares a source at a time; the others wait and then find it done."""
     slot = folder.name.rpartition("-")[0]
-    with open(folder.parent / f"{slot}.lock", "w") as file:
+    with os.fdopen(open_lock(folder.parent / f"{slot}.lock", Disk(folder.parent)), "rb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -142,24 +162,24 @@ def locked(folder: Path, say: Say) -> Iterator[None]:
 @contextmanager
 def building(folder: Path) -> Iterator[Path]:
     """A temporary folder that becomes `folder` when all went well, and is gone when it did not."""
-    slot = folder.name.rpartition("-")[0]
+    disk, slot = Disk(folder.parent), folder.name.rpartition("-")[0]
     for left in folder.parent.glob(f"{TEMPORARY}{slot}-*"):  # of a process that was killed; we hold the lock
-        shutil.rmtree(left, ignore_errors=True)
+        try_to_remove(left, disk)
     temporary = folder.parent / f"{TEMPORARY}{folder.name}-{secrets.token_hex(4)}"
     try:
-        temporary.mkdir()
+        disk.make_directory(temporary)
         yield temporary
-        if folder.exists():  # it was there and did not verify
-            shutil.rmtree(folder)
-        DISK.rename(temporary, folder)
-        DISK.sync_directory(folder.parent)
+        if status_of(folder, disk) is not None:  # it was there and did not verify
+            remove_tree(folder, disk)
+        disk.rename(temporary, folder)
+        disk.sync_directory(folder.parent)
     except OSError as error:
         raise DataError(
             f"The images cannot be prepared in {folder.parent}: {error.strerror or error}. Make room there, or choose "
             "another place with --set data.cache=DIR (or SAFELIGHT_CACHE in the environment)."
         ) from error
     finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        try_to_remove(temporary, disk)
 
 
 def refuse_small_disk(folder: Path, wanted: int) -> None:
@@ -177,7 +197,7 @@ def forget_old(folder: Path) -> None:
     for path in earlier_caches(folder):
         with contextlib.suppress(OSError):
             if time.time() - (path / MANIFEST).stat().st_mtime > KEPT_SECONDS:
-                shutil.rmtree(path)
+                remove_tree(path, Disk(folder.parent))
 
 
 def seal(folder: Path, manifest: dict[str, Any]) -> None:
@@ -190,7 +210,8 @@ def seal(folder: Path, manifest: dict[str, Any]) -> None:
     }
     # Through JSON once, so that what is sealed is what will be read.
     manifest = json.loads(json.dumps(manifest))
-    write_atomically(folder / MANIFEST, json.dumps(manifest | {"seal": _seal(manifest)}, indent=1).encode())
+    content = json.dumps(manifest | {"seal": _seal(manifest)}, indent=1).encode()
+    write_atomically(folder / MANIFEST, content, Disk(folder.parent))
 
 
 def stored_image(images: Images, row: int) -> tuple[np.ndarray, np.ndarray]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import zlib
 from array import array
 from pathlib import Path
@@ -11,9 +10,9 @@ from typing import BinaryIO
 
 import numpy as np
 
-from safelight.data.cache import LABELS, PIXELS, ROWS, mapped
+from safelight.data.cache import LABELS, PIXELS, ROWS
 from safelight.data.rows import ROW
-from safelight.files import DISK, write_atomically
+from safelight.files import DISK, Disk, create_file, open_mapped, write_atomically
 
 BLOCK = 8 << 20  # bytes read back at a time
 
@@ -25,10 +24,11 @@ class CacheWriter:
         self.folder, self.side = folder, side
         self.channels = channels or 1  # grey until the first coloured image comes
         self.count = 0
+        self._disk = Disk(folder)
         self._fixed = channels is not None
         self._labels = array("i")
-        self._pixels: BinaryIO = open(folder / PIXELS, "w+b")  # noqa: SIM115  closed by close()
-        self._rows: BinaryIO = open(folder / ROWS, "w+b")  # noqa: SIM115
+        self._pixels: BinaryIO = create_file(folder / PIXELS, self._disk)
+        self._rows: BinaryIO = create_file(folder / ROWS, self._disk)
 
     def close(self) -> None:
         self._pixels.close()
@@ -59,20 +59,20 @@ class CacheWriter:
         """Everything on the device and read back: (pixels, rows, labels)."""
         labels = np.array(self._labels, "<i4") if class_names else None
         if labels is not None:
-            write_atomically(self.folder / LABELS, labels.tobytes())
+            write_atomically(self.folder / LABELS, labels.tobytes(), self._disk)
         for file in (self._pixels, self._rows):
             file.flush()
             DISK.sync(file.fileno())
-        rows = mapped(self.folder / ROWS, ROW, (self.count,))
+        rows = open_mapped(self.folder / ROWS, ROW, (self.count,), self._disk)
         shape = (self.count, self.side, self.side, self.channels)
-        return mapped(self.folder / PIXELS, np.dtype(np.uint8), shape), rows, labels
+        return open_mapped(self.folder / PIXELS, np.dtype(np.uint8), shape, self._disk), rows, labels
 
     def _widen(self) -> None:
         """All that was written is grey, and turns out to belong to a set of colour: written once more."""
         self._pixels.flush()
         self._rows.flush()
-        wide = open(self.folder / f"{PIXELS}-wide", "w+b")  # noqa: SIM115  it takes the place of the other
-        rows = np.memmap(self.folder / ROWS, ROW, "r+", shape=(self.count,)) if self.count else np.empty(0, ROW)
+        wide = create_file(self.folder / f"{PIXELS}-wide", self._disk)  # it takes the place of the other
+        rows = np.memmap(self._rows, ROW, "r+", shape=(self.count,)) if self.count else np.empty(0, ROW)
         each = self.side * self.side
         self._pixels.seek(0)
         for row in rows:
@@ -83,7 +83,7 @@ class CacheWriter:
         if isinstance(rows, np.memmap):
             rows.flush()
         self._pixels.close()
-        os.replace(self.folder / f"{PIXELS}-wide", self.folder / PIXELS)
+        self._disk.rename(self.folder / f"{PIXELS}-wide", self.folder / PIXELS)
         self._pixels, self.channels = wide, 3
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -45,6 +46,7 @@ class Images:
 
     def take(self, ids: np.ndarray) -> np.ndarray:
         """A copy of these images, each compared with its checksum the first time it is read."""
+        self._refuse_cut()
         pixels = self.pixels.take(ids, axis=0)
         if self.rows is not None:
             for place in np.flatnonzero(~self._checked[ids]):
@@ -58,6 +60,21 @@ class Images:
                     )
                 self._checked[row] = True
         return pixels
+
+    def _refuse_cut(self) -> None:
+        """A mapped file that was made shorter meanwhile would end the process (SIGBUS), without a word."""
+        for array in (self.pixels, self.rows):
+            if isinstance(array, np.memmap) and array.filename is not None:
+                try:
+                    size = os.stat(array.filename).st_size
+                except OSError:
+                    continue  # deleted: what is mapped stays
+                if size < array.nbytes:
+                    raise DataError(
+                        f"{array.filename} in the cache has {size:,} bytes instead of {array.nbytes:,}: another "
+                        "program cut it while it was in use. Remove the folder of the cache and start again; the "
+                        "images are read anew."
+                    )
 
 
 USUAL_SHARE, ENOUGH = 0.05, 400  # held out unless it is said otherwise, of sets of so many images

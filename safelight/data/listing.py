@@ -11,6 +11,8 @@ from urllib.parse import quote
 
 from safelight.data.decode import Retry
 from safelight.data.sources import SourceFile
+from safelight.files import DISK, Disk
+from safelight.files.database import refuse_programs, require_plain
 
 SCHEMA = """
 CREATE TEMP TABLE entry
@@ -87,9 +89,12 @@ class Listing:
 class Names:
     """The name of every row, looked up on access."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, disk: Disk = DISK) -> None:
         # Read by any thread; SQLite itself serialises.
+        require_plain(path, disk)
         self._database = sqlite3.connect(_read_only(path), uri=True, check_same_thread=False)
+        self._database.execute("PRAGMA trusted_schema = OFF")
+        refuse_programs(self._database, path)
 
     def __getitem__(self, row: int) -> str:
         found = self._database.execute("SELECT name FROM kept WHERE row = ?", (int(row),)).fetchone()

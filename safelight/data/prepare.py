@@ -29,6 +29,7 @@ from safelight.data.sources import Arrays, Files, open_source
 from safelight.data.sources.image_folder import LOOSE
 from safelight.data.summary import too_bad
 from safelight.errors import DataError
+from safelight.files import Disk, write_atomically
 from safelight.words import printable
 
 # What makes pixels of a source. Everything else may change and leaves the cache as it is.
@@ -116,7 +117,7 @@ def _build(source: Files | Arrays, data: Data, folder: Path, report: Progress) -
         pixels, rows, labels = writer.finish(class_names)
         shape = writer.count, writer.side, writer.channels
         near = find_alike(rows, pixels)
-        (building / cache.NEAR).write_bytes(near.tobytes())
+        write_atomically(building / cache.NEAR, near.tobytes(), Disk(building))
         facts = find_facts(rows, shape, labels, class_names, near, data)
         cache.seal(
             building,

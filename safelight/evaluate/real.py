@@ -9,15 +9,15 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
-from safetensors import safe_open
-from safetensors.numpy import save
+from safetensors.numpy import load, save
 
 from safelight.data.images import Images
 from safelight.evaluate.features import Extractor, extract
-from safelight.files import write_atomically
+from safelight.files import Disk, make_directories, read_tensor_file, write_atomically
 
 CHUNK = 256  # images read at a time
 FEATURES = "features"
+LARGEST = 8 << 30  # bytes of kept features
 
 
 def choose(ids: np.ndarray, count: int) -> np.ndarray:
@@ -65,13 +65,15 @@ def kept_features(
     identity = {**identity, **extractor.identity()}
     key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
     path = cache / "features" / f"{key[:32]}.safetensors"
-    if (kept := _read(path, count, extractor.dimension)) is not None:
+    disk = Disk(cache)
+    if (kept := _read(path, count, extractor.dimension, disk)) is not None:
         return kept
     found = compute()
     with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_directories(cache)
+        make_directories(path.parent, disk)
         words = {name: str(value) for name, value in identity.items()}
-        write_atomically(path, save({FEATURES: found}, words | {"check": _check(found)}))
+        write_atomically(path, save({FEATURES: found}, words | {"check": _check(found)}), disk)
     return found
 
 
@@ -79,13 +81,13 @@ def _check(features: np.ndarray) -> str:
     return hashlib.sha256(features.tobytes()).hexdigest()
 
 
-def _read(path: Path, count: int | None, dimension: int) -> np.ndarray | None:
+def _read(path: Path, count: int | None, dimension: int, disk: Disk) -> np.ndarray | None:
     """What was kept, if every byte of it is as it was written."""
     try:
-        with safe_open(path, "numpy") as file:
-            found, header = file.get_tensor(FEATURES), file.metadata()
+        raw, header = read_tensor_file(path, LARGEST, disk)
+        found = load(raw)[FEATURES]
     except Exception:  # safetensors has errors of its own for each way a file can be broken
         return None
     shape = (len(found) if count is None else count, dimension)
-    intact = found.shape == shape and found.dtype == np.float32 and (header or {}).get("check") == _check(found)
+    intact = found.shape == shape and found.dtype == np.float32 and header.get("check") == _check(found)
     return found if intact else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ import numpy as np
 from PIL import Image
 
 from safelight.diagnosis.finding import Finding
+from safelight.files import read_plain
 from safelight.record.backlog import group_by_signals
 from safelight.record.sinks import open_sinks
 from safelight.record.sinks.batch import Batch, Event, Histogram, LoggedPicture
@@ -18,6 +20,7 @@ from safelight.record.sinks.logger_threads import LoggerThreads
 from safelight.record.store import RecordWriter, SilentRecordWriter
 from safelight.run import RunFolder
 
+LARGEST_PICTURE = 64 << 20  # bytes
 BATCH_STEPS, BATCH_SECONDS = 64, 1.0
 END_SECONDS, INTERRUPTED_SECONDS = 20.0, 5.0  # that loggers have to finish: W&B has its last uploads to make
 
@@ -66,7 +69,7 @@ class Recorder:
 
     def picture(self, step: int, kind: str, path: Path) -> None:
         """A picture that is finished and lies in the run folder."""
-        with Image.open(path) as image:
+        with Image.open(io.BytesIO(read_plain(path, LARGEST_PICTURE))) as image:
             self._record.picture(step, kind, path.absolute(), image.size)
         if self._loggers is not None and path.suffix == ".png":  # an animation is none that TensorBoard could show
             self._loggers.put(Batch(pictures=(LoggedPicture(step, kind, path),)))
@@ -99,6 +102,17 @@ class Recorder:
         self._record.close()
         if self._loggers is not None:
             self._loggers.close(INTERRUPTED_SECONDS if interrupted else END_SECONDS)
+
+    @property
+    def restorations(self) -> list[str]:
+        """In words: what of the record was gone and is there again."""
+        return self._record.restorations
+
+    def abandon(self) -> None:
+        """Ends without another write: the folder is another process's now."""
+        self._record.abandon()
+        if self._loggers is not None:
+            self._loggers.close(INTERRUPTED_SECONDS)
 
     def _send(self) -> None:
         rows, self._readings, self._sent = self._readings, [], time.monotonic()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import math
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from safelight.files import write_atomically
+from safelight.files import DISK, Disk, make_directories, write_atomically
 
 if TYPE_CHECKING:
     import torch
@@ -100,16 +100,20 @@ def pairs(samples: np.ndarray, originals: np.ndarray, captions: list[str]) -> Im
     return grid(stacked, columns=min(8, len(stacked)), captions=captions, title=title)
 
 
-def save_png(image: Image.Image, path: Path) -> None:
-    save_atomically(image, path, "PNG")
+def save_png(image: Image.Image, path: Path, disk: Disk = DISK) -> None:
+    save_atomically(encode(image, "PNG"), path, disk)
 
 
-def save_atomically(image: Image.Image, path: Path, kind: str, **options: Any) -> None:
-    """Writes the whole file or nothing."""
+def encode(image: Image.Image, kind: str = "PNG", **options: Any) -> bytes:
     content = io.BytesIO()
     image.save(content, kind, **options)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, content.getvalue())
+    return content.getvalue()
+
+
+def save_atomically(content: bytes, path: Path, disk: Disk = DISK) -> None:
+    """Writes the whole file or nothing."""
+    make_directories(path.parent, disk)
+    write_atomically(path, content, disk)
 
 
 def pleasant_columns(count: int) -> int:
@@ -178,8 +182,13 @@ def coloured(images: np.ndarray) -> np.ndarray:
     return np.broadcast_to(images, (*images.shape[:3], 3))
 
 
-def save_images(images: np.ndarray, folder: Path) -> None:
-    """One PNG each, numbered from 0, at their own size."""
-    folder.mkdir(parents=True, exist_ok=True)
+def encode_images(images: np.ndarray) -> Iterator[tuple[str, bytes]]:
+    """(name, PNG) each, numbered from 0, at their own size."""
     for index, pixels in enumerate(images):
-        save_png(Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels), folder / f"{index:06d}.png")
+        yield f"{index:06d}.png", encode(Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels))
+
+
+def save_images(images: np.ndarray, folder: Path) -> None:
+    """One PNG each."""
+    for name, content in encode_images(images):
+        save_atomically(content, folder / name)

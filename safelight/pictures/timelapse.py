@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,21 +10,24 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageDraw, ImageOps
 
-from safelight.pictures.grid import BACKGROUND, BROKEN, CAPTION_SIZE, LAMP, MARGIN, QUIET, font, save_atomically
+from safelight.errors import CheckpointError
+from safelight.files import DISK, Disk, read_plain
+from safelight.pictures.grid import BACKGROUND, BROKEN, CAPTION_SIZE, LAMP, MARGIN, QUIET, encode, font, save_atomically
 
 MOST_FRAMES = 24  # pure noise, the worst case, takes about 150 kB per frame
 MOST_PIXELS = 600  # longer side of a frame
 COLOURS = 240  # of the pictures; the rest are ink
+LARGEST = 64 << 20  # bytes of a picture of ours
 TRACK = (52, 46, 41)
 HOLD = 2.0  # seconds the last frame stays longer
 FOOT = CAPTION_SIZE + 14
 
 
-def timelapse(stages: Sequence[tuple[int, Path]], out: Path, *, seconds: float = 6.0) -> None:
+def timelapse(stages: Sequence[tuple[int, Path]], out: Path, *, seconds: float = 6.0, disk: Disk = DISK) -> None:
     """A GIF over (step, PNG) stages. What cannot be read is skipped; if nothing can, nothing is written."""
     images, size = list[tuple[int, Image.Image]](), None
     for step, path in reversed(_spread(sorted(stages))):
-        if (image := _read(path)) is not None:
+        if (image := _read(path, disk)) is not None:
             size = size or _frame_size(image)  # the last picture sets the size of all
             images.insert(0, (step, ImageOps.pad(image, size, Image.Resampling.BOX, color=BACKGROUND)))
     if not images:
@@ -36,7 +40,7 @@ def timelapse(stages: Sequence[tuple[int, Path]], out: Path, *, seconds: float =
     each = max(40, round(seconds * 100 / len(frames)) * 10)  # browsers slow down anything under 20 ms
     durations = [each] * (len(frames) - 1) + [each + round(HOLD * 1000)]
     moving: dict[str, Any] = {"save_all": True, "append_images": frames[1:], "duration": durations, "loop": 0}
-    save_atomically(frames[0], out, "GIF", **moving, optimize=False)
+    save_atomically(encode(frames[0], "GIF", **moving, optimize=False), out, disk)
 
 
 def _spread(stages: list[tuple[int, Path]]) -> list[tuple[int, Path]]:
@@ -45,11 +49,11 @@ def _spread(stages: list[tuple[int, Path]]) -> list[tuple[int, Path]]:
     return [stages[index] for index in np.linspace(0, len(stages) - 1, MOST_FRAMES).round().astype(int)]
 
 
-def _read(path: Path) -> Image.Image | None:
+def _read(path: Path, disk: Disk) -> Image.Image | None:
     try:
-        with Image.open(path, formats=("PNG",)) as image:
+        with Image.open(io.BytesIO(read_plain(path, LARGEST, disk)), formats=("PNG",)) as image:
             return image.convert("RGB")
-    except (OSError, SyntaxError, ValueError):  # Pillow's words for missing, damaged and cut short
+    except (OSError, SyntaxError, ValueError, CheckpointError):  # Pillow's words for missing, damaged and cut short
         return None
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from safelight.errors import RecordError
+from safelight.files import Disk
+from safelight.files.database import prepare_for_writing, refuse_programs, require_plain
 from safelight.record.chunk_writer import MARKS, ChunkWriter, width
 from safelight.record.chunks import Chunk, pack, unpack
-from safelight.record.schema import BITS, CHUNK_STEPS, LEVELS, SCHEMA, VERSION, newer
+from safelight.record.schema import BITS, CHUNK_STEPS, LEVELS, SCHEMA, TABLES, VERSION, foreign_table, newer
 
 SIGNALS = """
 WITH RECURSIVE each(name) AS (
@@ -27,12 +30,19 @@ def transaction(database: sqlite3.Connection) -> Iterator[None]:
         yield
 
 
-def open_database(path: Path) -> sqlite3.Connection:
-    """For writing. What an older safelight wrote is upgraded, what a newer one wrote is refused."""
+def open_database(path: Path, say: Callable[[str], None] = lambda text: None) -> sqlite3.Connection:
+    """For writing. What an older safelight wrote is upgraded, what a newer one wrote is refused, and so is what holds
+    anything but our tables: checked before a byte is written."""
+    prepare_for_writing(path, Disk(path.parent), say)
     database = sqlite3.connect(path, isolation_level=None, timeout=10)
     try:
+        database.execute("PRAGMA trusted_schema = OFF")
         if (version := read_version(database)) > VERSION:
             raise newer(path, version)
+        refuse_programs(database, path, TABLES.get(version, ()))
+        if version == VERSION and (foreign := foreign_table(database)) is not None:
+            raise RecordError(f"{path} has a table {foreign} that is not as Safelight makes it. It was not written to.")
+        require_plain(path, Disk(path.parent))
         try:
             database.execute("PRAGMA journal_mode = WAL")  # readers and the writer never wait for each other
         except sqlite3.OperationalError:

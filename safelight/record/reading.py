@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from safelight.files import Disk, status_of
+from safelight.files.database import require_plain
 from safelight.record.chunks import unpack
 
 LONGEST = 64 << 20  # bytes of one value that are ever read
@@ -19,7 +21,10 @@ LONGEST = 64 << 20  # bytes of one value that are ever read
 
 def open_reader(path: Path) -> sqlite3.Connection:
     """Read only; a run continues to write meanwhile."""
-    wal = Path(f"{path}-wal")
+    wal, disk = Path(f"{path}-wal"), Disk(path.parent)
+    require_plain(path, disk)
+    if _is_shared(Path(f"{path}-shm"), disk):  # SQLite would write its marks into a file that has other names too
+        return _copied(path, wal) if wal.exists() else _connect(path, "immutable=1")
     try:
         return _connect(path, "mode=ro")
     except sqlite3.OperationalError:
@@ -28,7 +33,16 @@ def open_reader(path: Path) -> sqlite3.Connection:
     # SQLite wants a file for shared memory beside the record, and could not make one: the disk is read only.
     if not wal.exists() or not wal.stat().st_size:
         return _connect(path, "immutable=1")
-    with tempfile.TemporaryDirectory() as folder:  # killed, then archived: the last second is in the other file
+    return _copied(path, wal)  # killed, then archived: the last second is in the other file
+
+
+def _is_shared(path: Path, disk: Disk) -> bool:
+    status = status_of(path, disk)
+    return status is not None and status.st_nlink > 1
+
+
+def _copied(path: Path, wal: Path) -> sqlite3.Connection:
+    with tempfile.TemporaryDirectory() as folder:
         for name in (path, wal):
             shutil.copy(name, folder)
         database = _connect(Path(folder) / path.name, "mode=ro")

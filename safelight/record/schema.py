@@ -11,6 +11,8 @@ VERSION = 2
 CHUNK_STEPS = 64  # steps of a row of `reading`; no row crosses a multiple of it
 BITS = 2  # a row of `rollup` covers 2**BITS of the level below; level 0 is `reading` itself
 LEVELS = 12  # 64 * 4**12 is a thousand million steps
+NAMES = ("reading", "rollup", "event", "finding", "picture")
+TABLES = {0: (), 1: ("reading", "event"), 2: NAMES}  # by version; 0: a file that was made just now
 Shape = tuple[str, int, tuple[tuple, ...]]
 
 SCHEMA = """
@@ -60,7 +62,7 @@ def _ours() -> dict[str, Shape]:
 def _shapes(database: sqlite3.Connection) -> dict[str, Shape]:
     """Kind, strictness and columns of the tables of these names."""
     found = dict[str, Shape]()
-    for name in ("reading", "rollup", "event", "finding", "picture"):
+    for name in NAMES:
         for schema, _, kind, _, _, strict in database.execute(f"PRAGMA table_list({name})"):
             if schema == "main":
                 columns = database.execute(f"PRAGMA main.table_xinfo({name})").fetchall()

@@ -14,10 +14,13 @@ from typing import Any
 
 import numpy as np
 
+from safelight.files import Disk
+from safelight.files.database import prepare_for_writing
 from safelight.record.backlog import ReadingTable, group_by_signals, take
 from safelight.record.chunk_writer import ChunkWriter
 from safelight.record.database import forget_from, open_database, transaction
 from safelight.record.fact_encoding import encode
+from safelight.record.restoration import Presence
 
 STORE_SECONDS = 0.4  # between two commits: with the time they take, a kill costs less than a second
 GATHER_SECONDS = 0.02  # what comes first is seldom alone: a window is handed over step by step
@@ -37,7 +40,10 @@ class RecordWriter:
         self._statements: deque[Statement] = deque()
         self._waiting: deque[threading.Event] = deque()
         self._left_out, self._lost, self._failing, self._closing = 0, 0, False, False
+        self._abandoned = False
         self._reported: set[str] = set()
+        self._presence: Presence | None = None
+        self.restorations: list[str] = []  # in words: the record was gone and is there again
         self._wake, self._hurry = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._write_all, name="safelight-record", daemon=True)
         self._thread.start()
@@ -88,6 +94,11 @@ class RecordWriter:
         self._call()
         self._thread.join()
 
+    def abandon(self) -> None:
+        """Ends without writing what is not written yet: the record is another process's now."""
+        self._abandoned = True
+        self.close()
+
     def _call(self) -> None:
         self._hurry.set()
         self._wake.set()
@@ -95,9 +106,11 @@ class RecordWriter:
     def _write_all(self) -> None:
         chunks = None
         try:
+            prepare_for_writing(self._path, Disk(self._path.parent), self._report)
             database = open_database(self._path)
             forget_from(database, self._from_step)
             chunks = ChunkWriter(database)
+            self._presence = Presence(self._path)
         except Exception as error:  # also a damaged row: without this thread the backlog would fill, and `close` hang
             self._report(f"The record {self._path} cannot be opened ({error}); the run goes on without it.")
         closing, stored = False, -STORE_SECONDS
@@ -116,7 +129,7 @@ class RecordWriter:
     def _write(self, chunks: ChunkWriter | None) -> None:
         waiting = take(self._waiting)
         readings, windows = take(self._readings), take(self._windows)
-        if chunks is None:
+        if chunks is None or self._abandoned:
             self._statements.clear()
         else:
             for table in [*windows, *group_by_signals(readings)]:
@@ -138,6 +151,7 @@ class RecordWriter:
     def _store(self, chunks: ChunkWriter) -> None:
         statements = list(self._statements)
         try:
+            self._restore_if_lost(chunks)
             with transaction(chunks.database):
                 chunks.store()
                 for statement, values in statements:
@@ -146,10 +160,21 @@ class RecordWriter:
             self._fail(chunks, error)
             return
         chunks.mark_stored()
+        if self._presence is not None:
+            self._presence.learn()  # the first commit makes the file of the WAL
         for _ in statements:
             self._statements.popleft()
         self._failing = False
         self._report_losses()
+
+    def _restore_if_lost(self, chunks: ChunkWriter) -> None:
+        if self._presence is not None and self._presence.is_lost():
+            chunks.database = self._presence.restore(chunks.database)
+            words = (
+                f"The record {self._path} was deleted or replaced while it was written. It was written again, whole."
+            )
+            self.restorations.append(words)
+            self._report(words)
 
     def _fail(self, chunks: ChunkWriter, error: Exception) -> None:
         """A full or locked disk is tried again, with all that came since; what cannot be kept so long is lost."""
@@ -176,6 +201,8 @@ class RecordWriter:
 class SilentRecordWriter(RecordWriter):
     """Of a process that is not the first: keeps nothing."""
 
+    restorations: list[str] = []  # noqa: RUF012  never filled
+
     def __init__(self) -> None: ...
     def add(self, step: int, numbers: Mapping[str, float]) -> None: ...
     def event(self, step: int, kind: str, /, **facts: Any) -> None: ...
@@ -183,3 +210,4 @@ class SilentRecordWriter(RecordWriter):
     def picture(self, step: int, kind: str, path: Path, size: tuple[int, int]) -> None: ...
     def flush(self, *, wait: bool = False) -> None: ...
     def close(self) -> None: ...
+    def abandon(self) -> None: ...

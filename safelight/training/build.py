@@ -119,6 +119,7 @@ def build(
     objective = Objective(config.diffusion, process, runtime.device)
     batches = make_batches(config, images)
     config = _with_micro_batches(Stepper(config, runtime, objective, state, network), batches, say)
+    state.note_origin(config, images.fingerprint)
     check_micro_batches(config.train.batch_size, int(config.train.accumulate), runtime.group.size)
     train_ids, held_ids = hold_out(images, config.data.held_out)
     fixed_set = FixedSet(config, images, train_ids, objective, runtime)

@@ -174,7 +174,7 @@ class Evaluator:
         self._record.event(counters.step - 1, "evaluated", after=counters.step, **facts)
         if judged.closest is not None:
             path = self._folder.samples / f"closest_{counters.step:08d}.png"
-            save_png(judged.closest, path)
+            save_png(judged.closest, path, self._folder.disk)
             self._record.picture(counters.step, "closest", path)
         self._say(judged.describe(counters.step, before, share))
         if judged.better:  # last, after all that could fail: what is called the best must be saved next
@@ -256,7 +256,11 @@ class Evaluator:
         """Samples of another checkpoint, or of the weights as they are now."""
         now = step == self._state.counters.step
         state, folder = self._state, self._folder.checkpoints
-        weights = state.ema.tensors() if now else load_ema(self._group, folder, step, state.weights.shard)
+        weights = (
+            state.ema.tensors()
+            if now
+            else load_ema(self._group, folder, step, state.weights.shard, self._session.folder.disk)
+        )
         request = replace(preview_request(self._config, self._config.evaluate.samples), seed=seed)
         with state.weights.swapped_in({name: tensor.to(self._device) for name, tensor in weights.items()}) as lent:
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from signal import Signals
 
 from safelight.config.resolve import to_dict
-from safelight.errors import Interrupted, ProcessLost, Stopped
+from safelight.errors import Interrupted, ProcessLost, RunLost, RunTaken, Stopped
 from safelight.healing.healer import Rollback
 from safelight.model.memory import is_out_of_memory
 from safelight.observing.live_diagnosis import LiveDiagnosis
@@ -116,6 +116,7 @@ class Trainer:
         self.screen.say(act.describe())
 
     def _finish(self) -> None:
+        self.folder.check()
         self._saving.finish()
         self._pictures.finish()
         self._saving.check_finished()
@@ -148,11 +149,14 @@ class Trainer:
 
     @contextmanager
     def _closing(self) -> Iterator[None]:
-        interrupted = False
+        interrupted = taken = False
         try:
             yield
         except Interrupted:
             interrupted = True
+            raise
+        except (RunTaken, RunLost):
+            taken = True
             raise
         except RuntimeError as error:
             if is_out_of_memory(error):
@@ -162,5 +166,8 @@ class Trainer:
         finally:
             self.setup.loader.close()
             self._saving.close()
-            self.record.close(interrupted=interrupted)
-            self.folder.update_status(seconds=self._speed.elapsed)
+            if taken:
+                self.record.abandon()
+            else:
+                self.record.close(interrupted=interrupted)
+                self.folder.update_status(seconds=self._speed.elapsed, restorations=self.record.restorations)

@@ -51,7 +51,7 @@ class Pictures:
 
     def _draw_contact_sheet(self, found: dict[str, Any]) -> None:
         path = self._folder.samples / "contact_sheet.png"
-        save_png(contact_sheet(self._setup.images, found), path)
+        save_png(contact_sheet(self._setup.images, found), path, self._folder.disk)
         self._record.picture(0, "contact_sheet", path)
 
     def begin(self) -> None:
@@ -105,6 +105,7 @@ class Pictures:
 
     def _paint(self, drawn: Drawn) -> None:
         step = self._step
+        self._saving.refuse_without_room()
         save_preview(drawn, self._config, self._folder, step)
         self._record.add(step, compare_weights(drawn))
         for kind, stem in (("samples", "step"), ("denoising", "denoising"), ("raw_and_averaged", "raw_and_averaged")):

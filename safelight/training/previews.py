@@ -102,13 +102,14 @@ def save_preview(drawn: Drawn, config: Config, folder: RunFolder, step: int) -> 
     """The grid of this step, the denoising strip, and raw weights against EMA."""
     images, raw = drawn.samples[: config.sample.count], drawn.raw
     assert raw is not None, "only the first process has all that pictures are made of"
-    save_png(grid(to_uint8(images), columns=columns_for(config)), folder.picture(step))
+    save_png(grid(to_uint8(images), columns=columns_for(config)), folder.picture(step), folder.disk)
     save_png(
         side_by_side(to_uint8(raw), to_uint8(images[: len(raw)]), labels=("raw weights", "averaged weights")),
         folder.picture(step, "raw_and_averaged"),
+        folder.disk,
     )
     frames, captions = drawn.columns.finish(images)
-    save_png(strip(frames, captions=captions), folder.picture(step, "denoising"))
+    save_png(strip(frames, captions=captions), folder.picture(step, "denoising"), folder.disk)
 
 
 def draw_together(
@@ -170,5 +171,5 @@ def draw_timelapse(folder: RunFolder) -> Path | None:
     """Where it lies; None of a run that has too few stages for one."""
     stages, path = folder.pictures(), folder.samples / "timelapse.gif"
     if len(stages) > 1:
-        timelapse(stages, path)
+        timelapse(stages, path, disk=folder.disk)
     return path if path.is_file() else None

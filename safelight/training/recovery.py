@@ -95,5 +95,10 @@ def undo(setup: Setup, folder: RunFolder, number: int) -> Act:
     if act.kind == "change-precision":  # the search for a scale begins anew
         state.loss_scale = LossScale(setup.config.train.precision, setup.runtime.device)
     if setup.group.is_main:
-        write(folder.checkpoints, state.snapshot())
+        save_again(setup, folder)
     return act
+
+
+def save_again(setup: Setup, folder: RunFolder) -> None:
+    """The checkpoint of this step, with what was accepted at the resume written down in it."""
+    write(folder.checkpoints, setup.state.snapshot(), disk=folder.disk)

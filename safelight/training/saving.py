@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from safelight.checkpoints.ema_profiles import snapshot_steps
 from safelight.checkpoints.folder import KEEP_ALL, discard_after, steps
 from safelight.checkpoints.loading import load_once
 from safelight.checkpoints.reader import find_good
+from safelight.checkpoints.room import Room, shortage
 from safelight.checkpoints.snapshot import Loaded
 from safelight.checkpoints.writer import PartWriter, Writer, write
 from safelight.config import Config
@@ -23,6 +25,8 @@ from safelight.training.fixed_set import gap
 from safelight.training.recovery import Recovery
 from safelight.training.step_reader import Session, StepReader
 from safelight.vocabulary import EMA_GAIN, HELD_EMA, HELD_GAP, HELD_RAW, PROBE_EMA, PROBE_RAW, SKILL_EMA
+
+CHECKPOINT_FILES = 10  # inodes of a checkpoint
 
 
 def checkpoint_interval(config: Config) -> int:
@@ -39,17 +43,37 @@ class Saving:
         self._record, self._folder = session.record, folder
         keep = self._config.checkpoint
         self._writer = self._open_writer(folder.checkpoints, last=keep.keep_last, every=keep.keep_every)
-        self._profile_writer = self._open_writer(folder.snapshots, last=KEEP_ALL, every=0)
+        self._profile_writer = self._open_writer(folder.snapshots, last=KEEP_ALL, every=0, leaving=self._next_room)
         self._snapshots = set(snapshot_steps(self._config.ema.snapshots, self._config.train.steps))
         self._saved = 0  # the last step that the writer was given
 
-    def _open_writer(self, folder: Path, *, last: int, every: int) -> Writer:
+    def _next_room(self) -> Room:
+        """What the next checkpoint takes: it comes before snapshots and pictures. Model, EMA, two moments, profiles."""
+        weights = sum(tensor.nbytes for tensor in self._state.weights.tensors().values())
+        return Room(weights * (4 + len(self._state.ema.shadows)), CHECKPOINT_FILES)
+
+    def refuse_without_room(self) -> None:
+        """For what may be left out, such as a picture."""
+        words = shortage(self._folder.path, self._next_room(), self._folder.disk)
+        if words is not None:
+            raise CheckpointError(f"{words} by the next checkpoint, which comes first")
+
+    def _open_writer(self, folder: Path, *, last: int, every: int, leaving: Callable[[], Room] | None = None) -> Writer:
         # A resume cuts the record at its checkpoint, so all that comes before has to be on disk first.
         written, say = self._record.wait_until_written, self._session.screen.say
         coordinator = SaveCoordinator(self._group, folder.name) if self._setup.is_sharded else None
         if self._group.is_main or coordinator is None:
-            return Writer(folder, last=last, every=every, say=say, before_commit=written, coordinator=coordinator)
-        return PartWriter(folder, coordinator)
+            return Writer(
+                folder,
+                last=last,
+                every=every,
+                say=say,
+                disk=self._folder.disk,
+                before_commit=written,
+                coordinator=coordinator,
+                leaving=leaving,
+            )
+        return PartWriter(folder, coordinator, self._folder.disk)
 
     @property
     def _step(self) -> int:
@@ -72,7 +96,7 @@ class Saving:
             self._session.attempt("The first checkpoint", self._write_now)
 
     def _write_now(self) -> None:
-        write(self._folder.checkpoints, self._state.snapshot())
+        write(self._folder.checkpoints, self._state.snapshot(), disk=self._folder.disk)
 
     def poll(self) -> None:
         """Reports what happened in the background."""
@@ -98,6 +122,7 @@ class Saving:
             self.save()
 
     def save(self, *, wait: bool = False) -> None:
+        self._folder.check()
         self._reader.read()
         self._record.flush()  # the writer waits for it before it commits the checkpoint
         patient = self._config.train.patience is not None
@@ -189,13 +214,14 @@ class Saving:
         """The checkpoint to go back to, on all processes."""
         self._writer.wait()
         self._profile_writer.wait()
-        return load_once(self._group, lambda: find_good(self._folder.checkpoints, self._state.counters.good_step))
+        folder, newest = self._folder, self._state.counters.good_step
+        return load_once(self._group, lambda: find_good(folder.checkpoints, newest, folder.disk))
 
     def restart(self, step: int) -> None:
         """Removes what was saved after a step that the run went back to."""
         if self._group.is_main:
-            discard_after(self._folder.checkpoints, step)
-            discard_after(self._folder.snapshots, step)
+            for saved in (self._folder.checkpoints, self._folder.snapshots):
+                discard_after(saved, step, self._folder.disk)
             self._write_now()  # the same checkpoint, with the act in its journal
         self._saved = step
 

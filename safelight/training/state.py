@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +13,7 @@ from safelight.checkpoints.ema_profiles import PREFIX, profile_name
 from safelight.checkpoints.host_copy import HostCopy
 from safelight.checkpoints.snapshot import Loaded, Snapshot, environment
 from safelight.config import Config
+from safelight.config.continuation import lasting
 from safelight.healing.alarms import DivergenceWatch
 from safelight.healing.journal import Journal, read_journal
 from safelight.monitors.loss import Levels
@@ -58,6 +60,12 @@ class State:
     journal: Journal = field(default_factory=Journal)
     watch: DivergenceWatch = field(default_factory=DivergenceWatch)
     host_copy: HostCopy = field(default_factory=HostCopy)
+    origin: dict[str, Any] = field(default_factory=dict)
+    """What a checkpoint says about the settings and the images that it was trained with."""
+
+    def note_origin(self, config: Config, images: str) -> None:
+        """`images`: their fingerprint."""
+        self.origin = {"settings": lasting(config), "images": images}
 
     def snapshot(self, *, again: bool = False) -> Snapshot:
         """A copy of everything in host memory: the one pause that a checkpoint costs the training. `again`: the last
@@ -79,10 +87,13 @@ class State:
         return Snapshot(
             step=self.counters.step,
             tensors=self.host_copy.copy_from(tensors, again=again),
-            state=counters | scalars | {"journal": self.journal.to_json(), "watch": self.watch.to_json()},
+            state=counters | scalars | self._words(),
             environment=environment(),
             shard=self.weights.shard,
         )
+
+    def _words(self) -> dict[str, Any]:
+        return {"journal": self.journal.to_json(), "watch": self.watch.to_json(), "origin": self.origin}
 
     def snapshot_profiles(self) -> Snapshot:
         """Both EMA profiles at this step, cloned; written like a checkpoint, so that they are whole or absent."""

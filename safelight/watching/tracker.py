@@ -13,6 +13,7 @@ from PIL import Image
 from torch import Tensor
 
 from safelight.observing.live_diagnosis import OnFinding
+from safelight.pictures.grid import save_png
 from safelight.watching.loop import SilentWatch, Watch, WatchArguments, open_watch, print_to_stderr
 from safelight.watching.watched_run import WatchedRun
 
@@ -89,12 +90,11 @@ class Tracker(GeneralTracker):
 
     def _draw(self, values: Mapping[str, Any], place: int) -> None:
         folder = self.tracker.folder.samples
-        folder.mkdir(exist_ok=True)
         for name, images in values.items():
             for number, pixels in enumerate(_pixels(images)):
                 slug = "".join(letter if letter.isalnum() else "_" for letter in name)
                 path = folder / f"{slug}_{place:08d}_{number:03d}.png"
-                Image.fromarray(pixels).save(path)
+                save_png(Image.fromarray(pixels), path, self.tracker.folder.disk)
                 self.tracker.record.picture(place, f"{name}/{number}", path)
 
     @on_main_process

@@ -9,6 +9,7 @@ from typing import Any
 
 from safelight import __version__
 from safelight.errors import UsageError
+from safelight.files import make_directories
 from safelight.observing.recorder import Recorder, open_record
 from safelight.record.sinks import LOGGERS
 from safelight.run import HEARTBEAT_SECONDS, RunFolder, free_name, point_latest
@@ -62,7 +63,7 @@ def _open_folder(run: str | Path | None, step: int) -> RunFolder:
             "another run."
         )
     try:
-        folder.path.mkdir(parents=True, exist_ok=True)
+        make_directories(folder.path)
     except OSError as error:
         raise UsageError(
             f"The run folder {folder.path} cannot be made: {error.strerror}. Choose another run."

@@ -9,13 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from safetensors import safe_open
-from safetensors.torch import save
+from safetensors.torch import load, save
 from torch import Tensor
 
-from safelight.files import write_atomically
+from safelight.files import Disk, make_directories, read_tensor_file, write_atomically
 from safelight.yardstick.linear import LinearDenoiser
 
+LARGEST = 4 << 30  # bytes of a filter
 VERSION = 1  # of what is fitted: a filter of another one is not read
 TENSORS = ("mean", "vectors", "variances")
 
@@ -25,14 +25,16 @@ def cached_linear(path: Path | None, fit: Callable[[], LinearDenoiser]) -> Linea
     filter is the same bytes either way. `path`: None for one that is not kept."""
     if path is None:
         return fit()
-    if (kept := _read(path)) is not None:
+    disk = Disk(path.parent.parent)  # the root of the cache
+    if (kept := _read(path, disk)) is not None:
         return kept
     fitted = fit()
     with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_directories(path.parent.parent)
+        make_directories(path.parent, disk)
         tensors = {name: getattr(fitted, name).contiguous().cpu() for name in TENSORS}
         header = {"count": str(fitted.count), "check": _check(tensors)}
-        write_atomically(path, save(tensors, header))
+        write_atomically(path, save(tensors, header), disk)
     return fitted
 
 
@@ -51,11 +53,12 @@ def _check(tensors: dict[str, Tensor]) -> str:
     return found.hexdigest()
 
 
-def _read(path: Path) -> LinearDenoiser | None:
+def _read(path: Path, disk: Disk) -> LinearDenoiser | None:
     """What was kept, if every byte of it is as it was written."""
     try:
-        with safe_open(path, "pt") as file:
-            tensors, header = {name: file.get_tensor(name) for name in TENSORS}, file.metadata() or {}
+        raw, header = read_tensor_file(path, LARGEST, disk)
+        found = load(raw)
+        tensors = {name: found[name] for name in TENSORS}
     except Exception:  # safetensors has errors of its own for each way a file can be broken
         return None
     if any(tensor.dtype != torch.float64 for tensor in tensors.values()) or header.get("check") != _check(tensors):

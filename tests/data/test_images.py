@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from safelight.config.tree import Data
@@ -46,3 +48,19 @@ def test_near_copies_across_the_split_are_counted(known: tuple[Images, Data]) ->
     first = images.near[0].tolist()
     assert straddling(images, first) == 0
     assert straddling(images, first[:1]) == 1
+
+
+@pytest.mark.parametrize("name", ["pixels.u8", "rows.bin"])
+def test_a_cache_that_is_cut_in_use_is_an_error_in_words(tmp_path: Path, name: str) -> None:
+    """A page beyond the end of a mapped file ends the process: SIGBUS."""
+    images = open_images(Data(source="shapes:2000", image_size=8, cache=str(tmp_path)))
+    (file,) = tmp_path.rglob(name)
+    os.truncate(file, 100)
+    with pytest.raises(DataError, match=rf"{name} in the cache has 100 bytes instead of"):
+        images.take(np.arange(1500, 1600))
+
+
+def test_labels_and_pairs_are_no_longer_mapped(known: tuple[Images, Data]) -> None:
+    images, _ = known
+    assert not isinstance(images.labels, np.memmap)
+    assert not isinstance(images.near, np.memmap)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import secrets
-import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -14,12 +14,23 @@ from typing import Any
 import numpy as np
 
 from safelight.data.sources import Arrays
-from safelight.errors import DataError
-from safelight.files import DISK, TEMPORARY
+from safelight.errors import CheckpointError, DataError
+from safelight.files import (
+    TEMPORARY,
+    Disk,
+    create_file,
+    make_directories,
+    open_mapped,
+    open_regular,
+    read_plain,
+    try_to_remove,
+    write_atomically,
+)
 
 ENDING = ".own"
 FACTS, PIXELS, SHAPES, LABELS = "own.json", "pixels.u8", "shapes.i4", "labels.i4"
 CHUNK = 8 << 20  # bytes that are read at a time
+LARGEST_FACTS = 64 << 20  # bytes
 NO_LABEL = -1
 
 Item = tuple[np.ndarray, Any]
@@ -32,13 +43,14 @@ def is_stored(path: Path) -> bool:
 
 def stored(path: Path) -> Arrays:
     try:
-        facts = json.loads((path / FACTS).read_bytes())
+        disk = Disk(path)
+        facts = json.loads(read_plain(path / FACTS, LARGEST_FACTS, disk))
         count, names = int(facts["count"]), tuple(map(str, facts["class_names"]))
-        shapes = np.fromfile(path / SHAPES, "<i4").reshape(count, 3)
-        labels = np.fromfile(path / LABELS, "<i4") if names else None
+        shapes = np.array(open_mapped(path / SHAPES, np.dtype("<i4"), (count, 3), disk))
+        labels = np.array(open_mapped(path / LABELS, np.dtype("<i4"), (count,), disk)) if names else None
         fingerprint = str(facts["fingerprint"])
         whole = int(np.prod(shapes.astype(np.int64), axis=1).sum()) == (path / PIXELS).stat().st_size
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, CheckpointError) as error:
         raise DataError(f"{path} is not as it was written. Remove it and pass the images again.") from error
     if not whole or (labels is not None and len(labels) != count):
         raise DataError(f"{path} is not as it was written. Remove it and pass the images again.")
@@ -49,7 +61,7 @@ def _chunks(
     file: Path, shapes: np.ndarray, labels: np.ndarray | None
 ) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
     """Runs of images of one shape."""
-    with open(file, "rb") as opened:
+    with os.fdopen(open_regular(file, Disk(file.parent))[0], "rb") as opened:
         start = 0
         while start < len(shapes):
             height, width, channels = map(int, shapes[start])
@@ -68,10 +80,12 @@ def store(items: Iterable[Item], folder: Path, class_names: Sequence[str] | None
     """Writes images once into a folder that is named after their content; (folder, how many). The same images in
     the same order have the same folder."""
     temporary = folder / f"{TEMPORARY}{secrets.token_hex(4)}{ENDING}"
-    temporary.mkdir(parents=True)
+    make_directories(folder)
+    disk = Disk(folder)
+    disk.make_directory(temporary)
     try:
         digest, shapes, labels = hashlib.sha256(), list[tuple[int, ...]](), list[Any]()
-        with closing(open(temporary / PIXELS, "wb")) as file:
+        with closing(create_file(temporary / PIXELS, disk)) as file:
             for pixels, label in items:
                 content = np.ascontiguousarray(pixels).tobytes()
                 file.write(content)
@@ -81,17 +95,17 @@ def store(items: Iterable[Item], folder: Path, class_names: Sequence[str] | None
         if not shapes:
             raise DataError("The data that was passed holds no image.")
         numbers, names = _numbered(labels, class_names)
-        np.asarray(shapes, "<i4").tofile(temporary / SHAPES)
-        np.asarray(numbers, "<i4").tofile(temporary / LABELS)
+        write_atomically(temporary / SHAPES, np.asarray(shapes, "<i4").tobytes(), disk)
+        write_atomically(temporary / LABELS, np.asarray(numbers, "<i4").tobytes(), disk)
         digest.update(np.asarray(shapes, "<i4").tobytes() + np.asarray(numbers, "<i4").tobytes())
         digest.update(json.dumps(names).encode())
         facts = {"count": len(shapes), "class_names": names, "fingerprint": digest.hexdigest()}
-        (temporary / FACTS).write_text(json.dumps(facts, indent=1))
+        write_atomically(temporary / FACTS, json.dumps(facts, indent=1).encode(), disk)
         final = folder / f"images-{digest.hexdigest()[:12]}{ENDING}"
         if not is_stored(final):
-            shutil.rmtree(final, ignore_errors=True)
-            DISK.rename(temporary, final)
-            DISK.sync_directory(folder)
+            try_to_remove(final, disk)
+            disk.rename(temporary, final)
+            disk.sync_directory(folder)
         return final, len(shapes)
     except OSError as error:
         raise DataError(
@@ -99,7 +113,7 @@ def store(items: Iterable[Item], folder: Path, class_names: Sequence[str] | None
             "place with data.cache (or SAFELIGHT_CACHE in the environment)."
         ) from error
     finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        try_to_remove(temporary, disk)
 
 
 def _numbered(labels: list[Any], class_names: Sequence[str] | None) -> tuple[list[int], list[str]]:

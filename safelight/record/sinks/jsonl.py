@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from safelight.files import replace_atomically
+from safelight.files import DISK, Disk, append_to, open_regular, replace_atomically, status_of
 from safelight.record.fact_encoding import encode
 from safelight.record.sinks.batch import Batch, rows_of
 
@@ -21,11 +22,10 @@ class JsonLines:
     """RUN/metrics.jsonl. Lines of a step that is trained again are cut first, as is a line that a kill broke."""
 
     def __init__(self, folder: Path, *, from_step: int) -> None:
-        path = folder / NAME
-        if path.exists():
-            cut(path, from_step)
+        path, disk = folder / NAME, Disk(folder)
+        cut(path, from_step, disk)
         self._folder = folder
-        self._file = path.open("ab", buffering=0)  # one write per batch: a reader sees whole lines
+        self._file = append_to(path, disk)  # one write per batch: a reader sees whole lines
 
     def write(self, batch: Batch) -> None:
         lines = [line(step, as_json(row)) for step, row in rows_of(batch).items()]
@@ -60,8 +60,13 @@ def as_json(row: dict[str, float]) -> dict[str, Any]:
     return {**clean, "nonfinite": nonfinite} if nonfinite else clean
 
 
-def cut(path: Path, from_step: int) -> None:
-    """Keeps whole lines of earlier steps; the old file or the new one stands there, whatever happens."""
-    with path.open("rb") as lines:
+def cut(path: Path, from_step: int, disk: Disk = DISK) -> None:
+    """Keeps whole lines of earlier steps; the old file or the new one stands there, whatever happens. What has other
+    names too (hard links) is no longer shared afterwards."""
+    if status_of(path, disk) is None:
+        replace_atomically(path, (), disk=disk)
+        return
+    with os.fdopen(open_regular(path, disk)[0], "rb") as lines:
         whole = filter(None, map(WHOLE_LINE.fullmatch, lines))
-        replace_atomically(path, (memoryview(each[0]) for each in whole if int(each[1]) < from_step))
+        kept = (memoryview(each[0]) for each in whole if int(each[1]) < from_step)
+        replace_atomically(path, kept, disk=disk)

@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from safelight.files import DISK, Disk, create_file, make_directories, read_plain
 from safelight.record.fact_encoding import encode
 from safelight.record.sinks.batch import Batch, rows_of
 from safelight.record.sinks.checksum import frame
 
 CHANNELS = {0: 1, 2: 3, 3: 3, 4: 2, 6: 4}  # by the colour type of a PNG
+LARGEST = 64 << 20  # bytes of a picture
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
 
@@ -25,7 +27,7 @@ class TensorBoard:
         self._events, self._summaries, self._tensors, self._types = (
             import_module(f"tensorboard.compat.proto.{name}_pb2") for name in ("event", "summary", "tensor", "types")
         )
-        self._file = new_file(folder / "tensorboard").open("xb")
+        self._file = create_file(new_file(folder / "tensorboard", disk := Disk(folder)), disk)
         session = self._events.SessionLog
         self._add(0, file_version="brain.Event:2")
         self._add(from_step, session_log=session(status=session.START))
@@ -39,7 +41,9 @@ class TensorBoard:
         for step, name, counts, edges in batch.histograms:
             self._add(step, summary=self._summary(value(tag=name, histo=self._histogram(counts, edges))))
         for step, kind, path in batch.pictures:
-            self._add(step, summary=self._summary(value(tag=f"picture/{kind}", image=self._image(path.read_bytes()))))
+            self._add(
+                step, summary=self._summary(value(tag=f"picture/{kind}", image=self._image(read_plain(path, LARGEST))))
+            )
         for step, kind, facts in batch.events:
             self._add(step, summary=self._summary(self._text(f"event/{kind}", encode(facts))))
         self._file.flush()
@@ -84,9 +88,9 @@ class TensorBoard:
         return self._summaries.Summary.Value(tag=tag, tensor=tensor, metadata=metadata(plugin_data=plugin))
 
 
-def new_file(folder: Path) -> Path:
+def new_file(folder: Path, disk: Disk = DISK) -> Path:
     """A name that sorts after all others there: readers go by names, and a clock may stand still or run behind."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_directories(folder, disk)
     stamps = [
         int(stamp) for path in folder.glob("events.out.tfevents.*") if (stamp := path.name.split(".")[3]).isdigit()
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import secrets
 import sys
@@ -13,11 +14,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from safelight.files import write_atomically
+from safelight.errors import CheckpointError
+from safelight.files import Disk, read_plain, write_atomically
 from safelight.record.fact_encoding import encode
 from safelight.record.sinks.batch import Batch, NotWanted, rows_of
 
-ID_FILE = "wandb-id"
+ID_FILE, LARGEST_ID = "wandb-id", 1000  # bytes
 ONLINE = ("online", "run", "shared")
 
 
@@ -121,8 +123,10 @@ def has_key(settings: Any, environment: Mapping[str, str]) -> bool:
 def run_id(folder: Path, environment: Mapping[str, str]) -> str:
     """WANDB_RUN_ID, or the one that the run folder remembers, or a new one; remembered from now on."""
     path = folder / ID_FILE
-    known = path.read_text().strip() if path.exists() else ""
+    known = ""
+    with contextlib.suppress(CheckpointError):
+        known = read_plain(path, LARGEST_ID, Disk(folder)).decode(errors="replace").strip()
     chosen = environment.get("WANDB_RUN_ID") or known or secrets.token_hex(6)
     if chosen != known:
-        write_atomically(path, f"{chosen}\n".encode())
+        write_atomically(path, f"{chosen}\n".encode(), Disk(folder))
     return chosen

@@ -2,17 +2,13 @@ from __future__ import annotations
 
 import errno
 import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from safelight.errors import CheckpointError, RunBusy
+from safelight.errors import CheckpointError
 from safelight.files import (
     Disk,
-    RunLock,
     Unreadable,
     make_directories,
     read_plain,
@@ -130,69 +126,3 @@ def test_reading_is_bounded_and_plain(tmp_path: Path) -> None:
         read_plain(path / "manifest.json", 5)
     with pytest.raises(Unreadable, match="Permission denied"):
         read_plain(path, 5, Forbidding())
-
-
-HOLDER = """
-import signal, sys
-from pathlib import Path
-from safelight.files import RunLock
-with RunLock(Path(sys.argv[1])):
-    print("locked", flush=True)
-    while True:
-        signal.pause()
-"""
-
-
-def test_lock_names_its_holder_and_dies_with_it(tmp_path: Path) -> None:
-    holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE, text=True)
-    assert holder.stdout is not None
-    with holder.stdout:
-        assert holder.stdout.readline() == "locked\n"
-        with (
-            pytest.raises(RunBusy, match=rf"process {holder.pid} on {os.uname().nodename}"),
-            RunLock(tmp_path),
-        ):
-            pass
-        holder.send_signal(signal.SIGKILL)
-        holder.wait()
-    with RunLock(tmp_path) as lock:
-        assert lock.guarded
-        assert (tmp_path / "lock").read_text().split()[0] == str(os.getpid())
-
-
-def test_lock_excludes_the_same_process_and_can_be_taken_again(tmp_path: Path) -> None:
-    folder = tmp_path / "new" / "run"
-    with RunLock(folder), pytest.raises(RunBusy, match=f"process {os.getpid()}"), RunLock(folder):
-        pass
-    with RunLock(folder):
-        pass
-
-
-def test_a_forked_child_does_not_keep_the_lock_of_a_dead_parent(tmp_path: Path) -> None:
-    ready, is_ready = os.pipe()
-    go, is_go = os.pipe()
-    parent = os.fork()
-    if parent == 0:
-        lock = RunLock(tmp_path).__enter__()
-        if os.fork() == 0:
-            os.close(is_go)
-            os.write(is_ready, b"x")
-            os.read(go, 1)  # until the test closes its end
-            os._exit(0)
-        os.read(ready, 1)
-        os._exit(0 if lock.guarded else 1)  # no __exit__: as if it was killed
-    assert os.waitpid(parent, 0)[1] == 0
-    with RunLock(tmp_path) as lock:
-        assert lock.guarded
-    for end in (ready, is_ready, go, is_go):
-        os.close(end)
-
-
-def test_leaving_frees_the_lock_whoever_still_has_a_copy(tmp_path: Path) -> None:
-    with RunLock(tmp_path) as lock:
-        assert lock._descriptor is not None
-        copy = os.dup(lock._descriptor)
-        with pytest.raises(RunBusy), RunLock(tmp_path):
-            pass
-    with RunLock(tmp_path):
-        os.close(copy)
