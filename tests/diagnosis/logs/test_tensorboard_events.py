@@ -14,7 +14,7 @@ from safelight.diagnosis.logs.tensorboard_events import rows
 from safelight.errors import UsageError
 
 pytest.importorskip("tensorboard")
-from torch.utils.tensorboard import SummaryWriter  # noqa: E402
+from torch.utils.tensorboard import SummaryWriter
 
 LOSSES = healthy_curve(3, 300, 16)
 
