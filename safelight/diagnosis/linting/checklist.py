@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -11,8 +12,25 @@ from safelight.diagnosis.rule import CONFIG
 from safelight.diagnosis.rules import RULES
 
 State = Literal["found", "known", "explained", "passed", "not looked at"]
+NOT_RECOGNISED = "what the network is shown was not recognised"
 STATES: tuple[State, ...] = ("found", "known", "explained", "passed", "not looked at")
 SHOWN = 3  # readings that are named
+# What a script that is not edited did not show, by what a loop of one's own would pass; the first that lacks is named.
+UNSEEN = {
+    "optimizer=": "no optimizer was seen",
+    "sampler=": "no sampler is known",
+    "ema=": "no EMA was seen",
+    "labels": "no labels were seen",
+    "data=": "the data set as a whole is not known",
+    "x0": NOT_RECOGNISED,
+    "noise": NOT_RECOGNISED,
+    "x_t": NOT_RECOGNISED,
+    "t": NOT_RECOGNISED,
+    "target": NOT_RECOGNISED,
+    "pred": NOT_RECOGNISED,
+    "process=": "no noise schedule was declared to compare with",
+    "prediction=": "no prediction type was declared to compare with",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +42,8 @@ class Line:
     reason: str = ""
 
 
-def checklist(diagnosis: Diagnosis) -> list[Line]:
-    """In the order of the rules."""
+def checklist(diagnosis: Diagnosis, *, is_edited: bool = True) -> list[Line]:
+    """In the order of the rules. `is_edited`: the loop can pass more; a script that was only run cannot."""
     found = {finding.code: finding for finding in diagnosis.findings}
     known = {finding.code for finding in diagnosis.known}
     explained = {each.finding.code: each.by for each in diagnosis.explained}
@@ -44,13 +62,15 @@ def checklist(diagnosis: Diagnosis) -> list[Line]:
         elif rule.code in diagnosis.coverage.refused:
             state, reason = "not looked at", diagnosis.coverage.refused[rule.code]
         elif rule.code in diagnosis.coverage.missing:
-            state, reason = "not looked at", _lacking(diagnosis, rule.code)
+            state, reason = "not looked at", _lacking(diagnosis, rule.code, is_edited)
         lines.append(Line(rule.code, rule.cause, rule.title, state, reason))
     return lines
 
 
-def _lacking(diagnosis: Diagnosis, code: str) -> str:
+def _lacking(diagnosis: Diagnosis, code: str, is_edited: bool) -> str:
     arguments = diagnosis.coverage.arguments.get(code)
+    if arguments and not is_edited:
+        return next((reason for name, reason in UNSEEN.items() if name in arguments), NOT_RECOGNISED)
     if arguments and diagnosis.watched:
         return f"pass {', '.join(each.removesuffix('=') for each in arguments)}"
     names = diagnosis.coverage.missing[code]
@@ -65,5 +85,13 @@ def count(lines: list[Line]) -> str:
     return ", ".join(f"{counts[state]} {state}" for state in STATES if counts[state])
 
 
-def to_json(lines: list[Line]) -> list[dict[str, Any]]:
+def grouped(lines: Iterable[Line]) -> dict[str, list[str]]:
+    """Codes by reason, the most first."""
+    found: dict[str, list[str]] = {}
+    for each in lines:
+        found.setdefault(each.reason, []).append(each.code)
+    return dict(sorted(found.items(), key=lambda item: -len(item[1])))
+
+
+def to_json(lines: Iterable[Line]) -> list[dict[str, Any]]:
     return [asdict(line) for line in lines]

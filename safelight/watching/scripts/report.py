@@ -11,7 +11,7 @@ from typing import Any
 from safelight import checks
 from safelight.checks import Check
 from safelight.diagnosis import Diagnosis, diagnose_run
-from safelight.diagnosis.rule_states import RuleState, grouped, list_rules
+from safelight.diagnosis.linting.checklist import Line, checklist, grouped, to_json
 from safelight.diagnosis.run_history import RunHistory, name_of
 from safelight.errors import RecordError
 from safelight.record.history import open_history
@@ -48,7 +48,7 @@ class ScriptReport:
     """Of the script's process."""
     diagnosis: Diagnosis | None = None
     rows: tuple[Row, ...] = ()
-    rules: tuple[RuleState, ...] = ()
+    rules: tuple[Line, ...] = ()
     is_recognised: bool = False
     """As a diffusion loop."""
 
@@ -87,7 +87,7 @@ class ScriptReport:
             "ending": self.notes.ending,
             "recognised": list(self.notes.recognised),
             "rows": [row.to_json() for row in self.rows],
-            "rules": [rule.to_json() for rule in self.rules],
+            "rules": to_json(self.rules),
             "findings": [],
             "coverage": None,
             **found,
@@ -110,7 +110,7 @@ class ScriptReport:
         return "\n".join((*lines, "", self.verdict, *lines_of_findings(findings)))
 
 
-def lines_of_rules(rules: Sequence[RuleState]) -> list[str]:
+def lines_of_rules(rules: Sequence[Line]) -> list[str]:
     """All of them by their codes, `safelight explain CODE` has the page of each."""
     lines = [f"{len(rules)} rules; `safelight explain CODE` shows what one looks for"]
     for each in rules:
@@ -135,7 +135,7 @@ def report_on(target: str, run: Path, notes: Notes | None, code: int) -> ScriptR
         with open_history(folder.record) as readings:
             history = RunHistory(readings, status=folder.status())
             rows = with_findings(rows_from(history), diagnosis.findings)
-            rules = tuple(list_rules(history, diagnosis))
+            rules = tuple(checklist(diagnosis, is_edited=False))
             seen = readings.signals()
     except RecordError:
         return ScriptReport(target, known, code)

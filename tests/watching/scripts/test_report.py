@@ -11,7 +11,7 @@ import pytest
 from safelight.diagnosis import Diagnosis, Finding
 from safelight.diagnosis.coverage import Coverage
 from safelight.diagnosis.finding import Fix, Severity
-from safelight.diagnosis.rule_states import RuleState
+from safelight.diagnosis.linting.checklist import Line
 from safelight.watching.scripts.notes import Ending, Notes
 from safelight.watching.scripts.report import ScriptReport, report_on
 from safelight.watching.watched_run import WatchedRun
@@ -53,10 +53,10 @@ def test_exit_codes(found: ScriptReport, plain: int, strict: int) -> None:
 
 def test_every_rule_stands_in_the_report() -> None:
     rules = (
-        RuleState("AAA001", "model.sick", "A sick model", "found"),
-        *(RuleState(f"PAS{i:03}", "a", "b", "passed") for i in range(40)),
-        RuleState("NOT001", "a", "b", "not looked at", "no sampler is known"),
-        RuleState("EXP001", "a", "b", "explained", "a consequence of what was found"),
+        Line("AAA001", "model.sick", "A sick model", "found"),
+        *(Line(f"PAS{i:03}", "a", "b", "passed") for i in range(40)),
+        Line("NOT001", "a", "b", "not looked at", "no sampler is known"),
+        Line("EXP001", "a", "b", "explained", "a consequence of what was found"),
     )
     words = report(diagnosis("error"), rules=rules).words()
     assert all(rule.code in words for rule in rules)
