@@ -154,5 +154,6 @@ def test_names_are_unique_and_meanings_are_sentences() -> None:
 
 def test_places_in_the_record_stay() -> None:
     """A record holds the place of a word in a list: another order would name another type."""
-    assert checks.PREDICTIONS == ("epsilon", "sample", "v_prediction", "flow", "edm")
+    assert checks.PREDICTIONS == ("epsilon", "sample", "v_prediction", "flow", "edm", "reverse_flow", "score")
+    assert checks.TIMES_TOLD[:4] == ("t = s", "t = 1000·s", "t = sigma", "t = log(sigma) / 4")
     assert checks.SCHEDULES == ("cosine", "linear", "scaled-linear", "sigmoid")

@@ -25,6 +25,8 @@ def measure_noising(micro_batch: ForwardPass, declared: Declared) -> dict[str, T
         readings |= _moments(checks.NOISE_MOMENTS, noise) | _spread(noise)
     if x0 is None or noise is None or t is None or x0.shape != noise.shape or not x0.is_floating_point():
         return readings
+    if (seen := micro_batch.input) is not None and seen.shape == x0.shape and x0.dim() > 1:
+        readings |= _whatever_the_process(seen.detach().float(), x0.float())
     if (coefficients := declared.coefficients(t, x0)) is None:
         return readings
     clean, noise, a, s = (each.float() for each in (x0, noise, *coefficients))
@@ -51,21 +53,32 @@ def _forward(x_t: Tensor, x0: Tensor, noise: Tensor, a: Tensor, s: Tensor) -> di
     wrong = ~(errors <= checks.FORWARD_LIMIT)
     signal, spread, residual = _fit(x_t, x0, noise)
     flat_a, flat_s = a.flatten(), s.flatten()
-    largest = x_t.abs().max()
-    there = (x_t.abs() >= largest * (1 - 1e-6)).float().mean()
-    clean = (x_t.flatten(1) * x0.flatten(1)).sum(1) / x0.flatten(1).square().sum(1).clamp(min=TINY)
-    left = _length(x_t - clean.view(-1, *[1] * (x0.dim() - 1)) * x0) / _length(x_t).clamp(min=TINY)
     return {
         checks.FORWARD_WRONG: wrong.float().mean(),
         checks.FORWARD_ERROR: _middle(errors, wrong),
         checks.FORWARD_RESIDUAL: _middle(residual, wrong),
         checks.FORWARD_NOISE_SEEN: _middle(spread, wrong),
-        checks.FORWARD_CLEAN: _middle(left, wrong),
+        checks.FORWARD_CLEAN: _middle(_without_image(x_t, x0), wrong),
         checks.FORWARD_ORDER: (spread.sort().values - flat_s.sort().values).abs().median(),
         checks.FORWARD_ORDER_ERROR: (spread - flat_s).abs().median(),
         checks.FORWARD_ROUGH: _roughness(signal, spread, flat_a),
-        checks.FORWARD_AT_LIMIT: there,
+        checks.FORWARD_AT_LIMIT: _at_limit(x_t),
     }
+
+
+def _whatever_the_process(x_t: Tensor, x0: Tensor) -> dict[str, Tensor]:
+    """What no process has: values that were cut off, and no noise in any sample."""
+    return {checks.FORWARD_CLEAN: _without_image(x_t, x0).median(), checks.FORWARD_AT_LIMIT: _at_limit(x_t)}
+
+
+def _at_limit(x_t: Tensor) -> Tensor:
+    return (x_t.abs() >= x_t.abs().max() * (1 - 1e-6)).float().mean()
+
+
+def _without_image(x_t: Tensor, x0: Tensor) -> Tensor:
+    """Of each sample: what no multiple of x0 explains, over its length."""
+    clean = (x_t.flatten(1) * x0.flatten(1)).sum(1) / x0.flatten(1).square().sum(1).clamp(min=TINY)
+    return _length(x_t - clean.view(-1, *[1] * (x0.dim() - 1)) * x0) / _length(x_t).clamp(min=TINY)
 
 
 def _unscaled(x_t: Tensor, wanted: Tensor, a: Tensor, t: Tensor, declared: Declared) -> Tensor:

@@ -108,9 +108,11 @@ def test_what_cannot_be_known_is_left_out(missing: str) -> None:
 
 def test_without_a_table_only_the_noise_is_looked_at() -> None:
     readings = measure_noising(made(), declared(None, None))  # type: ignore[arg-type]
-    assert {name.partition("/")[0] for name in readings} == {"batch", "noise"}
+    assert {name.partition("/")[0] for name in readings} == {"batch", "noise", "forward"}
+    # Of x_t itself, whatever the process is: values that were cut off, and no noise at all.
+    assert {name for name in readings if name.startswith("forward/")} == {"forward/clean", "forward/at_limit"}
     continuous = measure_noising(made(t=T.float() / 1000), declared())
-    assert not any(name.startswith(("forward", "target")) for name in continuous)
+    assert not any(name.startswith(("forward/wrong", "forward/error", "target")) for name in continuous)
 
 
 def test_whole_numbers_are_not_compared() -> None:
@@ -293,4 +295,4 @@ def test_integer_times_of_a_flow_are_not_measured() -> None:
     """Nothing is known of what they stand for."""
     process, prediction = PROCESSES["flow"]
     given = ForwardPass(torch.tensor(1.0), x0=X0, noise=NOISE, t=T, x_t=X_T, target=NOISE)
-    assert not [name for name in measure_noising(given, Declared(None, prediction, process)) if "forward" in name]
+    assert "forward/wrong" not in measure_noising(given, Declared(None, prediction, process))

@@ -27,7 +27,7 @@ def _kind(run: RunHistory) -> tuple[str, Episode] | None:
     at = partial(run.median, episode=episode)
     if at(checks.FORWARD_CLEAN) < checks.FORWARD_LIMIT:
         return "no-noise", episode
-    if at(checks.FORWARD_AT_LIMIT) > 0.02:
+    if at(checks.FORWARD_AT_LIMIT) > AT_LIMIT:
         return "clamped", episode
     if at(checks.FORWARD_RESIDUAL) <= checks.FORWARD_LIMIT:
         if at(checks.FORWARD_ORDER) < min(0.005, 0.2 * at(checks.FORWARD_ORDER_ERROR)):
@@ -148,6 +148,16 @@ def out_of_range(run: RunHistory) -> Detection | None:
 
 PLAIN_SIGMA = checks.PROCESSES.index("ve")
 EDM_ROWS = (checks.TARGET_ROWS.index("edm"), checks.TARGET_ROWS.index("-edm"))
+CLAMPED = "x_t was clamped: the noise that the network should find is cut off."
+CLEAN = "There is no noise in x_t: the network is shown clean images at every timestep."
+AT_LIMIT = 0.02  # share of the values; whatever is not clamped has one value in a batch
+
+
+def _undeclared(detect: Detector) -> Detector:
+    """Where x_t is compared with nothing."""
+    return lambda run: None if len(run.steps(checks.FORWARD_WRONG)) else detect(run)
+
+
 TABLE = "Use the schedule of the sampler: scheduler.add_noise(x0, noise, t)."
 
 RULES = (
@@ -171,8 +181,17 @@ RULES = (
         similar="Clamping the clean images is right, and leaves x_t alone.",
         limits="Limits that are hardly ever reached.",
         fix="Do not clamp x_t.",
-        needs=(checks.FORWARD_WRONG, checks.FORWARD_AT_LIMIT),
-        detect=on_kind("clamped", "x_t was clamped: the noise that the network should find is cut off."),
+        needs=(checks.FORWARD_AT_LIMIT,),
+        detect=first_of(
+            on_kind("clamped", CLAMPED),
+            _undeclared(
+                on_latest(
+                    {checks.FORWARD_AT_LIMIT: "0", checks.MIXTURE_INPUT: "0"},
+                    lambda there, left: there > AT_LIMIT and left > AT_LIMIT,
+                    CLAMPED,
+                )
+            ),
+        ),
         explained_by="scale.integer",
     ),
     error("FOR003", "forward.no-noise", "No noise in the noised images")(
@@ -180,10 +199,16 @@ RULES = (
         why="There is nothing to remove, and sampling begins from pure noise.",
         similar="A wrong schedule has little noise at small t only.",
         fix=TABLE,
-        needs=(checks.FORWARD_WRONG, checks.FORWARD_CLEAN),
-        detect=on_kind(
-            "no-noise",
-            "There is no noise in x_t: the network is shown clean images at every timestep.",
+        needs=(checks.FORWARD_CLEAN,),
+        detect=first_of(
+            on_kind("no-noise", CLEAN),
+            _undeclared(
+                on_episode(
+                    lambda run: run.episode(checks.FORWARD_CLEAN, lambda numbers: numbers < checks.FORWARD_LIMIT),
+                    CLEAN,
+                    evidence={checks.FORWARD_CLEAN: "above 0.1"},
+                )
+            ),
         ),
         explained_by="scale.integer scale.range-0-255",
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from histories import STEPS, checks
-from rule_rows import Row, check_row, fires_in, parameters, row
+from rule_rows import Row, check_row, fires_in, parameters, row, without
 
 from safelight.diagnosis.rules import noising
 
@@ -50,6 +50,24 @@ ROWS = [
     row("another timestep is passed on", "timesteps.not-passed-on", checks(timesteps__passed_on=np.zeros(16))),
     row("a timestep that ties changes places", "", checks(timesteps__passed_on=np.full(16, 0.95))),
     row("a time that does not follow the noise", "timesteps.not-the-noise", checks(mixture__input=0, mixture__time=0)),
+    row("EDM without c_in, declared", "forward.input-not-scaled", checks(forward__input_scale=np.full(16, 3.0))),
+    row("EDM with c_in in bf16", "", checks(forward__input_scale=np.full(16, 0.004))),
+    row("EDM without c_in", "forward.input-not-scaled", checks(mixture__process=2, mixture__row=5)),
+    row("x0 + sigma·noise with another target", "", checks(mixture__process=2, mixture__row=0)),
+    row("times that are scaled twice", "timesteps.scaled", checks(mixture__time_factor=1e6)),
+    row("times that are divided", "timesteps.scaled", checks(mixture__time_factor=1e-3)),
+    row("t in [0, 1]", "", checks(mixture__time_factor=1)),
+    row("P_mean for P_std", "timesteps.density-swapped",
+        checks(mixture__log_mean=1.23, mixture__log_deviation=1.18, mixture__draws=512)),
+    row("EDM's own density", "", checks(mixture__log_mean=-1.2, mixture__log_deviation=1.2, mixture__draws=512)),
+    row("a density of videos", "", checks(mixture__log_mean=1.0, mixture__log_deviation=1.6, mixture__draws=512)),
+    row("clamped, undeclared", "forward.clamped",
+        without("check/forward") | checks(forward__at_limit=np.full(16, 0.3), mixture__input=0.2), whole=True),
+    row("no noise, undeclared", "forward.no-noise",
+        without("check/forward") | checks(forward__clean=np.zeros(16)), whole=True),
+    row("a sample without noise, undeclared", "",
+        without("check/forward") | checks(forward__clean=np.full(16, 0.4), forward__at_limit=np.full(16, 0.001)),
+        whole=True),
     row("a time that falls with the noise", "", checks(mixture__input=0, mixture__time=-1)),
 ]  # fmt: skip
 

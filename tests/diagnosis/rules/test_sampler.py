@@ -9,6 +9,8 @@ from rule_rows import Row, check_row, fires_in, parameters, row, without
 from safelight.diagnosis.rules import sampler
 
 ROWS = [
+    row("tells other times", "sampler.other-times", checks(sampler__first=0.76, sampler__right_for_time=3)),
+    row("forgets c_in", "sampler.other-times", checks(sampler__left=0.3, sampler__right_unscaled=1)),
     row("noise after the last step", "sampler.last-noise", checks(sampler__left=0.1)),
     row("begins late", "sampler.starts-late", checks(sampler__first=0.5, sampler__left=0.4)),
     row("leading spacing", "", checks(sampler__first=0.95)),

@@ -10,6 +10,8 @@ from rule_rows import Row, check_row, fires_in, parameters, row
 from safelight.diagnosis.rules import scale
 
 ROWS = [
+    row("sigma_data of another set", "scale.sigma-data", checks(mixture__sigma_data=3.0)),
+    row("the usual sigma_data", "", checks(mixture__sigma_data=0.5)),
     row("[0, 1]", "scale.range-0-1", checks(batch__lowest=np.zeros(128), batch__std=np.full(128, 0.3))),
     row("dark pictures in [-1, 1]", "", checks(batch__highest=np.full(128, 0.2))),
     row("[0, 1] in vectors", "", checks(batch__lowest=np.zeros(128), batch__dimensions=2, data__lowest=0)),

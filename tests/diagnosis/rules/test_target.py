@@ -10,6 +10,13 @@ from rule_rows import Row, check_row, fires_in, parameters, row, without
 from safelight.diagnosis.rules import target
 
 ROWS = [
+    row("the noise for a velocity", "target.not-a-velocity", checks(mixture__process=1, mixture__row=0)),
+    row("x0 under a flow", "", checks(mixture__process=1, mixture__row=1)),
+    row("the opposite of the noise", "target.negated", checks(mixture__process=0, mixture__row=6)),
+    row("the opposite of v, as EDM's F is", "", checks(mixture__process=0, mixture__row=8)),
+    row("two values of sigma_data", "target.other-sigma-data",
+        checks(mixture__sigma_data=0.5, mixture__target_sigma_data=1.0)),
+    row("one sigma_data", "", checks(mixture__sigma_data=0.5, mixture__target_sigma_data=0.501)),
     row("another type", "target.other-type", checks(target__epsilon=np.full(16, 1.5), target__sample=np.zeros(16))),
     row("declared as v, and is v", "", checks(target__declared=2, target__epsilon=np.full(16, 1.5),
         target__v_prediction=np.zeros(16))),
