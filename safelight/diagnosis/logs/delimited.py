@@ -70,4 +70,6 @@ def is_delimited(path: Path) -> bool:
     numbers = [[number_of(cell) is not None for cell in cells if cell.strip()] for cells in parted]
     same = len({len(cells) for cells in parted}) == 1
     one = len(parted[0]) == 1
-    return same and all(numbers[-1]) and bool(numbers[-1]) and (not any(numbers[0]) or (all(numbers[0]) and one))
+    if one:
+        return all(all(each) for each in numbers[1:])
+    return same and any(numbers[-1]) and not any(numbers[0])

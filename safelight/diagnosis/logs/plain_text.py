@@ -13,7 +13,8 @@ from safelight.diagnosis.logs.text_file import lines_of
 
 NUMBER = r"[-+]?(?:(?:\d(?:[\d,]*\d)?\.?\d*|\.\d+)(?:e[-+]?\d+)?|nan|inf(?:inity)?)(?!\w|\.\d)"
 PAIR = re.compile(
-    r"(?<![\w./])([A-Za-z_][\w./]*(?:[ -][A-Za-z_][\w./]*){0,3})['\"]?\s*(?:\([\w ]*\))?\s*(?:[:=|#]\s*|\[\s*|\s)\s*"
+    r"(?<![\w./])([A-Za-z_][\w./]*(?:[ -](?!nan\b|inf)[A-Za-z_][\w./]*){0,3})['\"]?\s*"
+    r"(?:\([\w ]*\))?\s*(?:[:=|#]\s*|\[\s*|\s)\s*"
     rf"(?:tensor\(|['\"])?\s*({NUMBER})",
     re.IGNORECASE,
 )

@@ -1,0 +1,60 @@
+"""Every rule stands in the list once, with its state and reason."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from safelight.diagnosis.coverage import coverage
+from safelight.diagnosis.doctor import Diagnosis, Explained
+from safelight.diagnosis.finding import Finding, Fix
+from safelight.diagnosis.linting.checklist import checklist, count, to_json
+from safelight.diagnosis.linting.selection import Selection, apply
+from safelight.diagnosis.rules import RULES
+from safelight.diagnosis.run_history import InMemoryReadings, RunHistory
+from safelight.diagnosis.spacing import Spacing
+from safelight.vocabulary import LOSS
+
+
+def finding(code: str, cause: str = "", over: int | None = None) -> Finding:
+    rule = next(rule for rule in RULES if rule.code == code)
+    return Finding(code, cause or rule.cause, "error", 3, 1.0, "It is so.", (), Fix(""), over=over)
+
+
+def test_states_and_reasons() -> None:
+    run = RunHistory(InMemoryReadings({LOSS.name: (np.arange(99), np.ones(99))}), spacing=Spacing(10, True))
+    found = Diagnosis(
+        [finding("LOS001", over=7), finding("LOS003", "loss.rule-broken")],
+        coverage(run),
+        known=(finding("LOS007"),),
+        explained=(Explained(finding("CUR004"), frozenset({"LOS001"})),),
+        watched=True,
+    )
+    found = apply(found, Selection(ignore=(("CUR001", "--ignore"),)))
+    lines = {line.code: line for line in checklist(found)}
+    assert list(lines) == [rule.code for rule in RULES]
+    expected = {
+        "LOS001": ("found", "over since step 7"),
+        "LOS003": ("not looked at", "It is so."),
+        "LOS007": ("known", "in the baseline"),
+        "CUR004": ("explained", "by LOS001"),
+        "CUR001": ("not looked at", "ignored by --ignore"),
+        "CUR002": ("not looked at", "needs the loss of every step; the log has one in 10 steps"),
+        "CUR003": ("not looked at", "needs 128 readings of loss/mean; the log has 99"),
+        "SCH001": ("not looked at", "pass schedule"),
+        "LRA003": ("not looked at", "pass optimizer"),
+    }
+    assert {code: (lines[code].state, lines[code].reason) for code in expected} == expected
+    assert all(line.reason for line in lines.values() if line.state == "not looked at")
+    assert "1 found" in count(list(lines.values()))
+    assert len(to_json(list(lines.values()))) == len(RULES)
+
+
+def test_a_rule_that_looked_and_found_nothing_passed() -> None:
+    run = RunHistory(InMemoryReadings({LOSS.name: (np.arange(99), np.ones(99))}))
+    lines = checklist(Diagnosis([], coverage(run)))
+    passed = [line.code for line in lines if line.state == "passed"]
+    assert len(passed) == coverage(run).looked
+    unwatched = checklist(replace(Diagnosis([], coverage(run)), watched=False))
+    assert next(line.reason for line in unwatched if line.code == "SCH001") == "lacks check/schedule/rising"
