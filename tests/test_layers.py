@@ -312,3 +312,72 @@ def test_nothing_can_run_foreign_code(file: Path) -> None:
 )
 def test_the_search_sees_what_it_should(source: str, wrong: bool) -> None:
     assert bool(dangers(source)) == wrong
+
+
+# What changes files, and where it may be called by itself: everything else goes through `safelight/files`, which
+# follows no link, or `safelight/outputs.py`.
+CHANGES = {"write_text", "write_bytes", "unlink", "rename", "replace", "rmtree", "mkdir", "makedirs", "remove",
+           "symlink_to", "touch", "truncate", "tofile", "connect"}  # fmt: skip
+OF_PATHS = {"write_text", "write_bytes", "mkdir", "symlink_to", "touch", "tofile"}  # methods of nothing else
+ALONE = {
+    ("run.py", "os.rename"): "moves a used folder aside, beside it",
+    ("run.py", "os.replace"): "the link `latest`, beside the run",
+    ("run.py", "temporary.symlink_to"): "the link `latest`, beside the run",
+    ("cli/options.py", "folder.mkdir"): "a folder that the user named",
+    ("export.py", "(out / 'README.md').write_text"): "a temporary folder of this process",
+    ("watching/scripts/notes.py", "path.write_text"): "a temporary folder of this process",
+    ("record/database.py", "sqlite3.connect"): "after files.database looked at it",
+    ("record/reading.py", "sqlite3.connect"): "after files.database looked at it",
+    ("record/restoration.py", "sqlite3.connect"): "a new file under a temporary name",
+    ("record/schema.py", "sqlite3.connect"): "in memory",
+    ("data/listing.py", "sqlite3.connect"): "in a folder that was made just now, or read only",
+}
+
+
+def changes_of_files(source: str) -> list[str]:
+    """Calls that change files, as they are written."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.Call):
+            continue
+        name = _called(node)
+        home, _, last = name.rpartition(".")
+        given = [*node.args[1:2], *(word.value for word in node.keywords if word.arg == "mode")]
+        modes = [each.value for each in given if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+        writes = last == "open" and any(set(mode) & set("wax+") for mode in modes)
+        if writes or last in OF_PATHS or (last in CHANGES and home in ("os", "shutil", "sqlite3")):
+            found.append(name)
+    return found
+
+
+INSIDE = [file for file in FILES if part_of(file) not in ("files", "outputs")]
+
+
+@pytest.mark.parametrize("file", INSIDE, ids=lambda file: str(file.relative_to(PACKAGE)))
+def test_files_are_changed_in_one_place(file: Path) -> None:
+    name = file.relative_to(PACKAGE).as_posix()
+    found = [call for call in changes_of_files(file.read_text()) if (name, call) not in ALONE]
+    found = [call for call in found if (name, call) != ("cli/__init__.py", "open")]  # /dev/null
+    assert not found, (
+        f"safelight/{name} calls {found}. What is written below a run or cache folder goes through safelight/files "
+        "(write_atomically, create_file, make_directories, remove_tree, with the disk of the folder), what a user "
+        "asked for through safelight/outputs.py."
+    )
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("open(path, 'w')", ["open"]),
+        ("open(path, mode='ab')", ["open"]),
+        ("path.open('rb')", []),
+        ("open(path)", []),
+        ("path.write_text('x')", ["path.write_text"]),
+        ("os.replace(a, b)", ["os.replace"]),
+        ("text.replace(a, b)", []),
+        ("shutil.rmtree(a)", ["shutil.rmtree"]),
+        ("disk.rename(a, b)", []),
+    ],
+)
+def test_the_search_for_changes_sees_what_it_should(source: str, found: list[str]) -> None:
+    assert changes_of_files(source) == found

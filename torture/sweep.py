@@ -232,16 +232,20 @@ def _differing(before: dict[str, str], after: dict[str, str]) -> str:
 
 
 def main() -> int:
-    """All cases of the commands that are named, or of all commands."""
+    """All cases of the commands that are named, or of all commands; with `--one-in N`, every Nth of them."""
+    words = sys.argv[1:]
+    nth = int(words.pop(words.index("--one-in") + 1)) if "--one-in" in words else 1
+    named = [word for word in words if word != "--one-in"]
     warm_up()
     lost, tried = list[tuple[Case, str]](), Counter[str]()
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         base = prepare(home)
-        places = {command: trace(home, base, command) for command in sys.argv[1:] or COMMANDS}
+        places = {command: trace(home, base, command) for command in named or COMMANDS}
         print(json.dumps({command: len(found) for command, found in places.items()}), flush=True)
-        for case in cases(places):
+        for case in cases(places)[nth // 2 :: nth]:
             tried[case.command] += 1
+            print(sum(tried.values()), end="\r", flush=True)
             if (words := try_case(home, base, case)) is not None:
                 lost.append((case, words))
                 print(case, words, flush=True)

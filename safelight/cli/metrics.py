@@ -69,10 +69,10 @@ class Command:
             write_csv(sys.stdout, history, names, span, points)
             return
         path = Path(str(self.csv))
-        with open_output(path, "--csv") as raw, io.TextIOWrapper(raw, encoding="utf-8", newline="") as file:
+        with open_output(path, "--csv") as raw:
+            file = io.TextIOWrapper(raw, encoding="utf-8", newline="")
             write_csv(file, history, names, span, points)
-            file.flush()
-            file.detach()  # or it would close what is not finished yet
+            file.detach()  # flushed; closing it would close what is not finished yet
         print(path)
 
 

@@ -27,7 +27,7 @@ class LinkInside(OSError):
         )
 
     def __str__(self) -> str:
-        return self.strerror
+        return str(self.strerror)
 
 
 class Disk:

@@ -8,9 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from safelight.files import read_plain
 from safelight.pages.data.gallery import TYPES
 
 STAGES = {"samples": 50, "raw_and_averaged": 12, "denoising": 12, "closest": 8, "contact_sheet": 1, "timelapse": 1}
+LARGEST = 64 << 20  # bytes of a picture that is read
 OTHER = 4  # pictures of any other kind
 LEVELS = {1600: 88, 1200: 82, 900: 76, 640: 70, 480: 60, 320: 50, 160: 40}  # longest side, quality of WebP
 MOVING = 600_000  # bytes of a timelapse; the slider shows the same
@@ -62,7 +64,7 @@ def _address(path: Path, side: int, quality: int) -> str | None:
 
     kind = TYPES[path.suffix.lower()]
     try:
-        content = path.read_bytes()
+        content = read_plain(path, LARGEST)
         if kind == "image/gif" and len(content) > MOVING:
             return None
         with Image.open(io.BytesIO(content)) as image:
