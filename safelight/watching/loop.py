@@ -42,6 +42,7 @@ from safelight.watching.foreign import (
 from safelight.watching.hooks import OptimizerHooks
 from safelight.watching.leaning import Lean
 from safelight.watching.watched_run import WatchedRun, crashed
+from safelight.words import print_to_stderr
 
 LONGEST_STEP = 1000  # micro-batches in one step
 WAITS, SHORTEST_WAIT = 16, 0.004  # steps between two readings; seconds
@@ -487,7 +488,3 @@ def _skipped(scale: Tensor | None) -> PendingReading:
     if scale is None:
         return PendingReading((), lambda: {REFUSED.name: 1.0})
     return PendingReading((scale.reshape(1),), lambda scale: {REFUSED.name: 1.0, LOSS_SCALE.name: float(scale[0])})
-
-
-def print_to_stderr(text: str) -> None:
-    print(text, file=sys.stderr)
