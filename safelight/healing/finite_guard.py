@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from safelight.errors import Stopped, UsageError
 from safelight.monitors.finite import LOWEST_SCALE, NonfiniteSearch, all_finite, nonfinite_weights
+from safelight.monitors.hook_table import hook_before_call, is_traced
 from safelight.monitors.modules import unwrapped
-from safelight.probes.hook_table import hook_before_call, is_traced
 from safelight.probes.random_state import kept_random_state
 from safelight.words import print_to_stderr
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 import safelight
 from safelight.healing.finite_guard import FiniteGuard
-from safelight.probes.hook_table import TABLES, HookTable, hook_after_call, hook_before_call
+from safelight.monitors.hook_table import TABLES, HookTable, hook_after_call, hook_before_call
 
 
 class Net(nn.Module):
