@@ -7,14 +7,27 @@ from safelight.cli import main
 
 
 def start() -> None:
-    code = main()
-    if code and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+    open_missing_streams()
+    try:
+        code = main()
+    except KeyboardInterrupt:  # before or after the command itself
+        code = 130
+    if code and os.environ.get("WORLD_SIZE", "1") != "1":
         # Interpreter and gloo would wait, before they go, for what was begun with a process that does not answer. All
         # that had to be written is on disk, and a launcher starts nothing again while one of its processes stays.
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
     sys.exit(code)
+
+
+def open_missing_streams() -> None:
+    """Where a standard stream is closed, the next file that is opened would take its number, and get its text."""
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
 
 
 if __name__ == "__main__":

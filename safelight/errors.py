@@ -10,6 +10,7 @@ class SafelightError(Exception):
 
     exit_code = 1
     reported: bool | None = None  # by another process already; False where this process must report it
+    is_of_output = False  # of stdout itself: nothing more can be printed there
 
 
 class UsageError(SafelightError):

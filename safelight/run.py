@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import difflib
 import json
+import math
 import os
+import re
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,7 @@ from safelight.files import (
     write_atomically,
 )
 
+PICTURE = re.compile(r"step_(\d{8,18})\.png", re.ASCII)
 HEARTBEAT_SECONDS = 2.0  # at most, between two signs of life in run.json
 INNER = ("checkpoints", "ema", "samples", "tensorboard", "wandb")  # folders that a training writes into
 
@@ -70,17 +73,20 @@ class RunFolder:
 
     def architecture(self) -> dict[str, Any] | None:
         """What the U-Net was built from, or None for a model of the user's own."""
-        return read_json(self.architecture_file, self.disk)
+        found = read_json(self.architecture_file, self.disk)
+        return found if isinstance(found, dict) else None
 
     def picture(self, step: int, kind: str = "step") -> Path:
         return self.samples / f"{kind}_{step:08d}.png"
 
     def pictures(self) -> list[tuple[int, Path]]:
-        return sorted((int(p.stem.removeprefix("step_")), p) for p in self.samples.glob("step_*.png"))
+        """Our own; a copy that somebody made beside them is none."""
+        named = [(PICTURE.fullmatch(path.name), path) for path in self.samples.glob("step_*.png")]
+        return sorted((int(found[1]), path) for found, path in named if found is not None)
 
     def status(self) -> dict[str, Any]:
-        found = read_json(self.status_file, self.disk)
-        return found if isinstance(found, dict) else {}
+        """What run.json says. It may come from anywhere: a fact of another kind than its own counts as missing."""
+        return well_formed(read_json(self.status_file, self.disk))
 
     def update_status(self, **facts: Any) -> None:
         """Merges facts into run.json. A full disk costs the heartbeat, never the run."""
@@ -110,6 +116,58 @@ def hold(folder: RunFolder) -> Iterator[RunFolder]:
     with RunLock(folder.path) as lock:
         prepare_to_write(folder)
         yield replace(folder, lock=lock)
+
+
+def well_formed(status: Any) -> dict[str, Any]:
+    """The facts of a status that have the kind that whoever reads them expects."""
+    if not isinstance(status, dict):
+        return {}
+    return {name: fact for name, fact in status.items() if name not in FACTS or FACTS[name](fact)}
+
+
+def _is_whole(fact: Any) -> bool:
+    return type(fact) is int and abs(fact) < 2**63
+
+
+def _is_number(fact: Any) -> bool:
+    return _is_whole(fact) or (isinstance(fact, float) and math.isfinite(fact))
+
+
+def _is_word(fact: Any) -> bool:
+    return isinstance(fact, str)
+
+
+def _is_data(fact: Any) -> bool:
+    names = fact.get("class_names", []) if isinstance(fact, dict) else None
+    return isinstance(names, list) and all(map(_is_word, names)) and _is_word(fact.get("fingerprint", ""))
+
+
+def _is_evaluation(fact: Any) -> bool:
+    return isinstance(fact, dict) and (
+        _is_word(fact.get("label"))
+        and _is_whole(fact.get("step"))
+        and all(_is_number(fact.get(name)) for name in ("distance", "error"))
+    )
+
+
+def _are_failures(fact: Any) -> bool:
+    return isinstance(fact, list) and all(
+        isinstance(each, dict) and _is_whole(each.get("step")) and _is_word(each.get("words")) for each in fact
+    )
+
+
+FACTS: dict[str, Callable[[Any], bool]] = {
+    **dict.fromkeys(("status", "error", "last_finding", "kind"), _is_word),
+    **dict.fromkeys(("step", "steps", "pid"), _is_whole),
+    **dict.fromkeys(("seconds", "created", "heartbeat"), _is_number),
+    "best_step": lambda fact: fact is None or _is_whole(fact),
+    "asked_channels": lambda fact: fact in (None, 1, 3) and not isinstance(fact, bool | float),
+    "versions": lambda fact: isinstance(fact, dict),
+    "journal": lambda fact: isinstance(fact, list),
+    "data": _is_data,
+    "evaluation": _is_evaluation,
+    "failures": _are_failures,
+}
 
 
 class SilentFolder(RunFolder):

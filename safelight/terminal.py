@@ -17,7 +17,8 @@ from rich.progress import Progress as Bar
 from rich.text import Text
 
 from safelight import __version__
-from safelight.words import with_error
+from safelight.output import open_console
+from safelight.words import one_line, with_error
 
 if TYPE_CHECKING:
     from safelight.diagnosis import Diagnosis
@@ -35,13 +36,13 @@ class Terminal:
     """Draws on a timer, never per step; plain lines where there is no terminal. NO_COLOR is honoured by rich."""
 
     def __init__(self, console: Console | None = None, *, quiet: bool = False) -> None:
-        self.console = console or Console(stderr=True, highlight=False, quiet=quiet)
+        self.console = console or open_console(stderr=True, quiet=quiet)
         self._latest: Progress | None = None
         self._live = False
         self._printed = time.monotonic()
 
     def say(self, text: str) -> None:
-        self._print(Text(text))
+        self._print(Text(one_line(text)))
 
     def _print(self, text: Text, *, soft_wrap: bool | None = None) -> None:
         """A log on a disk that is full costs its lines, never the run."""
@@ -142,7 +143,7 @@ class Terminal:
     def _table(self, title: str, *rows: tuple[str, str]) -> None:
         self._print(Text(title, style=f"bold {ACCENT}"))
         for name, value in rows:
-            self._print(Text.assemble((f"  {name:<11}", "dim"), value), soft_wrap=True)
+            self._print(Text.assemble((f"  {name:<11}", "dim"), one_line(value)), soft_wrap=True)
 
 
 def _verdict_rows(diagnosis: Diagnosis | None, folder: RunFolder, refused: int) -> list[tuple[str, str]]:
@@ -224,8 +225,5 @@ def _refused(progress: Progress) -> str:
 
 def page() -> Console:
     """As wide as the terminal, and wide enough for everything where there is none."""
-    return Console(highlight=False, width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else WIDE)
-
-
-def print_error(text: str) -> None:
-    Console(file=sys.stderr, highlight=False).print(Text.assemble(("Error: ", "bold red"), text), soft_wrap=True)
+    shown = sys.stdout is not None and sys.stdout.isatty()
+    return open_console(width=None if shown or "COLUMNS" in os.environ else WIDE)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import sys
+from contextlib import suppress
 
 DIGITS = 4  # of a number in a finding: what a record holds is float32, exact to seven
 
@@ -30,9 +31,34 @@ def in_bytes(count: float) -> str:
     return f"{count:.3g} TB"
 
 
+# Steers a terminal, hides text, turns its direction, or is no character: C0, C1, soft hyphen, bidi controls, invisible
+# format characters, line separators, lone surrogates, tags. Joiners stay: scripts need them.
+UNPRINTABLE = (
+    r"\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff"
+    r"\U000e0000-\U000e0fff"
+)
+_IN_A_NAME = re.compile(f"[{UNPRINTABLE}]")
+_IN_LINES = re.compile(rf"\x1b\[[0-9;]{{0,32}}m|(?![\n\t])[{UNPRINTABLE}]")
+_COLOUR = "\x1b["
+
+
 def printable(name: str) -> str:
-    """A file name that can be printed and stored even when it is no valid text."""
-    return name.encode("utf-8", "backslashreplace").decode()
+    """Text from outside in one line that no terminal obeys: names of files, classes and signals, words of a record."""
+    return _IN_A_NAME.sub(_escaped, name)
+
+
+def printable_lines(text: str) -> str:
+    """What a program prints: lines, tabs and colours stay."""
+    return _IN_LINES.sub(lambda found: found[0] if found[0].startswith(_COLOUR) else _escaped(found), text)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return found[0].encode("unicode_escape", "surrogatepass").decode("ascii")
+
+
+def one_line(text: str) -> str:
+    """A message, whatever names and errors stand in it: it cannot look like two."""
+    return printable(" ".join(text.split("\n")).strip())
 
 
 def megabytes(size: int) -> str:
@@ -55,7 +81,8 @@ def lower_first(text: str) -> str:
 
 def print_to_stderr(words: str) -> None:
     """As `say` of a part in somebody's own loop, unless they give another."""
-    print(words, file=sys.stderr, flush=True)
+    with suppress(OSError, ValueError):  # a log on a full disk costs its lines, never the loop
+        print(one_line(words).encode("utf-8", "replace").decode(), file=sys.stderr, flush=True)
 
 
 def plain(text: str) -> str:

@@ -40,6 +40,7 @@ class Reader:
     make: Callable[[random.Random], Any]
     read: Callable[[Any], object]
     refusals: tuple[type[Exception], ...] = (SafelightError,)
+    kind: Callable[[Any], str] | None = None  # what an input is counted under
 
 
 class _Board:
@@ -55,17 +56,22 @@ class _Board:
     slowest = property(lambda self: self._fraction[0], lambda self, value: self._fraction.__setitem__(0, value))
 
 
-def watch(trial: Trial, open_reader: Callable[[Trial], Reader], *, longest: float = LONGEST) -> Outcome:
-    """Feeds every case to a reader; after a crash or a hang a new child goes on with the next one."""
+def watch(
+    trial: Trial, open_reader: Callable[[Trial], Reader], *, longest: float = LONGEST, audited: bool = True
+) -> Outcome:
+    """Feeds every case to a reader; after a crash or a hang a new child goes on with the next one. `audited`: what a
+    reader of files does is watched; a whole command may start processes and write."""
     board, outcome = _Board(), Outcome()
     notes, position = trial.folder / "lost.jsonl", trial.cases.start
+    kinds = trial.folder / "kinds.txt"
     notes.touch()
+    kinds.touch()
     while position < trial.cases.stop:
         board.case = position
         parent, child = os.getpid(), os.fork()
         if not child:
             die_with(parent)
-            _read_all(trial, range(position, trial.cases.stop), open_reader, board, notes)
+            _read_all(trial, range(position, trial.cases.stop), open_reader, board, notes, audited)
         ended = _stand_by(child, board, longest)
         if ended is None:
             break
@@ -78,6 +84,7 @@ def watch(trial: Trial, open_reader: Callable[[Trial], Reader], *, longest: floa
         outcome.lost.append((-1, f"{CODE}: the canary was made"))
     outcome.count = board.accepted + board.refused
     outcome.tally.update({"refused in words": board.refused, "found harmless": board.accepted})
+    outcome.tally.update(kinds.read_text().splitlines())
     outcome.tally[SLOWEST] = round(board.slowest * 1000)
     return outcome
 
@@ -101,20 +108,25 @@ def _stand_by(child: int, board: _Board, longest: float) -> str | None:
         time.sleep(0.01)
 
 
-def _read_all(trial: Trial, cases: range, open_reader: Callable[[Trial], Reader], board: _Board, notes: Path) -> None:
+def _read_all(
+    trial: Trial, cases: range, open_reader: Callable[[Trial], Reader], board: _Board, notes: Path, audited: bool
+) -> None:
     """The life of a child."""
     code = NOT_READY
     try:
         os.chdir(trial.folder)  # where a canary would be made
         reader, crimes = open_reader(trial), list[str]()
         _limit_memory()
-        _keep_watch(trial.folder, crimes)
+        if audited:
+            _keep_watch(trial.folder, crimes)
         code = 1
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # libtiff has much to say
-        with open(notes, "a") as file:
+        with open(notes, "a") as file, open(notes.with_name("kinds.txt"), "a") as counted:
             for case in cases:
                 board.case = case
                 content = reader.make(trial.draw(case))  # one that fails is a crash: the suite itself must be sound
+                if reader.kind is not None:
+                    print(reader.kind(content), file=counted, flush=True)
                 began = time.process_time()
                 wrong = _read(reader, content, board)
                 board.slowest = max(board.slowest, time.process_time() - began)

@@ -18,6 +18,7 @@ from safelight.capturing.living import held_numbers, optimizer_of
 from safelight.capturing.patches import Patches, is_wrapped, weakly
 from safelight.capturing.trace import SeenCall
 from safelight.capturing.window import Window
+from safelight.monitors.hook_table import hook_before_call, is_traced
 from safelight.monitors.modules import unwrapped
 from safelight.probes.probe_schedule import CLOSE, EVERY, SELDOM, SETTLED, due_at
 
@@ -251,10 +252,12 @@ class Capture:
 
     def _follow(self, network: nn.Module) -> None:
         self.ema = EmaSearch(network)
-        self._undo.append(network.register_forward_pre_hook(weakly(self._note_call)).remove)
+        self._undo.append(hook_before_call(network, weakly(self._note_call)))
 
     def _note_call(self, *_: Any) -> None:
-        if torch.is_grad_enabled() and not self._window.is_aside:
+        if is_traced():  # a compiler would take what looks for a part of the network
+            self._guarded(self._window.close)
+        elif torch.is_grad_enabled() and not self._window.is_aside:
             self._was_called = True
 
     # --- an update ------------------------------------------------------------------------------------------------

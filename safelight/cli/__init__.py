@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
+LONGEST_ARGUMENT = 4096  # as long as a path may be
 VERBS = {
     "train": "train a model on a set of images",
     "run": "watch a training script of your own, unchanged, or check it",
@@ -29,9 +30,55 @@ VERBS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command and returns its exit code; user errors end in a message, not a traceback."""
-    owns_process = arguments is None
-    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    """Runs one command and returns its exit code. Whatever happens ends in words, never in a traceback."""
+    owns_process, given = arguments is None, list(sys.argv[1:] if arguments is None else arguments)
+    if given[:1] == ["run"]:  # whose streams are the script's
+        return _end_in_words(lambda: _run_script(given[1:], owns_process), given)
+    from safelight.output import OutputLost, discard_output, printable_streams
+
+    with printable_streams():
+        try:
+            try:
+                return _end_in_words(lambda: _choose(given), given)
+            finally:  # also where the parser of flags ends the process
+                sys.stdout.flush()
+        except OutputLost as lost:
+            discard_output()
+            return lost.exit_code if lost.reported else _fail(str(lost), lost.exit_code)
+
+
+def _end_in_words(act: Callable[[], int], arguments: list[str]) -> int:
+    """The exit code of a command, with everything that it did not foresee put into words."""
+    from safelight.errors import SafelightError
+
+    try:
+        return act()
+    except SafelightError as error:
+        if error.is_of_output:
+            raise
+        # An error that every process finds is printed once on each machine.
+        silent = error.reported or (error.reported is None and not _is_first_here())
+        return error.exit_code if silent else _fail(str(error), error.exit_code)
+    except KeyboardInterrupt:
+        return _fail("Interrupted.", 130)
+    except OSError as error:  # a full disk, a name too long: what no command expected
+        if error.strerror is not None:
+            return _fail(f"{error.filename or 'A file'} cannot be used: {error.strerror}.", 1)
+        return _crash(error, arguments)
+    except MemoryError:
+        return _fail("Out of memory. `safelight estimate` reports what fits.", 4)
+    except Exception as error:
+        return _crash(error, arguments)
+
+
+def _crash(error: Exception, arguments: list[str]) -> int:
+    from safelight.output import report_crash
+
+    report_crash(error, arguments)
+    return 1
+
+
+def _choose(arguments: list[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(usage())
         return 0 if arguments else 2
@@ -44,8 +91,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if verb not in VERBS:
         from safelight.config.resolve import nearest
 
-        return _fail(f"There is no command {verb!r}{nearest(verb, VERBS)} `safelight --help` lists them.", 2)
-    return _run_script(rest, owns_process) if verb == "run" else _run(verb, rest)
+        return _fail(f"There is no command {verb[:60]!r}{nearest(verb[:60], VERBS)} `safelight --help` lists them.", 2)
+    if any(len(word) > LONGEST_ARGUMENT for word in rest):
+        return _fail(f"An argument is longer than {LONGEST_ARGUMENT:,} characters, which no name or number is.", 2)
+    _run(verb, rest)
+    return 0
 
 
 def usage() -> str:
@@ -62,17 +112,17 @@ def _run_script(rest: list[str], owns_process: bool) -> int:
     if rest and (not rest[0].startswith("-") or rest[0] in ("-", "-m")):
         from safelight.watching.scripts.launch import Options, run_script
 
-        return _end_in_words(lambda: run_script(Options(), rest, owns_process=owns_process))
+        return run_script(Options(), rest, owns_process=owns_process)
     import tyro
 
     from safelight.cli.run import Command, divide
 
     ours, target = divide(rest)
     parsed = tyro.cli(Command, prog="safelight run", args=ours, config=(tyro.conf.FlagCreatePairsOff,))
-    return _end_in_words(lambda: parsed.run_script(target, owns_process=owns_process))
+    return parsed.run_script(target, owns_process=owns_process) or 0
 
 
-def _run(verb: str, rest: list[str]) -> int:
+def _run(verb: str, rest: list[str]) -> None:
     # Else torch prints the stacks of its C++ wherever a process of many ends, around the words that say why.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     from contextlib import ExitStack, redirect_stderr, redirect_stdout
@@ -80,15 +130,10 @@ def _run(verb: str, rest: list[str]) -> int:
 
     import tyro
 
-    from safelight.errors import SafelightError
-
     command = importlib.import_module(f"safelight.cli.{verb}").Command
     from safelight.config.translation import translate
 
-    try:
-        rest, notes = translate(rest, {field.name for field in fields(command)})
-    except SafelightError as error:
-        return error.exit_code if not _is_first_here() else _fail(str(error), error.exit_code)
+    rest, notes = translate(rest, {field.name for field in fields(command)})
     if _is_first_here():
         for note in notes:
             print(note, file=sys.stderr)
@@ -99,27 +144,7 @@ def _run(verb: str, rest: list[str]) -> int:
             stack.enter_context(redirect_stdout(nowhere))
             stack.enter_context(redirect_stderr(nowhere))
         parsed = tyro.cli(command, prog=f"safelight {verb}", args=rest, config=(tyro.conf.FlagCreatePairsOff,))
-    return _end_in_words(parsed.run_command)
-
-
-def _end_in_words(act: Callable[[], int | None]) -> int:
-    """The exit code of a command; user errors end in a message, not a traceback."""
-    from safelight.errors import SafelightError
-
-    try:
-        return act() or 0
-    except SafelightError as error:
-        # An error that every process finds is printed once on each machine.
-        silent = error.reported or (error.reported is None and not _is_first_here())
-        return error.exit_code if silent else _fail(str(error), error.exit_code)
-    except KeyboardInterrupt:
-        return _fail("Interrupted.", 130)
-    except BrokenPipeError:
-        return 141
-    except OSError as error:  # a full disk, a name too long: what no command expected
-        return _fail(f"{error.filename or 'A file'} cannot be used: {error.strerror or error}.", 1)
-    except MemoryError:
-        return _fail("Out of memory. `safelight estimate` reports what fits.", 4)
+    parsed.run_command()
 
 
 def _is_first_here() -> bool:
@@ -128,7 +153,7 @@ def _is_first_here() -> bool:
 
 
 def _fail(text: str, code: int) -> int:
-    from safelight.terminal import print_error
+    from safelight.output import print_error
 
     print_error(text)
     return code

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from safelight.cli.options import number, whole
+from safelight.cli.options import MOST_IMAGES, number, real, whole
 from safelight.comparison import newest_state
 from safelight.config.check import NARROWEST, WIDEST, sampler_problem
 from safelight.config.resolve import convert, nearest
@@ -15,6 +15,9 @@ from safelight.generate import Request
 from safelight.opened import LoadedModel, load_model
 from safelight.run import open_run
 from safelight.terminal import Terminal
+
+LONGEST_LABEL = 12  # digits
+MOST_STEPS = 10**5  # of denoising: no sampler gains by more
 
 
 def choose_model(command: Any, path: Path, device: str | None) -> LoadedModel:
@@ -40,11 +43,11 @@ def choose_request(command: Any, loaded: LoadedModel, path: Path, count: str) ->
     """What to sample, from the flags of a command."""
     label, settings = getattr(command, "label", None), loaded.config.sample
     timesteps = loaded.config.diffusion.timesteps
-    steps = whole("--sample-steps", command.sample_steps, at_least=1) or settings.steps
+    steps = whole("--sample-steps", command.sample_steps, at_least=1, at_most=MOST_STEPS) or settings.steps
     process = loaded.config.diffusion.process
     if process == "vp" and steps > timesteps:
         raise UsageError(f"--sample-steps is {steps}, but the model knows only {timesteps} timesteps.")
-    guidance = settings.guidance if command.guidance is None else convert("--guidance", command.guidance, float)
+    guidance = settings.guidance if command.guidance is None else real("--guidance", command.guidance, 1e6)
     if guidance != 1 and not loaded.config.model.conditional:
         raise UsageError(
             f"--guidance is {guidance:g}, but this model was trained without labels. Train with "
@@ -54,8 +57,8 @@ def choose_request(command: Any, loaded: LoadedModel, path: Path, count: str) ->
     if problem := sampler_problem(process, sampler):
         raise UsageError(f"--sampler is {sampler}, {problem}")
     return Request(
-        count=number("--count", count, at_least=1),
-        seed=number("--seed", command.seed, at_least=0),
+        count=number("--count", count, at_least=1, at_most=MOST_IMAGES),
+        seed=number("--seed", command.seed, at_least=0, at_most=2**63 - 1),
         sampler=sampler,
         steps=steps,
         guidance=guidance,
@@ -73,6 +76,7 @@ def choose_label(path: Path, word: str, loaded: LoadedModel) -> int:
         return classes  # the label that stands for none
     if word in names:
         return names.index(word)
-    if word.isdecimal() and int(word) < classes:
+    if word.isdecimal() and len(word) <= LONGEST_LABEL and int(word) < classes:
         return int(word)
+    word = word[:60]
     raise UsageError(f"--label is {word!r}, but the labels are none and 0 to {classes - 1}{nearest(word, names)}")

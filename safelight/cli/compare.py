@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any
 
 from rich.table import Table
@@ -14,7 +13,7 @@ from tyro.conf import Positional, UseAppendAction, arg
 from safelight.cli import options
 from safelight.errors import UsageError
 from safelight.terminal import ACCENT, duration, page
-from safelight.words import with_error
+from safelight.words import printable, with_error
 
 CALLED = {"latest": "last", "recent": "recent mean", "best": "best"}
 
@@ -23,7 +22,7 @@ CALLED = {"latest": "last", "recent": "recent mean", "best": "best"}
 class Command:
     """Put runs side by side: which settings differ, how far did each come, where do its signals stand?"""
 
-    run: Annotated[tuple[Path, ...], Positional, arg(metavar="RUN RUN …", help_behavior_hint="")] = ()
+    run: Annotated[tuple[options.Place, ...], Positional, arg(metavar="RUN RUN …", help_behavior_hint="")] = ()
     """Two run folders or more."""
     signal: Annotated[tuple[str, ...], UseAppendAction, arg(metavar="NAME", help_behavior_hint="(repeatable)")] = ()
     """Compare these signals instead of the usual ones."""
@@ -46,7 +45,7 @@ def print_page(found: dict[str, Any]) -> None:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style=f"bold {ACCENT}")
     table.add_column("")
     for run in runs:
-        table.add_column(run["run"], justify="right", overflow="fold")
+        table.add_column(printable(run["run"]), justify="right", overflow="fold")
 
     rows = {key: [str(value) for value in values] for key, values in found["settings"].items()}
     rows = rows or {"settings": ["the same"] * len(runs)}
@@ -61,7 +60,7 @@ def print_page(found: dict[str, Any]) -> None:
                 rows[f"{name}, {title}"] = words
     for name, words in rows.items():
         style = "" if len(set(words)) > 1 else "dim"
-        table.add_row(Text(name, style="dim"), *(Text(word, style=style) for word in words))
+        table.add_row(Text(printable(name), style="dim"), *(Text(printable(word), style=style) for word in words))
     page().print(table)
 
 

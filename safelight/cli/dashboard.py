@@ -19,7 +19,7 @@ from safelight.errors import UsageError
 class Command:
     """Show runs in the browser, live while they train and as they are afterwards. Reads only; ends with Ctrl-C."""
 
-    runs: Annotated[tuple[Path, ...], Positional, arg(metavar="[RUNS]", help_behavior_hint="")] = ()
+    runs: Annotated[tuple[options.Place, ...], Positional, arg(metavar="[RUNS]", help_behavior_hint="")] = ()
     """Folders of runs, or run folders. Without: runs"""
     port: options.Number = None
     """Port to listen on; the next free one if it is taken. Without it: 8642"""
@@ -31,11 +31,10 @@ class Command:
     """End after so many hours in which no page was open. Without it: never"""
 
     def run_command(self) -> None:
-        from safelight.config.resolve import convert
         from safelight.pages.server.address import HERE, PORT, tunnel
 
-        port = PORT if self.port is None else convert("--port", self.port, int)
-        idle = 0.0 if self.idle is None else convert("--idle", self.idle, float)
+        port = PORT if self.port is None else options.number("--port", self.port)
+        idle = 0.0 if self.idle is None else options.real("--idle", self.idle, 1e6)
         if not 0 <= port <= 65535:
             raise UsageError(f"--port is {port}, but ports go from 0 to 65535 (0: any that is free).")
         roots = [path.absolute() for path in self.runs or (Path("runs"),)]

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 from tyro.conf import arg
 
 from safelight.cli import options
 from safelight.errors import DataError
+from safelight.output import open_console
 from safelight.terminal import ACCENT, Terminal
+from safelight.words import printable
 
 if TYPE_CHECKING:
     from safelight.config.tree import Data
@@ -35,7 +35,7 @@ class Command:
     config: options.ConfigFile = None
     set: options.Settings = ()
     """Any setting, over everything else: --set data.fit=pad"""
-    out: Annotated[Path | None, arg(aliases=["-o"], metavar="PNG", help_behavior_hint="")] = None
+    out: Annotated[options.Place | None, arg(aliases=["-o"], metavar="PNG", help_behavior_hint="")] = None
     """Also draw a contact sheet: a few images, the copies, the blank and extreme ones, and what was left out."""
     json: options.Json = False
 
@@ -70,14 +70,16 @@ def print_page(found: dict[str, Any], data: Data) -> None:
     from safelight.contact import LISTED
     from safelight.data.summary import lines, remarks
 
-    console = Console(highlight=False)
+    console = open_console()
     table = Table.grid(padding=(0, 2))
     for name, words in lines(found):
-        table.add_row(Text(f"  {name}", style="dim"), Text(words))
-    console.print(Text(f"{data.source}", style=f"bold {ACCENT}"), table, sep="\n")
+        table.add_row(Text(f"  {name}", style="dim"), Text(printable(words)))
+    console.print(Text(printable(data.source), style=f"bold {ACCENT}"), table, sep="\n")
     for name, reason in found["rejected"][:LISTED]:
-        console.print(Text.assemble("  left out  ", (name, "bold"), f": {reason}"), soft_wrap=True)
+        console.print(
+            Text.assemble("  left out  ", (printable(name), "bold"), f": {printable(reason)}"), soft_wrap=True
+        )
     if len(found["rejected"]) > LISTED:
         console.print(Text(f"  and {len(found['rejected']) - LISTED:,} more: --json lists them all", style="dim"))
     for remark in remarks(found, data):
-        console.print(Text.assemble(("! ", f"bold {ACCENT}"), remark), soft_wrap=True)
+        console.print(Text.assemble(("! ", f"bold {ACCENT}"), printable(remark)), soft_wrap=True)

@@ -19,6 +19,7 @@ from safelight.cli.lint_flags import LintFlags, Subject, relative
 from safelight.errors import PreflightError, SafelightError, UsageError
 from safelight.run import is_run
 from safelight.terminal import ACCENT, Terminal, page
+from safelight.words import one_line
 
 if TYPE_CHECKING:
     from safelight.diagnosis import Diagnosis
@@ -151,10 +152,10 @@ def subject_of(name: str) -> Subject:
 def print_diagnosis(run: str, found: Diagnosis) -> None:
     """The verdict; of each finding what, since when, how sure, the evidence, what to do, what was ruled out."""
     console = page()
-    console.print(Text(run, style=f"bold {ACCENT}"))
-    console.print(Text(found.verdict))
+    console.print(Text(one_line(run), style=f"bold {ACCENT}"))
+    console.print(Text(one_line(found.verdict)))
     for line in () if found.log is None else found.log.words():
-        console.print(Text(line, style="dim"))
+        console.print(Text(one_line(line), style="dim"))
     if found.progress is not None:
         console.print(Text(f"Progress: {found.progress.words()}"))
     if found.samples is not None:
@@ -167,14 +168,14 @@ def print_diagnosis(run: str, found: Diagnosis) -> None:
         console.print()
         head = f"{finding.code} {finding.cause}, since step {finding.step:,}{over}"
         console.print(Text.assemble((finding.severity, style), (f"  {head}", "dim")))
-        console.print(Text(f"  {finding.summary}"))
+        console.print(Text(f"  {one_line(finding.summary)}"))
         for each in finding.evidence:
-            console.print(Text(f"  · {evidence_in_words(each)}", style="dim"))
-        console.print(Text.assemble(("  do  ", ACCENT), finding.fix.text))
+            console.print(Text(f"  · {one_line(evidence_in_words(each))}", style="dim"))
+        console.print(Text.assemble(("  do  ", ACCENT), one_line(finding.fix.text)))
         for key, value in finding.fix.set.items():
             console.print(Text(f"      --set {key}={value}"))
         for each in finding.ruled_out:
-            console.print(Text(f"  not {each}", style="dim"))
+            console.print(Text(f"  not {one_line(each)}", style="dim"))
 
 
 def evidence_in_words(evidence: Evidence) -> str:

@@ -52,7 +52,7 @@ class Command:
     ema: options.EmaWidth = None
     raw: options.Raw = False
     device: options.Device = None
-    out: Annotated[Path | None, arg(aliases=["-o"], metavar="FILE", help_behavior_hint="")] = None
+    out: Annotated[options.Place | None, arg(aliases=["-o"], metavar="FILE", help_behavior_hint="")] = None
     """Also draw the samples that look most like training images, next to those images (PNG)."""
     json: options.Json = False
 
@@ -105,7 +105,7 @@ class Command:
             if getattr(self, flag):
                 raise UsageError(f"--{flag.replace('_', '-')} is for runs; here are two sets of images.")
         generated, real = self.what
-        most = options.whole("--count", self.count, at_least=1)
+        most = options.whole("--count", self.count, at_least=1, at_most=options.MOST_IMAGES)
         terminal, choice = Terminal(), self._choose_features(str(choose_device(self.device or "auto")))
         with terminal.bar("Looking at images") as advance:
             return assess_sets(generated, real, choice, most=most, say=terminal.say, advance=advance)
@@ -116,7 +116,7 @@ class Command:
         from safelight.config.tree import Features
 
         features = "lite0" if self.features is None else convert("--features", self.features, Features)
-        components = options.whole("--components", self.components, at_least=0)
+        components = options.whole("--components", self.components, at_least=0, at_most=10**5)
         return FeatureChoice(features, self.weights, self.resize, components, device)
 
 

@@ -17,6 +17,7 @@ from safelight.cli import options
 from safelight.errors import UsageError
 from safelight.run import open_recorded
 from safelight.terminal import ACCENT, WIDE, page
+from safelight.words import printable
 
 if TYPE_CHECKING:
     from safelight.record.dump import Span
@@ -50,7 +51,7 @@ class Command:
             raise UsageError("--json and --csv exclude each other.")
         folder = open_recorded(self.run)
         span = options.whole("--first", self.first), options.whole("--last", self.last)
-        points = options.whole("--points", self.points, at_least=1)
+        points = options.whole("--points", self.points, at_least=1, at_most=10**6)
         with open_history(folder.record) as history:
             names = choose_signals(history.signals(), self.signals)
             if self.csv is not None:
@@ -97,8 +98,8 @@ def print_page(title: str, history: History, names: list[str], span: Span) -> No
         count = [f"{found['count']:,}"] if roomy else []
         sick = Text(f"{found.get('nonfinite', 0):,}", style="bold red" if found.get("nonfinite") else "dim")
         words = [found["unit"] or ""] * roomy + [found["meaning"] or ""] * wide
-        table.add_row(name, Text(curve, style=ACCENT), *figures, *count, sick, *words)
-    console.print(Text(title, style=f"bold {ACCENT}"), table, sep="\n")
+        table.add_row(printable(name), Text(curve, style=ACCENT), *figures, *count, sick, *words)
+    console.print(Text(printable(title), style=f"bold {ACCENT}"), table, sep="\n")
 
 
 def in_words(found: dict[str, Any], key: str) -> str:

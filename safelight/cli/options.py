@@ -13,11 +13,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import FlagCreatePairsOff, Positional, UseAppendAction, arg
+from tyro.constructors import PrimitiveConstructorSpec
 
 from safelight.errors import UsageError
 
 if TYPE_CHECKING:
     from safelight.config import Config
+
+
+LARGEST = 10**12  # of a number on the command line, unless its flag has a limit of its own
+MOST_IMAGES = 10**6  # that one command draws
 
 
 def _flag(metavar: str, text: str | None = None) -> Any:
@@ -27,17 +32,36 @@ def _flag(metavar: str, text: str | None = None) -> Any:
 # Strings, not numbers: `resolve` converts them, so that a flag, --set and YAML give the same error.
 Number = Annotated[str | None, _flag("N")]
 Word = Annotated[str | None, _flag("NAME")]
-File = Annotated[Path | None, _flag("FILE")]
-Folder = Annotated[Path | None, _flag("DIR")]
+
+
+def _read_place(words: list[str]) -> Path:
+    """A path from the command line. Without a name it would be the current folder."""
+    if not words[0].strip() or "\0" in words[0]:
+        raise ValueError("a file or folder needs a name, but none was given")
+    return Path(words[0])
+
+
+Place = Annotated[
+    Path,
+    PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="PATH",
+        instance_from_str=_read_place,
+        is_instance=lambda found: isinstance(found, Path),
+        str_from_instance=lambda path: [str(path)],
+    ),
+]
+File = Annotated[Place | None, _flag("FILE")]
+Folder = Annotated[Place | None, _flag("DIR")]
 Flag = Annotated[bool, FlagCreatePairsOff]
 Settings = Annotated[tuple[str, ...], UseAppendAction, arg(metavar="KEY=VALUE", help_behavior_hint="(repeatable)")]
 Source = Annotated[str | None, Positional, _flag("[DATA]")]
 
 # The same flag with the same help in several commands.
-RunPath = Annotated[Path, Positional, arg(metavar="RUN", help="The run folder.")]
+RunPath = Annotated[Place, Positional, arg(metavar="RUN", help="The run folder.")]
 Json = Annotated[bool, arg(help="Print JSON instead of a page.")]
 Preset = Annotated[str | None, _flag("NAME", "digits, tiny, small or base.")]
-ConfigFile = Annotated[Path | None, _flag("FILE", "YAML file of settings, over the preset.")]
+ConfigFile = Annotated[Place | None, _flag("FILE", "YAML file of settings, over the preset.")]
 Steps = Annotated[str | None, _flag("N", "Optimizer steps of the whole run.")]
 Epochs = Annotated[str | None, _flag("N", "Length in passes over the images, in place of --steps.")]
 BatchSize = Annotated[str | None, _flag("N", "Images per optimizer step.")]
@@ -92,17 +116,29 @@ def _say_once(text: str) -> None:
         print(text, file=sys.stderr)
 
 
-def whole(flag: str, word: str | None, at_least: int | None = None) -> int | None:
+def whole(flag: str, word: str | None, at_least: int | None = None, at_most: int = LARGEST) -> int | None:
     """A whole number from the command line."""
-    return None if word is None else number(flag, word, at_least)
+    return None if word is None else number(flag, word, at_least, at_most)
 
 
-def number(flag: str, word: str, at_least: int | None = None) -> int:
+def number(flag: str, word: str, at_least: int | None = None, at_most: int = LARGEST) -> int:
     from safelight.config.resolve import convert
 
     value = convert(flag, word, int)
     if at_least is not None and value < at_least:
         raise UsageError(f"{flag} is {value}, but it must be at least {at_least}.")
+    if abs(value) > at_most:
+        raise UsageError(f"{flag} is {word[:60]}, but it must be at most {at_most:,}.")
+    return value
+
+
+def real(flag: str, word: str, at_most: float = float(LARGEST)) -> float:
+    """A number that need not be whole."""
+    from safelight.config.resolve import convert
+
+    value = convert(flag, word, float)
+    if abs(value) > at_most:
+        raise UsageError(f"{flag} is {value:g}, but it must be at most {at_most:,g}.")
     return value
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
@@ -12,6 +13,7 @@ from safelight.config.effect import without_effect
 from safelight.config.resolve import flatten, to_dict, types_of_fields
 from safelight.config.tree import Clipping, Config, Model, ProcessName, Sampler
 from safelight.errors import UsageError
+from safelight.words import printable
 
 # Relative widths of a power-function EMA: from the last few steps to nearly the plain mean of the run (0.2887).
 NARROWEST, WIDEST = 0.001, 0.28
@@ -24,6 +26,24 @@ RANGES: dict[str, tuple[Callable[[float], bool], str]] = {
     "not negative": (lambda value: value >= 0, "not be negative"),
     "share": (lambda value: 0 <= value <= 1, "lie between 0 and 1"),
 }
+# What is beyond is a slip of the hand, and would end in memory, threads or files without end. Measured by nothing: each
+# is far above what anybody trains with.
+LARGEST = 10**12
+MOST: dict[str, float] = {
+    "data.image_size": 16_384, "data.classes": 10**6, "data.workers": 1024, "data.scan_workers": 1024,
+    "data.max_pixels": 2**31 - 1, "data.max_megabytes": 1e6, "data.max_seconds": 1e6, "data.max_memory": 1e7,
+    "model.layers": 64, "model.head_width": 65_536, "model.norm_groups": 65_536,
+    "diffusion.timesteps": 10**6, "diffusion.sigma_data": 1e6, "diffusion.huber_delta": 1e6,
+    "diffusion.density_mean": 100.0, "diffusion.density_std": 100.0, "diffusion.shift": 1e6,
+    "optimizer.lr": 1e300,  # the guard against non-finite updates has the answer, however large it is
+    "ema.snapshots": 10_000,
+    "train.epochs": 1e6, "train.batch_size": 10**6, "train.accumulate": 10**6, "train.shards": 10**6,
+    "train.timeout": 1e6, "train.threads": 1024, "train.seed": 2**64 - 1,
+    "sample.count": 10_000, "sample.steps": 10**5, "sample.guidance": 1e6,
+    "evaluate.samples": 10**6, "evaluate.references": 10**7, "evaluate.components": 10**5,
+}  # fmt: skip
+MOST_LEVELS, WIDEST_LEVEL = 12, 65_536
+LONGEST_WORD = 4096  # as long as a path may be
 BELOW_ONE = ["optimizer.beta1", "optimizer.beta2"]
 
 COLOURS = {"white": (255, 255, 255), "black": (0, 0, 0), "grey": (128, 128, 128)}
@@ -109,6 +129,9 @@ def sampler_problem(process: ProcessName, sampler: Sampler) -> str:
 def _out_of_range(config: Config) -> Iterator[str]:
     values = flatten(to_dict(config))
     yield from _beyond_range(values)
+    for key, value in values.items():
+        if isinstance(value, str) and not _can_be_a_name(value):
+            yield f"{key} is {printable(value[:60])!r}, but no file or device can have such a name."
     for key in BELOW_ONE:
         if values[key] == 1:
             yield f"{key} is 1, but it must be below 1: a moment that forgets nothing would never move."
@@ -119,10 +142,19 @@ def _out_of_range(config: Config) -> Iterator[str]:
         yield f"data.background is {config.data.background!r}, but it must be {names}, or #rrggbb such as #20a0ff."
     if config.data.random_crop > LARGEST_MARGIN:
         yield f"data.random_crop is {config.data.random_crop}, but it must be at most {LARGEST_MARGIN:g}."
+    if config.data.classes is not None and config.data.classes < 0:
+        yield f"data.classes is {config.data.classes}, but it must not be negative."
     if config.data.held_out == 1:
         yield "data.held_out is 1, but then no image is left to train on."
     if config.train.threads is not None and config.train.threads < 1:
         yield f"train.threads is {config.train.threads}, but it must be at least 1."
+
+
+def _can_be_a_name(word: str) -> bool:
+    try:
+        return b"\0" not in os.fsencode(word) and len(word) <= LONGEST_WORD
+    except UnicodeError:  # a lone surrogate
+        return False
 
 
 def _beyond_range(values: Mapping[str, Any]) -> Iterator[str]:
@@ -134,6 +166,12 @@ def _beyond_range(values: Mapping[str, Any]) -> Iterator[str]:
     for key, value in values.items():
         if isinstance(value, float) and not math.isfinite(value):
             yield f"{key} is {value}, but it must be a finite number."
+        elif isinstance(value, int | float) and abs(value) > (most := MOST.get(key, LARGEST)):
+            yield f"{key} is {_brief(value)}, but it must be at most {most:,.12g}."
+
+
+def _brief(number: float) -> str:
+    return f"{number:g}" if abs(number) < 1e300 else "a number of hundreds of digits"
 
 
 def colour_of(word: str) -> tuple[int, int, int] | None:
@@ -150,6 +188,9 @@ def model_problems(model: Model, size: int, classes: int | None) -> Iterator[str
     if not model.widths or min(model.widths) < 1:
         yield f"model.widths is {model.widths}; it needs at least one positive number of channels."
         return
+    if len(model.widths) > MOST_LEVELS:
+        yield f"model.widths has {len(model.widths)} levels, but a U-Net has at most {MOST_LEVELS}."
+        return
     stride = 2 ** (len(model.widths) - 1)
     if size % stride:
         yield (
@@ -164,6 +205,8 @@ def model_problems(model: Model, size: int, classes: int | None) -> Iterator[str
                 f"model.norm_groups is {model.norm_groups}, which does not divide the width {width}. "
                 f"Use one of {', '.join(map(str, divisors))}."
             )
+    if max(model.widths) > WIDEST_LEVEL:
+        yield f"model.widths is {model.widths}; a level has at most {WIDEST_LEVEL:,} channels."
     sides = [size // 2**level for level in range(len(model.widths))]
     for side in model.attention:
         if side not in sides:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from safelight.errors import Stopped, UsageError
 from safelight.monitors.finite import LOWEST_SCALE, NonfiniteSearch, all_finite, nonfinite_weights
+from safelight.monitors.hook_table import hook_before_call, is_traced
 from safelight.monitors.modules import unwrapped
 from safelight.probes.random_state import kept_random_state
 from safelight.words import print_to_stderr
@@ -65,12 +66,12 @@ class FiniteGuard:
         self._calls = calls
 
         def keep(_: nn.Module, positional: tuple[Any, ...], named: dict[str, Any]) -> None:
-            if torch.is_grad_enabled():
+            if torch.is_grad_enabled() and not is_traced():
                 kind = device_type_of(positional, named)
                 is_on = torch.is_autocast_enabled(kind)
                 calls.append(_Call(positional, named, torch.get_autocast_dtype(kind) if is_on else None))
 
-        weakref.finalize(self, model.register_forward_pre_hook(keep, with_kwargs=True).remove)
+        weakref.finalize(self, hook_before_call(model, keep))
 
     def step(self, loss: Tensor | float) -> bool:
         """Whether the update was made. Waits for the device, which every loop does that prints its loss."""

@@ -143,7 +143,7 @@ def _unet_folder(folder: Path) -> Path:
         raise UsageError(f"{folder} holds no diffusers model: neither unet/config.json nor config.json is there.")
     try:
         kind = json.loads((home / "config.json").read_text(encoding="utf-8"))["_class_name"]
-    except (ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise UsageError(f"{home / 'config.json'} does not name the class of a diffusers model.") from error
     if kind != "UNet2DModel":
         raise UsageError(f"{home} holds a {kind}. Only a UNet2DModel can be trained further.")

@@ -55,6 +55,11 @@ class Recorder:
         """Continues with others, opened from an earlier step; the old ones were closed."""
         self._record, self._loggers, self._readings = record, loggers, []
 
+    def begin_again(self, record: RecordWriter) -> None:
+        """Continues with another record: the file of the old one is gone. Loggers go on."""
+        old, self._record = self._record, record
+        old.close()
+
     def add(self, step: int, numbers: Mapping[str, float]) -> None:
         self._record.add(step, numbers)
         if self._loggers is not None:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from safelight import checks
+from safelight.monitors.hook_table import hook_after_call, hook_before_call, is_traced
 from safelight.probes.forward_pass import Call, answer_of
 from safelight.probes.update import dense
 
@@ -50,13 +51,13 @@ class CallHooks:
         """Hooks the network; samples that are drawn meanwhile and calls by probes are ignored. `on_call` gets whether
         the network was in training mode, and the dtype of autocast."""
 
-        def before(*_: object) -> None:
-            if self._is_training_call():
+        def before(network: nn.Module, *_: object) -> None:
+            if network is self._model and self._is_training_call():
                 self._random = torch.get_rng_state() if self._is_replayed() else None
                 before_call()
 
         def after(network: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any], output: Any) -> None:
-            if self._is_training_call():
+            if network is self._model and self._is_training_call():  # a shallow copy shares its hooks
                 answer = answer_of(output)
                 # Of the output's device: inputs may all be named, or on another device.
                 kind = "cpu" if answer is None else answer.device.type
@@ -67,8 +68,8 @@ class CallHooks:
                 self._call = call.detached() if self._needs_call() else None
                 on_call(network.training, half)
 
-        self.undo.append(self._model.register_forward_pre_hook(before).remove)
-        self.undo.append(self._model.register_forward_hook(after, with_kwargs=True).remove)
+        self.undo.append(hook_before_call(self._model, before))
+        self.undo.append(hook_after_call(self._model, after))
 
     def close(self) -> None:
         while self.undo:
@@ -102,7 +103,7 @@ class CallHooks:
         return count
 
     def _is_training_call(self) -> bool:
-        return torch.is_grad_enabled() and not self.paused and not torch.compiler.is_compiling()
+        return torch.is_grad_enabled() and not self.paused and not is_traced()
 
     def _before_gradient(self, _: Tensor) -> None:
         """Just before a gradient is added to what is there."""
@@ -138,6 +139,7 @@ def _weakly(method: Callable[[Tensor], None]) -> Callable[[Tensor], None]:
         if (call := held()) is not None:
             call(value)
 
+    hook.__torch_unserializable__ = True  # type: ignore[attr-defined]  # else torch warns of it wherever one is saved
     return hook
 
 

@@ -12,6 +12,7 @@ from safelight.errors import UsageError
 from safelight.record.fact_encoding import replace_nonfinite
 from safelight.record.history import History
 from safelight.vocabulary import RECENT, signal_of
+from safelight.words import printable
 
 Span = tuple[int | None, int | None]
 COLUMNS = ("first", "last", "count", "nonfinite", "low", "high", "mean", "latest")
@@ -37,7 +38,7 @@ def write_csv(file: TextIO, history: History, names: list[str], span: Span, poin
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(["signal", "step", "number"] if points is None else ["signal", *COLUMNS])
     for name in names:
-        writer.writerows((name, *row) for row in rows_of(history, name, span, points))
+        writer.writerows((printable(name), *row) for row in rows_of(history, name, span, points))
 
 
 def rows_of(history: History, name: str, span: Span, points: int | None) -> Iterator[tuple[Any, ...]]:

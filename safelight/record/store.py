@@ -120,7 +120,12 @@ class RecordWriter:
             self._wake.clear()
             self._hurry.clear()
             closing = self._closing  # read first: what was handed over before is still written
-            self._write(chunks)
+            try:
+                self._write(chunks)
+            except Exception as error:  # of whatever was handed over: the thread goes on, and `flush` comes back
+                self._report(
+                    f"A part of the record could not be written ({type(error).__name__}: {error}) and is lost."
+                )
             stored = time.monotonic()
         self._report_losses()
         if chunks is not None:
@@ -128,6 +133,13 @@ class RecordWriter:
 
     def _write(self, chunks: ChunkWriter | None) -> None:
         waiting = take(self._waiting)
+        try:
+            self._write_waiting(chunks)
+        finally:
+            for stored in waiting:
+                stored.set()
+
+    def _write_waiting(self, chunks: ChunkWriter | None) -> None:
         readings, windows = take(self._readings), take(self._windows)
         if chunks is None or self._abandoned:
             self._statements.clear()
@@ -135,8 +147,6 @@ class RecordWriter:
             for table in [*windows, *group_by_signals(readings)]:
                 self._put(chunks, table)
             self._store(chunks)
-        for stored in waiting:
-            stored.set()
 
     def _put(self, chunks: ChunkWriter, table: ReadingTable) -> None:
         steps, names, values = table

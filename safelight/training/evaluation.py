@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -47,7 +47,7 @@ SIGNALS = {
 }
 
 
-def evaluation_steps(config: Config) -> set[int]:
+def evaluation_steps(config: Config) -> Set[int]:
     """The steps after which samples are evaluated, if the budget allows; unset: closer together at the start, as
     pictures are."""
     every = every_in_steps(config.evaluate.every)

@@ -56,7 +56,8 @@ class Pictures:
 
     def begin(self) -> None:
         """Another process may have been lost while all drew: the step was saved without its picture."""
-        picture, planned = self._folder.picture(self._step), self._step in self._stages | self._evaluations
+        picture = self._folder.picture(self._step)
+        planned = self._step in self._stages or self._step in self._evaluations
         if planned and self._group.broadcast(lambda: not picture.is_file()):
             self._draw(self._may_evaluate())
 

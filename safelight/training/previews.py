@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,14 +28,32 @@ STAGES = 20  # pictures of a run that does not say how many
 COMPARED, STRIP_IMAGES, STRIP_COLUMNS = 16, 6, 9
 
 
-def planned_steps(steps: int, every: int | None, count: int) -> set[int]:
+class RegularSteps(Set[int]):
+    """Every so many steps and the last one; holds none of them, however many they are."""
+
+    def __init__(self, every: int, last: int) -> None:
+        self._regular, self._last = range(every, last + 1, every), last
+
+    def __contains__(self, step: object) -> bool:
+        return step in self._regular or step == self._last
+
+    def __iter__(self) -> Iterator[int]:
+        yield from self._regular
+        if self._last not in self._regular:
+            yield self._last
+
+    def __len__(self) -> int:
+        return len(self._regular) + (self._last not in self._regular)
+
+
+def planned_steps(steps: int, every: int | None, count: int) -> Set[int]:
     """Every so many steps and the last one; unset: so many, closer together at the start, where most happens."""
     if every is not None:
-        return {*range(every, steps + 1, every), steps}
+        return RegularSteps(every, steps)
     return {max(1, round(steps * ((i + 1) / count) ** 2)) for i in range(count)}
 
 
-def preview_steps(config: Config) -> set[int]:
+def preview_steps(config: Config) -> Set[int]:
     """The steps after which a picture is drawn."""
     return planned_steps(config.train.steps, every_in_steps(config.sample.every), STAGES)
 

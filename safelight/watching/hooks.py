@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
@@ -98,13 +99,13 @@ class OptimizerHooks:
         and the optimizer not is known to the host: nothing waits for a device."""
         step, before = scaler.step, vars(scaler).get("step")
 
-        def counted_step(chosen: Any, *arguments: Any, **named: Any) -> Any:
-            result = step(chosen, *arguments, **named)
+        def count(chosen: Any) -> None:
             if chosen is optimizer and self._undo:
                 self.skipped = self.norms is None
                 scale = getattr(scaler, "_scale", None)
                 self.scale = scale.detach().clone() if isinstance(scale, Tensor) else None
-            return result
+
+        counted_step = _CountedStep(scaler, step, count)
 
         def restore() -> None:
             if vars(scaler).get("step") is not counted_step:
@@ -116,3 +117,18 @@ class OptimizerHooks:
 
         scaler.step = counted_step
         self._undo.append(restore)
+
+
+class _CountedStep:
+    """`scaler.step`, and a count of it. In a copy or a pickle of the scaler it is the method of its class again."""
+
+    def __init__(self, scaler: Any, step: Callable[..., Any], count: Callable[[Any], None]) -> None:
+        self._scaler, self._step, self._count = scaler, step, count
+
+    def __call__(self, optimizer: Any, *arguments: Any, **named: Any) -> Any:
+        result = self._step(optimizer, *arguments, **named)
+        self._count(optimizer)
+        return result
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return functools.partial, (type(self._scaler).step, self._scaler)

@@ -6,6 +6,7 @@ import atexit
 import functools
 import os
 import sys
+import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -30,6 +31,7 @@ from safelight.probes.probe_runner import InspectedLoop, ProbeRunner
 from safelight.probes.skill import SkillProbe, Subject
 from safelight.vocabulary import DATA_WAIT, LEARNING_RATE, LOSS_SCALE, NONFINITE_PARAMETERS, REFUSED, SPEED
 from safelight.watching.arguments import WatchArguments as WatchArguments
+from safelight.watching.flush_timer import FlushTimer
 from safelight.watching.foreign import (
     bare_optimizer,
     ema_of_trained,
@@ -41,10 +43,13 @@ from safelight.watching.foreign import (
 )
 from safelight.watching.hooks import OptimizerHooks
 from safelight.watching.leaning import Lean
+from safelight.watching.logged_values import LoggedValues
 from safelight.watching.watched_run import WatchedRun, crashed
+from safelight.words import print_to_stderr
 
 LONGEST_STEP = 1000  # micro-batches in one step
 WAITS, SHORTEST_WAIT = 16, 0.004  # steps between two readings; seconds
+LATE = 0.5  # seconds after which readings no longer wait for the next step
 LEFT = 3  # micro-batches whose gradients were cleared without an update: once may be a loop that skips a bad one
 
 
@@ -145,7 +150,8 @@ class Watch:
         self.folder, self._record = run.folder, run.record
         model = unwrapped(arguments.model)
         self._named, self._everything = trained(model), list(model.named_parameters())
-        self._updates, self._on = step, True
+        self._updates, self._on, self._process = step, True, os.getpid()
+        self._lock = threading.RLock()
         self._new: list[Finding] = []  # that `on_finding` has not seen yet
         alphas = arguments.declared.alphas
         levels = None if alphas is None else levels_of_table(log_snr_of(alphas))
@@ -169,13 +175,15 @@ class Watch:
         self._ready: float | None = None  # since when the next batch is waited for
         self._waited, self._passed, self._counted = 0.0, 0.0, 0
         self._window: list[tuple[int, Tensor | None]] = []  # steps that were not read yet, with their gradients' norms
-        self._last, self._process = time.perf_counter(), os.getpid()
+        self._last = time.perf_counter()
         self._reported: set[str] = set()
+        self._logged = LoggedValues(self._report_once)
         self._safely(self._inspect_start)
         if not is_compiled(arguments.model):  # a hook would be compiled with it, and might change its arithmetic
             self._probe_runner.attach(lambda: self._safely(self._on_call))
         self._at_exit = functools.partial(_close_at_exit, weakref.ref(self))  # must not keep the model alive
         atexit.register(self._at_exit)
+        self._timer = FlushTimer(self._flush_if_late)
 
     @property
     def updates(self) -> int:
@@ -244,7 +252,9 @@ class Watch:
 
     def log(self, values: Mapping[str, float], step: int | None = None) -> None:
         """Numbers of your own, beside ours in the same record; without `step`, those of the step that is next."""
-        self._record.add(self._updates if step is None else step, values)
+        place, numbers = self._logged.place(step, self._updates), self._logged.numbers(values)
+        if place is not None and numbers:
+            self._record.add(place, numbers)
 
     def close(self, **facts: Any) -> None:
         """Writes what is left, and takes the hooks off. `facts` go into run.json."""
@@ -255,6 +265,7 @@ class Watch:
         self._safely(self._read)
         self._safely(self._report_recognised)
         self._safely(lambda: self._observer.diagnose(self._updates, at_last=True))
+        self._timer.close()
         hooks, was_on, self._hooks, self._on = self._hooks, self._on, None, False
         try:
             self._lean.finish()
@@ -442,10 +453,11 @@ class Watch:
 
     def _safely(self, act: Callable[[], None]) -> None:
         """The watched loop continues, whatever happens here."""
-        if not self._on:
+        if not self._on or os.getpid() != self._process:  # a fork has a copy of this, and of a lock that may be held
             return
         try:
-            act()
+            with self._lock:
+                act()
         except Exception as error:
             self._on = False
             reason = (str(error).strip().splitlines() or [""])[0][:200]
@@ -458,6 +470,18 @@ class Watch:
         if words not in self._reported:
             self._record.event(self._updates, "passed_otherwise", words=words)
         self._report_once(f"{words}. What is passed is recorded: correct it, or leave it out.")
+
+    def _flush_if_late(self) -> None:
+        """From a thread of its own: a loop that is killed keeps what is older than a second."""
+        if self._window and time.perf_counter() - self._last > LATE and self._lock.acquire(blocking=False):
+            try:
+                self._safely(self._read)
+            finally:
+                self._lock.release()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy, or one that is sent to another process, watches nothing: this one does."""
+        return SilentWatch, ()
 
     def _report_once(self, text: str) -> None:
         if text not in self._reported:
@@ -487,7 +511,3 @@ def _skipped(scale: Tensor | None) -> PendingReading:
     if scale is None:
         return PendingReading((), lambda: {REFUSED.name: 1.0})
     return PendingReading((scale.reshape(1),), lambda scale: {REFUSED.name: 1.0, LOSS_SCALE.name: float(scale[0])})
-
-
-def print_to_stderr(text: str) -> None:
-    print(text, file=sys.stderr)

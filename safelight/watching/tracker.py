@@ -14,8 +14,9 @@ from torch import Tensor
 
 from safelight.observing.live_diagnosis import OnFinding
 from safelight.pictures.grid import save_png
-from safelight.watching.loop import SilentWatch, Watch, WatchArguments, open_watch, print_to_stderr
+from safelight.watching.loop import SilentWatch, Watch, WatchArguments, open_watch
 from safelight.watching.watched_run import WatchedRun
+from safelight.words import print_to_stderr
 
 
 class Tracker(GeneralTracker):

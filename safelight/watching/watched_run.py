@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +34,8 @@ class WatchedRun:
             raise UsageError(f"There is no logger {min(strangers)!r}. Use {', '.join(LOGGERS)}.")
         self.folder = _open_folder(run, step)
         self.record = Recorder(*open_record(self.folder, step, say, loggers=loggers))
-        self._beat, self._open = 0.0, True
+        self._beat, self._open, self._say = 0.0, True, say
+        self._place, self._is_gone = identity(self.folder.path), False
         planned = {} if steps is None else {"steps": steps}
         self.folder.update_status(
             status="training", step=step, kind="watched", versions={"safelight": __version__}, **planned
@@ -41,13 +45,46 @@ class WatchedRun:
         """Reports now and then that the loop is alive."""
         if time.monotonic() - self._beat > HEARTBEAT_SECONDS:
             self._beat = time.monotonic()
-            self.folder.update_status(step=step)
+            self._follow(step)
+            self._note(step=step)
 
     def close(self, **facts: Any) -> None:
         if self._open:
             self._open = False
             self.record.close()
-            self.folder.update_status(**{"status": "finished"} | facts)
+            if identity(self.folder.path) != self._place and not self._is_gone:
+                self._say(f"The run folder {self.folder.path} is gone, and what was recorded with it.")
+            self._note(**{"status": "finished"} | facts)
+
+    def _follow(self, step: int) -> None:
+        """A folder that is deleted, moved or replaced under the loop is made again where it can be, and the record
+        begins again in it. The loop goes on in any case."""
+        if identity(self.folder.path) == self._place:
+            return
+        if not self._is_gone:
+            self._is_gone = True
+            self._say(f"The run folder {self.folder.path} is gone, and what was recorded with it. The loop goes on.")
+        try:
+            self.folder.path.mkdir(parents=True, exist_ok=True)
+        except OSError:  # a file has its name, or nothing can be written: tried again with the next sign of life
+            return
+        self._place, self._is_gone = identity(self.folder.path), False
+        self.record.begin_again(open_record(self.folder, step, self._say)[0])
+        self._note(status="training", step=step, kind="watched", versions={"safelight": __version__})
+        self._say(f"The record begins again at step {step} in {self.folder.path}.")
+
+    def _note(self, **facts: Any) -> None:
+        with suppress(OSError):
+            self.folder.update_status(**facts)
+
+
+def identity(path: Path) -> tuple[int, int] | None:
+    """What stands at a path; None where there is no folder."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return (found.st_dev, found.st_ino) if stat.S_ISDIR(found.st_mode) else None
 
 
 def crashed(error: BaseException) -> dict[str, str]:

@@ -56,6 +56,30 @@ WORDS = [
     (2, ["train", "--config", "empty"], ["empty cannot be read", "Is a directory"]),
     (2, ["train", "--config", "words.txt"], ["words.txt holds a str"]),
     (2, ["train", "--config", LONG], ["cannot be read", "too long"]),
+    # numbers without end, names without letters
+    (2, ["data", "--image-size", "2147483648"], ["data.image_size is 2.14748e+09", "at most 16,384"]),
+    (2, ["estimate", "--batch-size", "1e18"], ["train.batch_size is 1e+18", "at most 1,000,000"]),
+    (2, ["train", "--workers", "1e18"], ["data.workers is 1e+18", "at most 1,024"]),
+    (2, ["train", "--set", "train.threads=1e18"], ["train.threads is 1e+18", "at most 1,024"]),
+    (2, ["train", "--set", "diffusion.timesteps=1e18"], ["diffusion.timesteps is 1e+18", "at most 1,000,000"]),
+    (2, ["train", "--set", "ema.snapshots=1e18"], ["ema.snapshots is 1e+18", "at most 10,000"]),
+    (2, ["train", "--set", "sample.count=1e18"], ["sample.count is 1e+18", "at most 10,000"]),
+    (2, ["train", "--set", "train.seed=1e30"], ["train.seed is 1e+30", "at most"]),
+    (2, ["train", "--set", "data.classes=-3"], ["data.classes is -3", "not be negative"]),
+    (2, ["train", "--set", "model.widths=" + "8 " * 40], ["model.widths has 40 levels", "at most 12"]),
+    (2, ["train", "--set", "data.source=a\0b"], ["data.source is", "no file or device"]),
+    (2, ["train", "--set", "data.source=\ud800"], ["data.source is", "no file or device"]),
+    (2, ["train", "x" * 5000], ["longer than 4,096 characters"]),
+    (2, ["data", "-o", ""], ["a file or folder needs a name"]),
+    (2, ["train", "--run", ""], ["a file or folder needs a name"]),
+    (2, ["train", "--run="], ["a file or folder needs a name"]),
+    (2, ["resume", " "], ["a file or folder needs a name"]),
+    (2, ["compare", "", "x"], ["Error parsing RUN"]),
+    (2, ["dashboard", "empty", "--host", "ü..x"], ["cannot listen on ü..x"]),
+    (2, ["dashboard", "empty", "--host", "x" * 300], ["cannot listen on"]),
+    (2, ["dashboard", "empty", "--host", "a\0b"], ["cannot listen on"]),
+    (2, ["dashboard", "empty", "--port", "1e18"], ["--port is 1e18"]),
+    (2, ["dashboard", "empty", "--idle", "1e300"], ["--idle is 1e+300", "at most"]),
     # data
     (3, ["train", "nothing-here"], ["'nothing-here'", "no file or folder", "Give a known set"]),
     (3, ["train", "digit"], ["Did you mean 'digits'?"]),
@@ -114,6 +138,13 @@ OF_A_RUN = [
     (2, ["sample", "{labelled}", "--label", "11"], ["--label is '11'", "none and 0 to 9"]),
     (2, ["sample", "{labelled}", "--label", "-1"], ["--label is '-1'", "none and 0 to 9"]),
     (2, ["sample", "{labelled}", "--label", "²"], ["--label is '²'"]),
+    (2, ["sample", "{labelled}", "--label", "9" * 4000], ["--label is '999", "none and 0 to 9"]),
+    (2, ["sample", "{run}", "-n", "1e18"], ["--count is 1e18", "at most 1,000,000"]),
+    (2, ["sample", "{run}", "--seed", "1e30"], ["--seed is 1e30", "at most"]),
+    (2, ["sample", "{run}", "--guidance", "1e300"], ["--guidance is 1e+300", "at most"]),
+    (2, ["metrics", "{run}", "--first", "1e30"], ["--first is 1e30", "at most"]),
+    (2, ["metrics", "{run}", "--points", "1e18"], ["--points is 1e18", "at most"]),
+    (2, ["evaluate", "{run}", "-n", "1e18"], ["--count is 1e18", "at most"]),
     (2, ["sample", "{labelled}", "--label", "cat"], ["--label is 'cat'", "none and 0 to 9"]),
     (2, ["sample", "{run}", "-n", "1", "-o", "words.txt"], ["words.txt cannot be written", "another place with -o"]),
     (2, ["sample", "{run}", "-n", "1", "-o", "words.txt/x.png"], ["cannot be written", "another place with -o"]),
@@ -261,7 +292,12 @@ def test_a_damaged_run_is_told(
     refused(capsys, code, words, verb, str(copied))
 
 
-@pytest.mark.parametrize("content", [b"", b"[]", b"no json", b"5"])
+OTHER_KINDS = [b"", b"[]", b"no json", b"5", b"[" * 200_000, b'{"a":' * 200_000, b'{"data": 5}', b'{"versions": 7}',
+               b'{"data": {"class_names": 5}}', b'{"evaluation": {"step": []}}', b'{"failures": [5], "status": []}',
+               b'{"step": "x", "seconds": [], "journal": 5, "asked_channels": "x", "created": {}}']  # fmt: skip
+
+
+@pytest.mark.parametrize("content", OTHER_KINDS, ids=lambda content: content[:30])
 @pytest.mark.parametrize("verb", ["sample", "resume"])
 def test_a_damaged_status_costs_nothing(
     copied: Path, capsys: pytest.CaptureFixture[str], verb: str, content: bytes
@@ -284,3 +320,27 @@ def test_a_run_without_checkpoints(
 ) -> None:
     shutil.rmtree(copied / "checkpoints")
     refused(capsys, 1, words, verb, str(copied))
+
+
+@pytest.mark.parametrize("content", [b"[" * 200_000, b"5", b'{"sample_size": []}'])
+def test_a_damaged_architecture_ends_in_words(copied: Path, capsys: pytest.CaptureFixture[str], content: bytes) -> None:
+    """Which is read of a run that was fine-tuned from a pipeline."""
+    change_config(copied, lambda settings: settings["model"].update(init="gone"))
+    (copied / "model.json").write_bytes(content)
+    code, _, err = ask(capsys, "sample", str(copied), "-n", "1")
+    assert code in (1, 2)
+    assert "Traceback" not in err
+    assert "handle" not in err
+
+
+STRANGERS = ["samples/step_00000020 (copy).png", "samples/step_.png", "samples/step_²².png", "checkpoints/step_x",
+             "checkpoints/notes.txt", "checkpoints/step_00000009", "ema/step_00000004 (copy)",
+             "ema/notes.txt"]  # fmt: skip
+
+
+def test_strangers_in_a_run_end_no_command(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in STRANGERS:
+        (copied / name).write_bytes(b"a copy that somebody made")
+    for command in (["resume"], ["sample", "-n", "1"], ["report"], ["doctor"], ["export"], ["export", "--ema", "0.2"]):
+        code, _, err = ask(capsys, command[0], str(copied), *command[1:])
+        assert code == 0, err

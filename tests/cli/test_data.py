@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from commands import TINY, ask
+from commands import TINY, ask, make_images
 from oddities import make_broken, make_good
 from PIL import Image
 
@@ -106,3 +106,18 @@ def test_a_set_smaller_than_the_batch_trains(tmp_path: Path, capsys: pytest.Capt
     assert code == 0
     assert "3 images" in err
     assert "each image comes more than once in every batch" in err
+
+
+HOSTILE = "x\x1b]52;c;aGk=\x07\x9b2J\nError: forged\u202e"
+
+
+def test_names_of_files_and_classes_reach_no_terminal_raw(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """ESC, OSC 52, C1, newlines and bidi controls; also where all images are refused."""
+    (here / "set").mkdir()
+    for name in ("one", HOSTILE):
+        make_images(here / "set" / name, 3)
+    (here / "set" / "one" / f"{HOSTILE}.png").write_bytes(b"no picture")
+    for arguments in (["--set=data.max_bad=1"], ["--set=data.max_bad=0"]):
+        _, out, err = ask(capsys, "data", "set", "--image-size", "8", *arguments)
+        assert "\\x1b]52" in out
+        assert not any(sign in out + err for sign in ("\x1b", "\x07", "\x9b", "\u202e", "\nError: forged"))

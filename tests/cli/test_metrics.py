@@ -14,6 +14,8 @@ import pytest
 from commands import ask, refused
 from recorded_runs import STEPS, make_run
 
+from safelight.record.store import RecordWriter
+
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
@@ -113,3 +115,15 @@ def test_errors_in_words(runs, capsys, tmp_path: Path, code: int, words: list[st
     (tmp_path / "garbage" / "record.sqlite").write_text("words " * 1000)
     places = {"top": tmp_path, "first": runs[0], **{n: tmp_path / n for n in ("bare", "newer", "garbage")}}
     refused(capsys, code, words, *(argument.format(**places) for argument in arguments))
+
+
+def test_names_in_a_record_reach_no_terminal_raw(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Also no markup: `[/x]` would be an error of rich."""
+    record = RecordWriter(tmp_path / "record.sqlite", from_step=0, say=lambda words: None)
+    record.add(0, {"[/x]": 1.0, "a\x1b]52;c;aGk=\x07\nforged\u202e": 2.0})
+    record.close()
+    for arguments in ([], ["--csv=-"], ["--json"], ["nothing\x1b"]):
+        code, out, err = ask(capsys, "metrics", str(tmp_path), *arguments)
+        assert code == (2 if arguments == ["nothing\x1b"] else 0), err
+        assert not any(sign in out + err for sign in ("\x1b", "\x07", "\u202e"))
+        assert "\nforged" not in out + err

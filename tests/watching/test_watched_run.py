@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -55,3 +56,39 @@ def test_a_folder_that_cannot_be_made_is_refused_in_words(tmp_path: Path) -> Non
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match="cannot be made"):
         opened(tmp_path / "file" / "run")
+
+
+@pytest.mark.parametrize("way", ["removed", "a file", "moved"])
+def test_a_loop_outlives_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    """Said once; the record begins again where it can."""
+    monkeypatch.setattr("safelight.watching.watched_run.HEARTBEAT_SECONDS", 0.0)
+    said: list[str] = []
+    path = tmp_path / "run"
+    run = WatchedRun(path, 0, said.append)
+    run.record.add(0, {"a": 1.0})
+    run.beat(1)
+    run.record.flush(wait=True)
+    path.rename(tmp_path / "moved") if way == "moved" else shutil.rmtree(path)
+    if way == "a file":
+        path.touch()
+    for step in (2, 3):
+        run.beat(step)
+        run.record.add(step, {"a": 1.0})
+    if way == "a file":
+        assert sum("gone" in words for words in said) == len(said) == 1
+        path.unlink()
+        run.beat(4)
+        run.record.add(4, {"a": 1.0})
+    run.close()
+    assert [step for step, _ in read_signal(path / "record.sqlite", "a")] == ([4] if way == "a file" else [2, 3])
+    assert sum("begins again" in words for words in said) == 1
+    assert run.folder.status()["status"] == "finished"
+
+
+def test_a_folder_that_is_gone_at_the_end_is_reported(tmp_path: Path) -> None:
+    said: list[str] = []
+    run = WatchedRun(tmp_path / "run", 0, said.append)
+    run.record.flush(wait=True)
+    shutil.rmtree(tmp_path / "run")
+    run.close()
+    assert ["gone" in words for words in said] == [True]

@@ -31,11 +31,11 @@ def bind(host: str, port: int) -> socket.socket:
         try:
             found.bind((host, candidate))
             found.listen(128)  # now, not later: two sockets may share a port until one of them listens
-        except OSError as error:
+        except (OSError, TypeError, ValueError) as error:  # a name that is none is refused in many ways
             found.close()
-            if error.errno != errno.EADDRINUSE:
-                words = f"The dashboard cannot listen on {host} port {candidate}: {error.strerror}."
-                raise UsageError(words) from error
+            if not isinstance(error, OSError) or error.errno != errno.EADDRINUSE:
+                why = (isinstance(error, OSError) and error.strerror) or "it is no name of a machine"
+                raise UsageError(f"The dashboard cannot listen on {host} port {candidate}: {why}.") from error
         else:
             return found
     raise UsageError(f"No port from {port} to {min(port + TRIED, 65536) - 1} is free. Choose another with --port N")
