@@ -13,9 +13,10 @@ from torch.func import functional_call
 
 from safelight.config.tree import Config, Sampler
 from safelight.diffusion.draws import sample_generators
-from safelight.diffusion.sampling import Denoiser, OnStep, clamped, guided, make_solver, sample
+from safelight.diffusion.sampling import Denoiser, OnStep, Variance, clamped, guided, make_solver, sample
 from safelight.diffusion.schedule import make_process
 from safelight.diffusion.targets import make_target
+from safelight.errors import UsageError
 from safelight.model.unet import predict
 
 LARGEST_BATCH = 256
@@ -31,6 +32,17 @@ class Request:
     steps: int = 50
     guidance: float = 1.0
     label: int | None = None  # of conditional models; None: all classes in turn
+    eta: float = 0.0  # of ddim: share of the noise of ddpm that is added at every step
+    temperature: float = 1.0  # deviation of the noise that images begin as
+    variance: Variance = "small"  # of ddpm's noise: beta, or the smaller one of the posterior
+
+    def __post_init__(self) -> None:
+        if self.eta and self.sampler != "ddim":
+            raise UsageError(f"eta is {self.eta:g}, but only the sampler ddim has it, and this is {self.sampler}.")
+        if not 0 <= self.eta <= 1 or not 0 < self.temperature <= 10:
+            raise UsageError("eta goes from 0 to 1, and temperature is above 0 and at most 10; 1 is usual.")
+        if self.variance != "small" and self.sampler != "ddpm":
+            raise UsageError(f"variance belongs to the sampler ddpm, and this is {self.sampler}.")
 
 
 def generate(
@@ -55,8 +67,11 @@ def generate(
             noise = torch.stack([torch.randn(shape, generator=g) for g in generators]).to(device)
             index = torch.arange(start, stop, device=device)
             denoise = make_denoiser(model, weights, config, request, index)
-            solver = make_solver(request.sampler, config.diffusion)
-            images = sample(denoise, noise, solver, steps=request.steps, generators=generators, on_step=on_step)
+            solver = make_solver(request.sampler, config.diffusion, request.variance)
+            noise = noise if request.temperature == 1 else noise * request.temperature
+            images = sample(
+                denoise, noise, solver, steps=request.steps, generators=generators, on_step=on_step, eta=request.eta
+            )
             done.append(images.cpu())
     return torch.cat(done)
 

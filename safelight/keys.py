@@ -7,7 +7,7 @@ import hashlib
 STREAMS = (
     "order", "flip", "crop", "jitter", "balance", "shapes",
     "timestep", "noise", "label_drop", "dropout", "init", "sample", "probe", "rescore", "evaluate", "gaussian",
-    "replacement",
+    "replacement", "sampler",
 )  # fmt: skip
 
 

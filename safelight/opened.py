@@ -40,9 +40,11 @@ class Run:
     step: int
 
     def sample(self, count: int = 64, *, seed: int = 0, model: nn.Module | None = None, **how: Any) -> Tensor:
-        """Images in [-1, 1] from the EMA; `how` as in `generate.Request`. A custom model has to be passed again: a run
-        folder holds weights, never code."""
-        loaded = load_model(self.path, step=self.step, model=model)
+        """Images in [-1, 1] from the EMA, or with `raw=True` from the raw weights; `step`: of another checkpoint; other
+        `how` as in `generate.Request` (sampler, steps, guidance, label, eta, temperature, variance). A custom model has
+        to be passed again: a run folder holds weights, never code."""
+        chosen = {name: how.pop(name) for name in ("raw", "ema_width") if name in how}
+        loaded = load_model(self.path, step=how.pop("step", self.step), model=model, **chosen)
         usual: dict[str, Any] = {} if self.config.diffusion.process == "vp" else {"sampler": "euler"}
         return generate(loaded.model, self.config, Request(count, seed, **usual | how))
 

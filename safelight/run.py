@@ -77,12 +77,10 @@ class RunFolder:
         return found if isinstance(found, dict) else None
 
     def picture(self, step: int, kind: str = "step") -> Path:
-        return self.samples / f"{kind}_{step:08d}.png"
+        return picture_path(self.samples, step, kind)
 
     def pictures(self) -> list[tuple[int, Path]]:
-        """Our own; a copy that somebody made beside them is none."""
-        named = [(PICTURE.fullmatch(path.name), path) for path in self.samples.glob("step_*.png")]
-        return sorted((int(found[1]), path) for found, path in named if found is not None)
+        return pictures_in(self.samples)
 
     def status(self) -> dict[str, Any]:
         """What run.json says. It may come from anywhere: a fact of another kind than its own counts as missing."""
@@ -94,6 +92,16 @@ class RunFolder:
         with contextlib.suppress(OSError):
             # Not flushed to the device: it is written every few seconds, and the checkpoints have what matters.
             write_atomically(self.status_file, content.encode(), self.disk, sync=False)
+
+
+def picture_path(folder: Path, step: int, kind: str = "step") -> Path:
+    return folder / f"{kind}_{step:08d}.png"
+
+
+def pictures_in(folder: Path) -> list[tuple[int, Path]]:
+    """(step, grid of its samples) of our own, in order; a copy that somebody made beside them is none."""
+    named = [(PICTURE.fullmatch(path.name), path) for path in folder.glob("step_*.png")]
+    return sorted((int(found[1]), path) for found, path in named if found is not None)
 
 
 def prepare_to_write(folder: RunFolder) -> None:

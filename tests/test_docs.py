@@ -256,7 +256,7 @@ def test_every_status_and_event_is_documented() -> None:
 
 def test_every_file_of_a_run_is_documented() -> None:
     written = set(re.findall(r'_Inside\("([\w.]+)"\)', source("run.py")))
-    written |= set(re.findall(r'folder\.samples / "([\w.]+)"', source("training/previews.py")))
+    written |= set(re.findall(r'= "(\w+\.gif)"', source("observing/stage_pictures.py")))
     assert {"run.json", "timelapse.gif"} <= written
     assert missing(written, read("run-folder.md")) == []
 

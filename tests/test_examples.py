@@ -97,8 +97,33 @@ def test_loops_of_others_are_watched(tmp_path: Path, example: str, also: str) ->
 
 
 @pytest.mark.parametrize(
-    ("example", "last"), [("debugger.py", "healthy "), ("diversity.py", "missing"), ("memory.py", "fits")]
+    ("example", "last"),
+    [("debugger.py", "healthy "), ("diversity.py", "missing"), ("memory.py", "fits"), ("parts.py", "[10, 20, 30]")],
 )
 def test_parts_alone(tmp_path: Path, example: str, last: str) -> None:
     assert run(tmp_path, str(EXAMPLES / example)).startswith(last)
     assert len((EXAMPLES / example).read_text().splitlines()) < 60
+
+
+def test_the_monitoring_of_an_own_loop(tmp_path: Path) -> None:
+    """Samples, distance, diversity, best step and the report of a foreign loop."""
+    best, report = run(tmp_path, str(EXAMPLES / "own_loop.py"), "--steps", "6", "--run", "mine").split()
+    assert int(best) in (2, 4, 6)
+    assert (tmp_path / report).stat().st_size > 100_000
+    folder = tmp_path / "mine"
+    names = {path.name for path in (folder / "samples").iterdir()}
+    kinds = ("step", "denoising", "raw_and_averaged")
+    assert names >= {f"{kind}_0000000{step}.png" for kind in kinds for step in range(1, 7)} | {"timelapse.gif"}
+    for signal in ("quality/distance", "quality/distance_error", "diversity/variance"):
+        assert [step for step, _ in read_signal(folder / "record.sqlite", signal)] == [1, 3, 5]
+    assert len((EXAMPLES / "own_loop.py").read_text().splitlines()) < 60
+
+
+def test_the_production_loop_continues_where_it_was(tmp_path: Path) -> None:
+    script = str(EXAMPLES / "production_loop.py")
+    assert run(tmp_path, script, "--steps", "6", "--folder", "whole") == "steps [6], refused 0"
+    for steps in ("3", "6"):
+        assert run(tmp_path, script, "--steps", steps, "--folder", "parted").endswith("refused 0")
+    whole, parted = (tmp_path / name / "step_00000006" / "model.safetensors" for name in ("whole", "parted"))
+    assert whole.read_bytes() == parted.read_bytes()
+    assert len((EXAMPLES / "production_loop.py").read_text().splitlines()) < 60

@@ -10,6 +10,7 @@ from safelight.comparison import newest_state
 from safelight.config.check import NARROWEST, WIDEST, sampler_problem
 from safelight.config.resolve import convert, nearest
 from safelight.config.tree import Sampler
+from safelight.diffusion.sampling import Variance
 from safelight.errors import UsageError
 from safelight.generate import Request
 from safelight.opened import LoadedModel, load_model
@@ -63,7 +64,14 @@ def choose_request(command: Any, loaded: LoadedModel, path: Path, count: str) ->
         steps=steps,
         guidance=guidance,
         label=None if label is None else choose_label(path, label, loaded),
+        **_noise_options(command),
     )
+
+
+def _noise_options(command: Any) -> dict[str, Any]:
+    found = {name: getattr(command, name, None) for name in ("eta", "temperature", "variance")}
+    kinds: dict[str, Any] = {"eta": float, "temperature": float, "variance": Variance}
+    return {name: convert(f"--{name}", word, kinds[name]) for name, word in found.items() if word is not None}
 
 
 def choose_label(path: Path, word: str, loaded: LoadedModel) -> int:

@@ -37,6 +37,8 @@ class Command:
     """Leave out the steps before this one."""
     last: options.Number = None
     """Leave out the steps after this one."""
+    smooth: options.Number = None
+    """Window of smoothing, in steps: `recent` is the mean of the last so many; --csv has the moving mean of each."""
     points: options.Number = None
     """Also give the curve, in at least so many spans (--json, --csv)."""
     json: options.Json = False
@@ -52,32 +54,37 @@ class Command:
         folder = open_recorded(self.run)
         span = options.whole("--first", self.first), options.whole("--last", self.last)
         points = options.whole("--points", self.points, at_least=1, at_most=10**6)
+        smooth = options.whole("--smooth", self.smooth, at_least=1, at_most=10**9)
+        if smooth is not None and points is not None:
+            raise UsageError("--smooth and --points exclude each other.")
         with open_history(folder.record) as history:
             names = choose_signals(history.signals(), self.signals)
             if self.csv is not None:
-                self._write_csv(history, names, span, points)
+                self._write_csv(history, names, span, points, smooth)
             elif self.json:
-                found = {name: describe(history, name, *span, points=points) for name in names}
+                found = {name: describe(history, name, *span, points=points, recent=smooth) for name in names}
                 print(json.dumps({"run": str(self.run), "signals": found}, indent=1, allow_nan=False))
             else:
-                print_page(str(self.run), history, names, span)
+                print_page(str(self.run), history, names, span, smooth)
 
-    def _write_csv(self, history: History, names: list[str], span: Span, points: int | None) -> None:
+    def _write_csv(
+        self, history: History, names: list[str], span: Span, points: int | None, smooth: int | None
+    ) -> None:
         from safelight.outputs import open_output
         from safelight.record.dump import write_csv
 
         if self.csv == "-":
-            write_csv(sys.stdout, history, names, span, points)
+            write_csv(sys.stdout, history, names, span, points, smooth)
             return
         path = Path(str(self.csv))
         with open_output(path, "--csv") as raw:
             file = io.TextIOWrapper(raw, encoding="utf-8", newline="")
-            write_csv(file, history, names, span, points)
+            write_csv(file, history, names, span, points, smooth)
             file.detach()  # flushed; closing it would close what is not finished yet
         print(path)
 
 
-def print_page(title: str, history: History, names: list[str], span: Span) -> None:
+def print_page(title: str, history: History, names: list[str], span: Span, smooth: int | None = None) -> None:
     from safelight.record.dump import describe
     from safelight.record.sparkline import draw
 
@@ -92,7 +99,7 @@ def print_page(title: str, history: History, names: list[str], span: Span) -> No
     for heading in [*(["unit"] if roomy else []), *(["meaning"] if wide else [])]:
         table.add_column(heading, style="dim")
     for name in names:
-        found = describe(history, name, *span)
+        found = describe(history, name, *span, recent=smooth)
         curve = draw(history.zoom(name, *span, pixels=columns), columns)
         figures = [in_words(found, key) for key in ("latest", "recent", "low", "high")]
         count = [f"{found['count']:,}"] if roomy else []

@@ -14,6 +14,7 @@ NAMES: dict[str, tuple[str, ...]] = {
     "model.dropout": ("dropout",),
     "diffusion.prediction": ("prediction_type",),
     "diffusion.timesteps": ("timesteps", "ddpm_num_steps", "num_train_timesteps"),
+    "optimizer.schedule": ("lr_scheduler", "lr_scheduler_type", "scheduler", "lr_schedule"),
     "diffusion.schedule": ("beta_schedule", "ddpm_beta_schedule", "noise_schedule"),
     "diffusion.min_snr_gamma": ("snr_gamma", "min_snr_gamma"),
     "diffusion.loss": ("loss_type",),
@@ -67,6 +68,9 @@ VALUES: dict[str, dict[str, str]] = {
         "no": "fp32", "32": "fp32", "32-true": "fp32", "full": "fp32", "float32": "fp32",
         "16": "fp16", "16-mixed": "fp16", "float16": "fp16", "bf16-mixed": "bf16", "bfloat16": "bf16",
     },
+    "optimizer.schedule": {
+        "constant_with_warmup": "constant", "inverse_sqrt": "inverse-sqrt", "warmup_stable_decay": "wsd",
+    },
     "diffusion.schedule": {"squaredcos_cap_v2": "cosine", "scaled_linear": "scaled-linear"},
     "diffusion.prediction": {"v": "v_prediction", "noise": "epsilon", "eps": "epsilon", "x0": "sample"},
     "diffusion.loss": {"mse": "l2", "mae": "l1"},
@@ -103,10 +107,6 @@ INSTEAD: dict[str, str] = {
     **dict.fromkeys(
         ("resume_from_checkpoint", "resume", "ckpt_path", "save_state"),
         "A run is continued by its folder, exactly where it stopped: safelight resume RUN.",
-    ),
-    **dict.fromkeys(
-        ("lr_scheduler", "lr_scheduler_type", "scheduler"),
-        "`safelight settings schedule` shows what shapes the learning rate: optimizer.warmup, optimizer.floor, …",
     ),
     **dict.fromkeys(
         ("warmup_epochs", "lr_warmup_ratio", "warmup_ratio"),

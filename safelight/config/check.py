@@ -11,7 +11,7 @@ from typing import Any
 
 from safelight.config.effect import without_effect
 from safelight.config.resolve import flatten, to_dict, types_of_fields
-from safelight.config.tree import Clipping, Config, Model, ProcessName, Sampler
+from safelight.config.tree import COMPONENTS, Clipping, Config, Model, ProcessName, Sampler
 from safelight.errors import UsageError
 from safelight.words import printable
 
@@ -283,7 +283,8 @@ def _not_divided(config: Config) -> Iterator[str]:
 
 def _few_samples(config: Config) -> Iterator[str]:
     evaluate = config.evaluate
-    dimensions = evaluate.components or DIMENSIONS[evaluate.features]
+    axes = COMPONENTS[evaluate.features] if evaluate.components is None else evaluate.components
+    dimensions = axes or DIMENSIONS[evaluate.features]
     wanted = SAMPLES_PER_COMPONENT * dimensions
     if evaluate.every != 0 and evaluate.samples < wanted:
         yield (

@@ -18,8 +18,8 @@ WORDS: dict[str, str] = {
     "early stopping|stop early|patience": "train.patience",
     "learning rate|lr|step size|peak learning rate": "optimizer.lr optimizer.warmup optimizer.floor",
     "warmup|warm up|lr warmup|learning rate warmup": "optimizer.warmup ema.warmup",
-    "lr schedule|lr scheduler|learning rate schedule|schedule|cosine|cosine decay|constant|linear decay|lr decay":
-        "optimizer.warmup optimizer.floor diffusion.schedule",
+    "lr schedule|lr scheduler|learning rate schedule|schedule|cosine|cosine decay|constant|linear decay|lr decay|wsd":
+        "optimizer.schedule optimizer.warmup optimizer.floor diffusion.schedule",
     "weight decay|l2 regularisation|l2 regularization|regularisation|regularization":
         "optimizer.weight_decay model.dropout model.spectral_norm",
     "adam|adamw|betas|optimizer|momentum|epsilon":

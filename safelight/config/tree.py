@@ -11,6 +11,9 @@ Prediction = Literal["v_prediction", "epsilon", "sample", "flow", "edm"]
 Loss = Literal["l2", "l1", "huber"]
 Weighting = Literal["none", "min-snr", "edm"]
 Features = Literal["lite0", "inception"]
+COMPONENTS: dict[str, int] = {"lite0": 64, "inception": 0}
+"""Principal directions that distances are usually taken in; 0: all. In fewer than all 2,048 it is not FID."""
+RateSchedule = Literal["cosine", "linear", "constant", "inverse-sqrt", "edm2", "wsd"]
 TimestepSampling = Literal["stratified", "uniform"]
 TimeDensity = Literal["uniform", "logit-normal", "log-normal"]
 Precision = Literal["fp32", "bf16", "fp16"]
@@ -102,7 +105,12 @@ class Model:
     gradient_checkpointing: bool = False
     """Recompute every block in the backward pass: less memory, about a third more time."""
     compile: bool = False
-    """Run the model through torch.compile: faster on GPUs, and resume is no longer promised to be exact."""
+    """Run the model through torch.compile: faster on GPUs, the first step takes minutes, and resume is no longer
+    promised to be exact."""
+    compile_mode: Literal["default", "reduce-overhead", "max-autotune"] = "default"
+    """Mode of torch.compile."""
+    initialisation: Literal["default", "xavier", "kaiming"] = "default"
+    """Of convolutions and linear layers: `default` of PyTorch, `xavier` or `kaiming` (uniform, biases 0)."""
     channels_last: bool = False
     """Lay images out pixel by pixel, all channels together: faster convolutions on most GPUs."""
     init: str | None = None
@@ -150,7 +158,7 @@ class Diffusion:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Optimizer:
-    """AdamW and its learning rate: linear warmup, then cosine down to a floor."""
+    """AdamW and its learning rate: linear warmup, then a schedule."""
 
     lr: Positive[float] = 1e-3
     """Peak learning rate."""
@@ -164,8 +172,15 @@ class Optimizer:
     """Decay of weight matrices and convolutions; biases, norms and embeddings have none."""
     warmup: NotNegative[int | None] = None
     """Steps of linear warmup; unset: 8 % of the run, at most 5,000."""
+    schedule: RateSchedule = "cosine"
+    """After the warmup: `cosine` or `linear` down to the floor, `constant`, `inverse-sqrt` (falls with the root of the
+    step), `edm2` (constant, then with the root), or `wsd` (constant, then linearly to zero)."""
     floor: Share[float] = 0.05
-    """Learning rate at the last step, as a share of the peak."""
+    """`cosine` and `linear`: learning rate at the last step, as a share of the peak."""
+    reference: Positive[int | None] = None
+    """`edm2`: steps of the constant rate; unset: a tenth of the run."""
+    decay: Share[float] = 0.2
+    """`wsd`: share of the run, at its end, in which the rate falls to zero."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -290,8 +305,9 @@ class Evaluate:
     """Training images that samples are compared with."""
     features: Features = "lite0"
     """Network whose features are compared: `lite0` (EfficientNet-Lite0) or `inception`."""
-    components: NotNegative[int] = 64
-    """Principal directions of the real features that the distance is taken in; 0: all of them."""
+    components: NotNegative[int | None] = None
+    """Principal directions of the real features that the distance is taken in; 0: all of them; unset: 64 of `lite0`,
+    all of `inception`, as FID is defined."""
     significance: Positive[Share[float]] = 0.05
     """How often an equally good checkpoint may be called better by chance."""
 
@@ -314,6 +330,8 @@ class Log:
 
     to: tuple[Literal["tensorboard", "wandb", "jsonl"], ...] = ()
     """Any of `tensorboard`, `wandb` (Weights & Biases) and `jsonl`. One that fails costs the training nothing."""
+    project: str = "safelight"
+    """Project of Weights & Biases, unless WANDB_PROJECT says another."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -336,8 +354,10 @@ class Config:
 
 BELONGS: dict[str, dict[Any, tuple[str, ...]]] = {
     "model.conditional": {True: ("model.label_drop", "sample.guidance")},
+    "model.compile": {True: ("model.compile_mode",)},
     "diffusion.loss": {"huber": ("diffusion.huber_delta",)},
     "diffusion.weighting": {"min-snr": ("diffusion.min_snr_gamma",)},
+    "optimizer.schedule": {"edm2": ("optimizer.reference",), "wsd": ("optimizer.decay",)},
     "clipping.kind": {
         "fixed": ("clipping.limit",),
         "adaptive": tuple(f"clipping.{name}" for name in ("factor", "decay", "lowest", "highest", "initial")),
@@ -350,6 +370,6 @@ alone makes that choice; where the choice is an on-off switch, the user is warne
 
 OF_THE_UNET = (
     "model.widths", "model.layers", "model.attention", "model.head_width", "model.norm_groups", "model.dropout",
-    "model.zero_output", "model.init",
+    "model.zero_output", "model.initialisation", "model.spectral_norm", "model.init",
 )  # fmt: skip
 """Settings without effect on a model of the user's own."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -19,6 +19,7 @@ from safelight.diffusion.targets import Target, convert, from_x0, make_target, t
 from safelight.errors import UsageError
 
 Denoiser = Callable[[Tensor, Tensor], Tensor]  # (x_t, t [batch]) -> the model's answer
+Variance = Literal["small", "large"]
 OnStep = Callable[[float, Tensor], None]  # gets (t, x_t), before it is denoised
 
 NATIVE = ("epsilon", "sample", "v_prediction")  # what diffusers' schedulers of a table take
@@ -70,15 +71,16 @@ class Solver:
         return convert(self.target, other, answer, x, a, s)
 
 
-def make_solver(sampler: Sampler, settings: Diffusion) -> Solver:
-    """x0 is clamped where the scheduler can."""
+def make_solver(sampler: Sampler, settings: Diffusion, variance: Variance = "small") -> Solver:
+    """x0 is clamped where the scheduler can. `variance`: of the noise that ddpm adds."""
     if problem := sampler_problem(settings.process, sampler):
         raise UsageError(f"The sampler is {sampler}, {problem}")
     process, target = make_process(settings), make_target(settings.prediction, settings.sigma_data)
     if settings.process == "vp":
         native = settings.prediction if settings.prediction in NATIVE else "v_prediction"
         expected = target if native == settings.prediction else make_target(native)
-        return Solver(make_scheduler(sampler, make_schedule(settings), native), process, target, expected)
+        scheduler = make_scheduler(sampler, make_schedule(settings), native, variance)
+        return Solver(scheduler, process, target, expected)
     expected = make_target(settings.process, settings.sigma_data)
     if settings.prediction == settings.process:
         expected = target
@@ -112,7 +114,7 @@ def make_continuous_scheduler(sampler: Sampler, settings: Diffusion) -> Any:
     return FlowMatchEulerDiscreteScheduler(shift=settings.shift)
 
 
-def make_scheduler(sampler: Sampler, schedule: NoiseSchedule, prediction: str) -> Any:
+def make_scheduler(sampler: Sampler, schedule: NoiseSchedule, prediction: str, variance: Variance = "small") -> Any:
     """A diffusers scheduler with the very betas of training, x0 clamped, starting from the last timestep."""
     from diffusers import DDIMScheduler, DDPMScheduler, DPMSolverMultistepScheduler
 
@@ -129,7 +131,7 @@ def make_scheduler(sampler: Sampler, schedule: NoiseSchedule, prediction: str) -
         case "ddim":
             scheduler = DDIMScheduler(**shared, clip_sample=True, set_alpha_to_one=True)
         case "ddpm":
-            scheduler = DDPMScheduler(**shared, clip_sample=True, variance_type="fixed_small")
+            scheduler = DDPMScheduler(**shared, clip_sample=True, variance_type=f"fixed_{variance}")
         case _:  # dpm-solver++
             # With a largest value of 1, "thresholding" is a plain clamp of x0 to [-1, 1].
             scheduler = DPMSolverMultistepScheduler(
@@ -153,10 +155,12 @@ def sample(
     steps: int,
     generators: list[torch.Generator] | None = None,
     on_step: OnStep | None = None,
+    eta: float = 0.0,
 ) -> Tensor:
-    """Images in [-1, 1] from noise. `on_step` gets the image at each timestep."""
+    """Images in [-1, 1] from noise. `on_step` gets the image at each timestep. `eta`: of ddim."""
     solver.begin(steps, noise.device)
-    extra = {} if generators is None or solver.process.table is None else {"generator": generators}
+    extra: dict[str, Any] = {} if generators is None or solver.process.table is None else {"generator": generators}
+    extra |= {"eta": eta} if eta else {}
     x = noise.float() * getattr(solver.scheduler, "init_noise_sigma", 1.0)
     with exact_float32(noise.device):
         for place, t in enumerate(solver.times()):

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from safelight.config.tree import COMPONENTS as COMPONENTS
 from safelight.config.tree import Data
 from safelight.data.images import Images, hold_out
 from safelight.evaluate.diversity import diversity
@@ -24,7 +25,12 @@ from safelight.evaluate.reference import Reference, fit_reference
 from safelight.evaluate.thumbnails import Thumbnails, thumbnails_of
 from safelight.words import with_error
 
-COMPONENTS = {"lite0": 64, "inception": 0}  # FID is taken in all 2,048 dimensions, or it is not FID
+
+def axes_of(features: str, components: int | None) -> int:
+    """As it is set, else what is usual for these features; 0: all."""
+    return COMPONENTS.get(features, 0) if components is None else components
+
+
 LEAST_REAL = 100  # fewer make neither modes nor halves to compare with each other
 
 

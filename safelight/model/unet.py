@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.nn.modules.conv import _ConvNd
 from torch.nn.utils.parametrizations import spectral_norm
 from torch.nn.utils.parametrize import ParametrizationList
 from torch.utils.checkpoint import checkpoint
@@ -52,10 +53,22 @@ def build_unet(model: Model, *, image_size: int, channels: int, classes: int, se
             dropout=model.dropout,
             num_class_embeds=classes + 1 if model.conditional else None,
         )
+        initialise(unet, model.initialisation)
     if model.zero_output:
         for parameter in unet.conv_out.parameters():
             nn.init.zeros_(parameter)
     return unet
+
+
+def initialise(model: nn.Module, how: str) -> None:
+    """Convolutions and linear layers of any model, in place: `xavier` or `kaiming` (uniform), biases 0; `default`
+    leaves them as they are."""
+    for layer in model.modules() if how != "default" else ():
+        if isinstance(layer, nn.Linear | _ConvNd):
+            draw = nn.init.xavier_uniform_ if how == "xavier" else nn.init.kaiming_uniform_
+            draw(layer.weight, **{} if how == "xavier" else {"nonlinearity": "relu"})
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)
 
 
 def predict(model: nn.Module, x: Tensor, t: Tensor, labels: Tensor | None) -> Tensor:
@@ -92,16 +105,17 @@ def load_pipeline_unet(folder: Path) -> nn.Module:
 
 
 def checkpoint_blocks(model: nn.Module) -> int:
-    """Recompute every down, middle and up block, whole, in the backward pass; returns how many.
+    """Recompute every down, middle and up block, whole, in the backward pass; of another model the members of its lists
+    of modules. Returns how many.
 
     diffusers' own flag wraps the residual blocks and leaves out all attention, all resampling and the
     first residual block in the middle. Names of parameters stay, and copies of the model keep it.
     """
-    blocks = list(_named_blocks(model).values())
+    blocks = units_of(model)
     if not blocks:
         raise UsageError(
-            f"model.gradient_checkpointing needs a model with down_blocks, mid_block or up_blocks; "
-            f"{type(model).__name__} has none of them. Checkpoint it yourself, or turn the setting off."
+            f"model.gradient_checkpointing needs a model with down_blocks, mid_block or up_blocks, or with lists of "
+            f"modules; {type(model).__name__} has none of them. Checkpoint it yourself, or turn the setting off."
         )
     for block in blocks:
         # A bound method of a module-level function, not a closure: deepcopy binds it to the copied block.
@@ -118,7 +132,8 @@ def units_of(model: nn.Module) -> list[nn.Module]:
 
 
 def add_spectral_norm(model: nn.Module, seed: int = 0) -> int:
-    """Bound the spectral norm of every convolution and linear layer inside the blocks; returns how many.
+    """Bound the spectral norm of every convolution and linear layer inside the blocks, of a model without blocks of all
+    but the last; returns how many.
 
     Each layer gains two buffers, the singular vectors of a power iteration. Every forward pass in
     training moves them: they are state, saved and loaded with the model. The start is a function of
@@ -127,6 +142,8 @@ def add_spectral_norm(model: nn.Module, seed: int = 0) -> int:
     """
     parts = [part for prefix, block in _named_blocks(model).items() for part in block.named_modules(prefix=prefix)]
     layers = [(name, part) for name, part in parts if isinstance(part, nn.Conv2d | nn.Linear)]
+    if not parts:  # the last layer has to be free to reach any output
+        layers = [each for each in model.named_modules() if isinstance(each[1], nn.Conv2d | nn.Linear)][:-1]
     for name, layer in layers:
         if not isinstance(layer.weight, FakeTensor) and not torch.any(layer.weight):
             raise UsageError(f"model.spectral_norm cannot divide {name} by its norm: its weights are all zero.")

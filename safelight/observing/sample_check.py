@@ -70,14 +70,15 @@ class SampleCheck:
         ids, _ = hold_out(self.images, self.config.data.held_out)
         return choose(np.arange(len(self.images)) if ids is None else ids, most)
 
-    def evaluate_shortly(self, samples: Tensor, *, after: int, trained: float) -> float:
+    def evaluate_shortly(self, samples: Tensor, *, after: int, trained: float, least: float = SECONDS) -> float:
         """The samples of the last picture against a few real images and as many Gaussian ones, by the kernel distance,
-        which few samples do not bias. `trained`: seconds of training. Returns its own, 0 where it would take too long.
+        which few samples do not bias. `trained`: seconds of training, `least`: those that it may take in any case.
+        Returns its own, 0 where it would take too long.
         """
         config = self.config
         if config.evaluate.every == 0 or len(samples) < LEAST:
             return 0.0
-        if self._guess(2 * len(samples) + REFERENCES) > max(SECONDS, SHARE * trained):
+        if self._guess(2 * len(samples) + REFERENCES) > max(least, SHARE * trained):
             return 0.0
         begun, side = time.perf_counter(), config.data.image_size
         extractor = load_extractor(config.evaluate.features, image_size=side, say=self.say)

@@ -11,6 +11,7 @@ from safelight.config.resolve import nearest
 from safelight.errors import UsageError
 from safelight.record.fact_encoding import replace_nonfinite
 from safelight.record.history import History
+from safelight.record.smoothing import moving_mean
 from safelight.vocabulary import RECENT, signal_of
 from safelight.words import printable
 
@@ -19,23 +20,42 @@ COLUMNS = ("first", "last", "count", "nonfinite", "low", "high", "mean", "latest
 
 
 def describe(
-    history: History, name: str, first: int | None = None, last: int | None = None, *, points: int | None = None
+    history: History,
+    name: str,
+    first: int | None = None,
+    last: int | None = None,
+    *,
+    points: int | None = None,
+    recent: int | None = None,
 ) -> dict[str, Any]:
-    """All that is known of a signal in a range, as JSON has it: null where a number is not finite."""
+    """All that is known of a signal in a range, as JSON has it: null where a number is not finite. `recent`: newest
+    steps whose mean is taken."""
     signal, total = signal_of(name), history.total(name, first, last)
     found: dict[str, Any] = {"unit": signal and signal.unit, "meaning": signal and signal.meaning}
     if total is None:
         return found | {"count": 0}
-    recent = history.total(name, max(total.first, total.last - RECENT + 1), total.last)
-    found |= asdict(total) | {"recent": recent and recent.mean}
+    newest = history.total(name, max(total.first, total.last - (recent or RECENT) + 1), total.last)
+    found |= asdict(total) | {"recent": newest and newest.mean}
     if points is not None:
         spans = history.zoom(name, first, last, pixels=points)
         found["points"] = {column: getattr(spans, column).tolist() for column in COLUMNS}
     return replace_nonfinite(found, lambda _: None)
 
 
-def write_csv(file: TextIO, history: History, names: list[str], span: Span, points: int | None) -> None:
+def write_csv(
+    file: TextIO, history: History, names: list[str], span: Span, points: int | None, smooth: int | None = None
+) -> None:
+    """`smooth`: with the mean of the readings of the last so many steps beside each."""
     writer = csv.writer(file, lineterminator="\n")
+    if smooth is not None:
+        writer.writerow(["signal", "step", "number", "smooth"])
+        for name in names:
+            steps, numbers = history.raw(name, *span)
+            means = moving_mean(steps, numbers, smooth)
+            writer.writerows(
+                zip([printable(name)] * len(steps), steps.tolist(), map(str, numbers), means.tolist(), strict=True)
+            )
+        return
     writer.writerow(["signal", "step", "number"] if points is None else ["signal", *COLUMNS])
     for name in names:
         writer.writerows((printable(name), *row) for row in rows_of(history, name, span, points))

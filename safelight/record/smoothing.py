@@ -32,3 +32,15 @@ def exponential_mean(
             total, weight = float(totals[-1]) * fade, float(sums[-1]) * fade
         start = end
     return means
+
+
+def moving_mean(steps: np.ndarray, numbers: np.ndarray, window: int) -> np.ndarray:
+    """Of the finite readings of the last `window` steps, at each; NaN where there is none."""
+    values, positions = np.asarray(numbers, np.float64), np.asarray(steps, np.float64)
+    finite = np.isfinite(values)
+    totals = np.concatenate([[0.0], np.cumsum(np.where(finite, values, 0.0))])
+    counts = np.concatenate([[0], np.cumsum(finite)])
+    first = np.searchsorted(positions, positions - window, side="right")
+    last = np.arange(1, len(values) + 1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return (totals[last] - totals[first]) / (counts[last] - counts[first])

@@ -25,7 +25,7 @@ from safelight.processes.group import ProcessGroup
 from safelight.processes.reduction import make_reduction
 from safelight.training.batch_loader import BatchLoader
 from safelight.training.fixed_set import FixedSet
-from safelight.training.network import build_model, place_model
+from safelight.training.network import build_model, place_model, recompute_blocks
 from safelight.training.runtime import Runtime
 from safelight.training.state import State, make_state
 from safelight.training.step import Stepper
@@ -109,8 +109,10 @@ def build(
         torch.set_num_threads(config.train.threads)
     runtime = Runtime(config.train.device, group)
     check_divisible(config, runtime.group.size)
-    model, weights = place_model(build_model(config) if model is None else model, config, runtime, say)
-    network = cast(nn.Module, torch.compile(model)) if config.model.compile else model
+    model, weights = place_model(
+        build_model(config) if model is None else recompute_blocks(model, config), config, runtime, say
+    )
+    network = cast(nn.Module, torch.compile(model, mode=config.model.compile_mode)) if config.model.compile else model
     model.train()
     with outside_fake_mode():
         process = make_process(config.diffusion)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -25,13 +26,37 @@ def warmup_steps(settings: Optimizer, steps: int) -> int:
 
 
 def learning_rate(settings: Optimizer, step: int, steps: int) -> float:
-    """Of update number `step` (from 0): linear warmup, then cosine; the last update's is exactly the floor."""
+    """Of update number `step` (from 0): linear warmup, then the schedule; the last update's of a cosine or a line is
+    exactly the floor."""
     warmup = warmup_steps(settings, steps)
     if step < warmup:
         return settings.lr * (step + 1) / warmup
     progress = min(1.0, (step + 1 - warmup) / max(1, steps - warmup))
     low = settings.lr * settings.floor
-    return low + (settings.lr - low) * (1 + math.cos(math.pi * progress)) / 2
+    match settings.schedule:
+        case "cosine":
+            return low + (settings.lr - low) * (1 + math.cos(math.pi * progress)) / 2
+        case "linear":
+            return settings.lr - (settings.lr - low) * progress
+        case "constant":
+            return settings.lr
+        case "inverse-sqrt":  # Vaswani et al. 2017
+            return settings.lr * math.sqrt(max(1, warmup) / max(1, step + 1))
+        case "edm2":  # Karras et al. 2024, equation 67
+            reference = settings.reference or max(1, warmup, steps // 10)
+            return settings.lr / math.sqrt(max(1.0, (step + 1) / reference))
+        case "wsd":  # warmup, stable, decay
+            falling = max(1, min(steps - warmup, round(steps * settings.decay)))
+            return settings.lr * min(1.0, max(0, steps - step) / falling)
+
+
+def rate_scheduler(
+    optimizer: torch.optim.Optimizer, steps: int, settings: Optimizer | None = None
+) -> torch.optim.lr_scheduler.LambdaLR:
+    """The same rates for a loop of your own, as factors of those that its optimizer was made with: call `step()` after
+    every update."""
+    plan = replace(settings or Optimizer(), lr=1.0)
+    return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: learning_rate(plan, step, steps))
 
 
 def parameter_groups(model: nn.Module, weight_decay: float, named: Named | None = None) -> list[dict[str, object]]:

@@ -8,13 +8,12 @@ from safelight.contact import contact_sheet
 from safelight.data.summary import summary
 from safelight.monitors.modules import trained, weight_histograms
 from safelight.observing.sample_check import SampleCheck
+from safelight.observing.stage_pictures import compare_weights, draw_timelapse
 from safelight.pictures.grid import save_png
 from safelight.training.evaluation import Evaluator, evaluation_steps
 from safelight.training.previews import (
     Drawn,
-    compare_weights,
     draw_preview,
-    draw_timelapse,
     preview_steps,
     save_preview,
 )
@@ -107,10 +106,10 @@ class Pictures:
     def _paint(self, drawn: Drawn) -> None:
         step = self._step
         self._saving.refuse_without_room()
-        save_preview(drawn, self._config, self._folder, step)
-        self._record.add(step, compare_weights(drawn))
-        for kind, stem in (("samples", "step"), ("denoising", "denoising"), ("raw_and_averaged", "raw_and_averaged")):
-            self._record.picture(step, kind, self._folder.picture(step, stem))
+        found = save_preview(drawn, self._config, self._folder, step)
+        self._record.add(step, compare_weights(drawn.samples, drawn.raw, drawn.distance))
+        for kind, path in found.items():
+            self._record.picture(step, kind, path)
         if self._record.has_loggers and not self._setup.is_sharded:  # else this process has only a part of each weight
             self._session.attempt("A histogram", self._send_histograms)
 
@@ -125,7 +124,7 @@ class Pictures:
             self._session.attempt("The timelapse", self._draw_timelapse)
 
     def _draw_timelapse(self) -> None:
-        if (path := draw_timelapse(self._folder)) is not None:
+        if (path := draw_timelapse(self._folder.samples, self._folder.disk)) is not None:
             self._record.picture(self._step, "timelapse", path)
 
     def rescore(self) -> None:

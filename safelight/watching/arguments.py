@@ -16,6 +16,11 @@ from safelight.monitors.modules import trained
 from safelight.probes.forward_pass import Declared
 from safelight.probes.sampler import accepts
 from safelight.watching.foreign import bare_optimizer, refuse_sharded, unwrapped
+from safelight.watching.preview_plan import USUAL_INTERVALS
+from safelight.watching.preview_plan import Features as Features
+from safelight.watching.preview_plan import PreviewIntervals as PreviewIntervals
+from safelight.watching.previews import Previews
+from safelight.watching.watched_run import WatchedRun
 
 
 @dataclass(frozen=True)
@@ -32,6 +37,7 @@ class WatchArguments:
     sampler: Callable[..., Any] | None = None
     data: Any = None
     process: Any = None
+    previews: PreviewIntervals = USUAL_INTERVALS
 
     def __post_init__(self) -> None:
         refuse_sharded(self.model)  # on every process: one that goes on alone would wait for the others
@@ -43,6 +49,10 @@ class WatchArguments:
             bare_optimizer(self.optimizer)  # before a folder is made
         if self.sampler is not None and not accepts(self.sampler):
             raise UsageError("sampler should be a function of (model, noise) that returns samples.")
+
+    def open_previews(self, run: WatchedRun, say: Callable[[str], None], step: int) -> Previews:
+        """What draws the samples of the loop into its run."""
+        return Previews(self, run, say, step)
 
     @functools.cached_property
     def declared(self) -> Declared:

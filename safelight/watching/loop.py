@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -30,6 +31,7 @@ from safelight.probes.forward_pass import ForwardPass
 from safelight.probes.probe_runner import InspectedLoop, ProbeRunner
 from safelight.probes.skill import SkillProbe, Subject
 from safelight.vocabulary import DATA_WAIT, LEARNING_RATE, LOSS_SCALE, NONFINITE_PARAMETERS, REFUSED, SPEED
+from safelight.watching.arguments import Features, PreviewIntervals
 from safelight.watching.arguments import WatchArguments as WatchArguments
 from safelight.watching.flush_timer import FlushTimer
 from safelight.watching.foreign import (
@@ -68,6 +70,9 @@ def watch(
     step: int = 0,
     steps: int | None = None,
     loggers: Sequence[str] = (),
+    sample_every: int | None = None,
+    evaluate_every: int | None = None,
+    features: Features = "lite0",
     say: Callable[[str], None] | None = None,
     on_finding: OnFinding | None = None,
 ) -> Watch | SilentWatch:
@@ -84,13 +89,18 @@ def watch(
     `sampler(model, noise)`, which returns samples and uses only the model it is given; `data`, a tensor, an array or a
     Dataset of images as the loop trains on them: with process and prediction also for the skill of the model.
 
+    With a `sampler`, samples are drawn from the same noise every `sample_every` updates, as pictures of the run; with
+    `data` or x0 they are compared with the images every `evaluate_every` updates, by `features` (lite0, inception).
+    Unset, both are done at times, within a small share of the time; 0: never.
+
     What is wrong is reported by `say` while the loop runs, on stderr unless it is given; `on_finding` is then called
     with the finding, inside `step`, and may raise to end the training.
 
     With several processes the first one is watched; the others get one that does nothing. Gradients are the same on all
     of them; the losses are those of the first one's share of the batch.
     """
-    arguments = WatchArguments(model, optimizer, ema, schedule, scaler, prediction, sampler, data, process)
+    often = PreviewIntervals(sample_every, evaluate_every, features)
+    arguments = WatchArguments(model, optimizer, ema, schedule, scaler, prediction, sampler, data, process, often)
     say = say or print_to_stderr
     return open_watch(
         arguments, lambda: WatchedRun(run, step, say, steps=steps, loggers=loggers), step, say, on_finding
@@ -117,8 +127,15 @@ class SilentWatch:
 
     findings: Sequence[Finding] = ()
     verdict = "This process is not watched: the first one is."
+    best_step: int | None = None
+    stats: Mapping[str, Any] = MappingProxyType({"findings": ()})
 
-    def step(self, loss: Tensor | float | None = None, **_: Tensor | None) -> None: ...
+    def step(self, loss: Tensor | float | None = None, **_: Tensor | None) -> Mapping[str, Any]:
+        return self.stats
+
+    def image(self, name: str, images: Any, step: int | None = None) -> None: ...
+
+    def report(self, out: str | Path | None = None) -> None: ...
 
     def log(self, values: Mapping[str, float], step: int | None = None) -> None: ...
 
@@ -152,6 +169,7 @@ class Watch:
         self._named, self._everything = trained(model), list(model.named_parameters())
         self._updates, self._on, self._process = step, True, os.getpid()
         self._lock = threading.RLock()
+        self._previews = arguments.open_previews(run, say, step)
         self._new: list[Finding] = []  # that `on_finding` has not seen yet
         alphas = arguments.declared.alphas
         levels = None if alphas is None else levels_of_table(log_snr_of(alphas))
@@ -201,6 +219,17 @@ class Watch:
         return self.diagnosis.verdict
 
     @property
+    def best_step(self) -> int | None:
+        """Updates after which the samples were the best, by a test; None before the first evaluation."""
+        return self._previews.best_step
+
+    @property
+    def stats(self) -> Mapping[str, Any]:
+        """The newest numbers that are on the host: step, loss, loss_smooth, loss_std, grad_norm, lr; and the codes of
+        the findings so far."""
+        return self._previews.newest.stats
+
+    @property
     def diagnosis(self) -> Diagnosis:
         """Findings, verdict and coverage, of what was recorded so far."""
         if self._hooks is not None:
@@ -219,17 +248,32 @@ class Watch:
         noise: Tensor | None = None,
         x_t: Tensor | None = None,
         labels: Tensor | None = None,
-    ) -> None:
+    ) -> Mapping[str, Any]:
         """Once per micro-batch; the last one of a window after `optimizer.step()`. What is not given is seen where it
         can be: docs/capture.md. `loss`: a scalar or one value per sample, unscaled. With a loss for each sample, or
         `pred` and `target`, the loss is known by noise level; `t` is then what the model was called with, unless it is
         given. The more is given, the more can be checked: `x0` the clean images, `noise` and `x_t` as the model was
-        shown them, `target`, `pred` and `labels`."""
+        shown them, `target`, `pred` and `labels`. Returns `stats`."""
         passed = {"t": t, "x0": x0, "noise": noise, "x_t": x_t, "target": target, "pred": pred, "labels": labels}
         with self._lean.aside():
             self._safely(lambda: self._add_passed(loss, passed))
+            self._last += self._previews.after_update(self._updates) if self._on else 0.0
             self._ready = time.perf_counter()
             self._hand_over()
+        return self._previews.newest.stats
+
+    def image(self, name: str, images: Any, step: int | None = None) -> None:
+        """Images of your own as a picture of the run: a tensor or an array, one or several; without `step`, of the
+        updates so far. What cannot be drawn is reported, and costs the loop nothing."""
+        self._previews.image(name, images, self._updates if step is None else step)
+
+    def report(self, out: str | Path | None = None) -> Path:
+        """Everything on one page, in one file: report.html in the run folder, or `out`. While the loop runs or after
+        `close`."""
+        if self._hooks is not None:
+            self._safely(self._read)
+            self._record.flush(wait=True)
+        return self._run.write_report(out)
 
     def _add_passed(self, loss: Tensor | float | None, passed: Mapping[str, Tensor | None]) -> None:
         seen = self._lean.take()
@@ -241,6 +285,7 @@ class Watch:
         if loss is None:
             self._report_once("no loss was passed, and none was seen: call watch.step(loss) after loss.backward().")
             return
+        self._previews.see(passed["x0"], passed["x_t"])
         self._observer.add_forward_pass(torch.as_tensor(loss).detach(), *passed.values())
         self._add(self._observer.forward_passes[-1])
 
@@ -262,6 +307,7 @@ class Watch:
             return
         if "status" not in facts:  # after a crash or an interrupt nobody waits for the model
             self._safely(lambda: self._record.add(self._updates - 1, self._skill.at_end()))
+            self._safely(lambda: self._previews.finish(self._updates))
         self._safely(self._read)
         self._safely(self._report_recognised)
         self._safely(lambda: self._observer.diagnose(self._updates, at_last=True))
@@ -289,6 +335,7 @@ class Watch:
         """Outside of what is kept safe: what `on_finding` raises is meant for the loop."""
         while self._new:
             finding = self._new.pop(0)
+            self._previews.newest.report(finding.code)
             if self._on_finding is not None:
                 self._on_finding(finding)
 
@@ -443,6 +490,7 @@ class Watch:
         """Brings what was measured to the host; names the parameters whose gradients were not finite."""
         window, self._window = self._window, []
         for (step, norms), readings in zip(window, self._observer.read(), strict=True):
+            self._previews.newest.add(step, readings)
             if norms is not None and readings.get(NONFINITE_PARAMETERS.name):
                 names = self._observer.monitors.parts.nonfinite(norms)
                 self._record.event(step, "nonfinite", parameters=names[:NAMED], count=len(names))

@@ -15,6 +15,7 @@ from torch import Tensor
 from safelight.observing.live_diagnosis import OnFinding
 from safelight.pictures.grid import save_png
 from safelight.watching.loop import SilentWatch, Watch, WatchArguments, open_watch
+from safelight.watching.preview_plan import PreviewIntervals
 from safelight.watching.watched_run import WatchedRun
 from safelight.words import print_to_stderr
 
@@ -42,8 +43,10 @@ class Tracker(GeneralTracker):
         self, model: Any, optimizer: Any = None, *, on_finding: OnFinding | None = None, **given: Any
     ) -> Watch | SilentWatch:
         """`safelight.watch`, into the record of this tracker, with what that takes (ema, schedule, scaler, prediction,
-        sampler, data, on_finding). Call it after `accelerator.init_trackers`."""
-        arguments = WatchArguments(model, optimizer, **given)
+        sampler, data, sample_every, evaluate_every, features, on_finding). Call it after
+        `accelerator.init_trackers`."""
+        often = {name: given.pop(name) for name in ("sample_every", "evaluate_every", "features") if name in given}
+        arguments = WatchArguments(model, optimizer, previews=PreviewIntervals(**often), **given)
         opened = open_watch(arguments, lambda: self.tracker, self._step, print_to_stderr, on_finding)
         self._watch = opened if isinstance(opened, Watch) else None
         return opened

@@ -14,6 +14,7 @@ from safelight import __version__
 from safelight.errors import UsageError
 from safelight.files import make_directories
 from safelight.observing.recorder import Recorder, open_record
+from safelight.pages.report.html import write_report
 from safelight.record.sinks import LOGGERS
 from safelight.run import HEARTBEAT_SECONDS, RunFolder, free_name, point_latest
 
@@ -34,7 +35,7 @@ class WatchedRun:
             raise UsageError(f"There is no logger {min(strangers)!r}. Use {', '.join(LOGGERS)}.")
         self.folder = _open_folder(run, step)
         self.record = Recorder(*open_record(self.folder, step, say, loggers=loggers))
-        self._beat, self._open, self._say = 0.0, True, say
+        self._beat, self._open, self._say, self.steps = 0.0, True, say, steps
         self._place, self._is_gone = identity(self.folder.path), False
         planned = {} if steps is None else {"steps": steps}
         self.folder.update_status(
@@ -46,7 +47,12 @@ class WatchedRun:
         if time.monotonic() - self._beat > HEARTBEAT_SECONDS:
             self._beat = time.monotonic()
             self._follow(step)
-            self._note(step=step)
+            self.note(step=step)
+
+    def write_report(self, out: str | Path | None = None) -> Path:
+        path = self.folder.report_page if out is None else Path(out)
+        write_report(self.folder, path)
+        return path
 
     def close(self, **facts: Any) -> None:
         if self._open:
@@ -54,7 +60,7 @@ class WatchedRun:
             self.record.close()
             if identity(self.folder.path) != self._place and not self._is_gone:
                 self._say(f"The run folder {self.folder.path} is gone, and what was recorded with it.")
-            self._note(**{"status": "finished"} | facts)
+            self.note(**{"status": "finished"} | facts)
 
     def _follow(self, step: int) -> None:
         """A folder that is deleted, moved or replaced under the loop is made again where it can be, and the record
@@ -70,10 +76,11 @@ class WatchedRun:
             return
         self._place, self._is_gone = identity(self.folder.path), False
         self.record.begin_again(open_record(self.folder, step, self._say)[0])
-        self._note(status="training", step=step, kind="watched", versions={"safelight": __version__})
+        self.note(status="training", step=step, kind="watched", versions={"safelight": __version__})
         self._say(f"The record begins again at step {step} in {self.folder.path}.")
 
-    def _note(self, **facts: Any) -> None:
+    def note(self, **facts: Any) -> None:
+        """In run.json, as far as that can be written."""
         with suppress(OSError):
             self.folder.update_status(**facts)
 

@@ -127,3 +127,17 @@ def test_names_in_a_record_reach_no_terminal_raw(tmp_path: Path, capsys: pytest.
         assert code == (2 if arguments == ["nothing\x1b"] else 0), err
         assert not any(sign in out + err for sign in ("\x1b", "\x07", "\u202e"))
         assert "\nforged" not in out + err
+
+
+def test_the_window_of_smoothing(runs, capsys) -> None:
+    code, out, _ = ask(capsys, "metrics", runs[0], "loss/mean", "--smooth=1", "--json")
+    assert code == 0
+    found = json.loads(out)["signals"]["loss/mean"]
+    assert found["recent"] == found["latest"]
+    code, out, _ = ask(capsys, "metrics", runs[0], "loss/mean", "--smooth=4", "--csv=-")
+    assert code == 0
+    lines = out.splitlines()
+    assert lines[0] == "signal,step,number,smooth"
+    numbers = [float(line.split(",")[2]) for line in lines[1:6]]
+    assert float(lines[5].split(",")[3]) == pytest.approx(sum(numbers[1:5]) / 4, rel=1e-5)
+    assert ask(capsys, "metrics", runs[0], "--smooth=4", "--points=3", "--json")[0] == 2

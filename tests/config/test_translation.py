@@ -63,7 +63,6 @@ def test_what_was_read_is_said() -> None:
         ("--gradient_accumulation_steps 4", "--batch-size 64 --accumulate 4"),
         ("--amp", "--precision bf16"),
         ("--resume_from_checkpoint latest", "safelight resume RUN"),
-        ("--lr_scheduler cosine", "safelight settings schedule"),
         ("--devices=2", "accelerate launch or torchrun"),
     ],
 )

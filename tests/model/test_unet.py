@@ -416,3 +416,48 @@ def test_a_pickle_is_never_opened(saved: Path, monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(UsageError):
         load_pipeline_unet(saved)
     assert opened == []
+
+
+class Mixer(nn.Module):
+    """A model of one's own: a list of layers between two others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.enter, self.leave = nn.Conv2d(1, 8, 3, padding=1), nn.Conv2d(8, 1, 3, padding=1)
+        self.body = nn.ModuleList(nn.Sequential(nn.Conv2d(8, 8, 3, padding=1), nn.SiLU()) for _ in range(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.enter(x)
+        for layer in self.body:
+            x = x + layer(x)
+        return self.leave(x)
+
+
+def test_models_of_ones_own_are_checkpointed_and_bounded() -> None:
+    plain, checkpointed = Mixer(), Mixer()
+    assert checkpoint_blocks(checkpointed) == 3
+    x, found = torch.randn(2, 1, 8, 8), []
+    for model in (plain, checkpointed):
+        model(x).square().sum().backward()
+        found.append([parameter.grad for parameter in model.parameters()])
+    for one, other in zip(*found, strict=True):
+        assert one is not None
+        assert other is not None
+        assert torch.equal(one, other)
+    assert add_spectral_norm(plain) == 4, "all but the last"
+    with pytest.raises(UsageError, match="has none of them"):
+        checkpoint_blocks(nn.Linear(2, 2))
+
+
+@pytest.mark.parametrize("how", ["default", "xavier", "kaiming"])
+def test_how_weights_begin(how: Any) -> None:
+    unet = build(initialisation=how)
+    bound = float(unet.conv_in.weight.detach().abs().max())  # pyright: ignore[reportArgumentType, reportAttributeAccessIssue]
+    again = build(initialisation=how)
+    assert torch.equal(unet.conv_in.weight, again.conv_in.weight)  # pyright: ignore[reportArgumentType, reportAttributeAccessIssue]
+    out = sum(float(parameter.detach().abs().sum()) for parameter in unet.conv_out.parameters())  # pyright: ignore[reportAttributeAccessIssue]
+    assert out == 0, "the output begins at zero"
+    fans = unet.conv_in.weight[0].numel(), unet.conv_in.weight[:, 0].numel()  # pyright: ignore[reportIndexIssue]
+    wanted = {"xavier": (6 / sum(fans)) ** 0.5, "kaiming": (6 / fans[0]) ** 0.5}
+    assert how == "default" or bound == pytest.approx(wanted[how], rel=0.1)

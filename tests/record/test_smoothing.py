@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from safelight.record.smoothing import exponential_mean
+from safelight.record.smoothing import exponential_mean, moving_mean
 from safelight.record.zoom import from_numbers
 
 
@@ -80,3 +80,9 @@ def mean_by_loop(steps: np.ndarray, numbers: np.ndarray, half_life: float, weigh
             mean += new / weight * (number - mean)
         means.append(mean if weight > 0 else np.nan)
     return means
+
+
+def test_a_moving_mean_counts_steps_and_leaves_out_what_is_not_finite() -> None:
+    steps, numbers = np.array([0, 1, 2, 6, 7]), np.array([1.0, 3.0, np.nan, 5.0, 9.0])
+    assert moving_mean(steps, numbers, 2).tolist() == pytest.approx([1.0, 2.0, 3.0, 5.0, 7.0])
+    assert np.isnan(moving_mean(np.array([0]), np.array([np.nan]), 3)).all()

@@ -21,13 +21,13 @@ from safelight.checkpoints.snapshot import Snapshot
 from safelight.checkpoints.writer import Writer, write
 from safelight.evaluate import examination
 from safelight.evaluate import features as features_module
-from safelight.evaluate.examination import Real, measure_distances
 from safelight.evaluate.features import Extractor, load_extractor, own_extractor
-from safelight.evaluate.thumbnails import Thumbnails
+from safelight.observing import sample_judge
+from safelight.observing.sample_judge import SIGNALS, USUAL, SampleJudge
 from safelight.record.history import open_history
 from safelight.record.reading import read_events, read_signal
 from safelight.training import evaluation
-from safelight.training.evaluation import SIGNALS, USUAL, Budget, Evaluator, evaluation_steps
+from safelight.training.evaluation import Evaluator, evaluation_steps
 from safelight.training.state import Counters
 from safelight.vocabulary import COPIES, COPIES_CHANCE, DISTANCE, DISTANCE_ERROR, EVALUATION, KERNEL, KERNEL_ERROR
 
@@ -62,8 +62,8 @@ class Fields(torch.nn.Module):
 def cheap(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another network than the real one, and fewer images to search: what is tested here does not depend on them."""
     eye = own_extractor(Fields(), name="fields", side=8)
-    monkeypatch.setattr(evaluation, "load_extractor", lambda *_, **__: eye)
-    monkeypatch.setattr(evaluation, "MOST_SEARCHED", 150)
+    monkeypatch.setattr(sample_judge, "load_extractor", lambda *_, **__: eye)
+    monkeypatch.setattr(sample_judge, "MOST_SEARCHED", 150)
 
 
 def small() -> torch.nn.Module:
@@ -134,62 +134,6 @@ def test_the_steps_that_are_planned(count: int, every: int | None, expected: set
         assert max(found) == count
 
 
-SHARE = 0.05
-
-
-@pytest.mark.parametrize(
-    ("step", "spent", "guess", "total", "allowed"),
-    [
-        (25, 0, 2, 100, True),  # two of 2 s are 4 of the 5 s
-        (25, 0, 2.5, 100, True),  # exactly
-        (25, 0, 2.51, 100, False),  # one would fit, but none would be left for the end
-        (100, 0, 2.51, 100, True),
-        (100, 0, 5, 100, True),
-        (100, 0, 5.01, 100, False),
-        (50, 1.1, 2, 100, False),  # what a former sitting spent counts
-        (50, 1, 2, 100, True),
-        (100, 3.1, 2, 100, False),
-        (100, 3, 2, 100, True),
-        (25, 0, 2, 10, False),
-        (100, 0, 2, 10, False),
-        (25, 0, 2, math.inf, True),  # no step was timed yet
-        (25, 0, 2, math.nan, False),
-    ],
-)
-def test_a_run_that_does_not_say_how_often_stays_within_its_budget(
-    step: int, spent: float, guess: float, total: float, allowed: bool
-) -> None:
-    config = tiny(train__steps=100, evaluate__every=None, evaluate__budget=SHARE)
-    assert Budget(config, spent).allows(step, guess=guess, total=total) == allowed
-    explicit = tiny(train__steps=100, evaluate__every=25, evaluate__budget=SHARE)
-    assert Budget(explicit, spent).allows(step, guess=guess, total=total), "who says how often gets it"
-
-
-def test_what_the_last_one_took_is_what_the_next_is_expected_to() -> None:
-    budget = Budget(tiny(train__steps=100, evaluate__every=None, evaluate__budget=SHARE), 0.0)
-    assert budget.allows(25, guess=1, total=100)
-    budget.book(2.0, once=1.5)
-    assert budget.spent == 2.0
-    assert budget.allows(50, guess=1e9, total=100), "0.5 s each, not the guess, nor the 1.5 s of opening"
-    budget.book(2.5)
-    assert not budget.allows(75, guess=0, total=100)
-    assert not budget.allows(100, guess=0, total=100)
-    assert budget.allows(100, guess=0, total=140), "4.5 + 2.5 of 7"
-
-
-@pytest.mark.parametrize("cost", [0.1, 0.9, 2.4, 2.6, 4.9, 5.1, 30.0])
-def test_all_together_never_take_more_and_the_last_is_there_if_one_is(cost: float) -> None:
-    config = tiny(train__steps=100, evaluate__every=None, evaluate__budget=SHARE)
-    budget, done = Budget(config, 0.0), list[int]()
-    for step in sorted(evaluation_steps(config)):
-        if budget.allows(step, guess=cost, total=100):
-            budget.book(cost)
-            done.append(step)
-    assert budget.spent <= 5
-    assert (100 in done) == (cost <= 5)
-    assert len(done) == min(USUAL, int(5 // cost))
-
-
 def test_a_run_too_short_is_told_once_and_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("safelight.training.step_reader.Session.seconds", lambda self: (0.1, 1.2))
     terminal = train(tmp_path / "run", evaluate__every=None)
@@ -233,8 +177,8 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Quiet]:
     folder = tmp_path_factory.mktemp("evaluated") / "whole"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("safelight.monitors.reading_buffer.HOST_SECONDS", 0.0)
-        patch.setattr(evaluation, "load_extractor", lambda *_, **__: own_extractor(Fields(), name="fields", side=8))
-        patch.setattr(evaluation, "MOST_SEARCHED", 150)
+        patch.setattr(sample_judge, "load_extractor", lambda *_, **__: own_extractor(Fields(), name="fields", side=8))
+        patch.setattr(sample_judge, "MOST_SEARCHED", 150)
         return folder, train(folder, **FULL)
 
 
@@ -332,7 +276,7 @@ def test_a_small_grid_does_not_prevent_the_evaluation(tmp_path: Path) -> None:
 
 
 def test_the_network_that_comes_with_safelight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluation, "load_extractor", load_extractor)
+    monkeypatch.setattr(sample_judge, "load_extractor", load_extractor)
     train(tmp_path / "run", evaluate__every=12)
     [(_, facts)] = events(tmp_path / "run", "evaluated")
     assert facts["label"] == "FD-lite0-pca8"
@@ -352,9 +296,9 @@ def test_an_evaluation_that_touches_a_weight_would_be_noticed(
     tmp_path: Path, whole: tuple[Path, Quiet], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The negative control: equal hashes are not equal for want of looking."""
-    judge = Evaluator.judge
+    judge = SampleJudge.judge
 
-    def clumsy(self: Evaluator, samples: torch.Tensor) -> object:
+    def clumsy(self: SampleJudge, samples: torch.Tensor) -> object:
         for parameter in models[-1].parameters():
             parameter.data.mul_(1 + 1e-6)
         return judge(self, samples)
@@ -367,7 +311,7 @@ def test_an_evaluation_that_touches_a_weight_would_be_noticed(
         build(self, session)
 
     monkeypatch.setattr(Evaluator, "__init__", watch)
-    monkeypatch.setattr(Evaluator, "judge", clumsy)
+    monkeypatch.setattr(SampleJudge, "judge", clumsy)
     train(tmp_path / "run")
     assert fingerprints(tmp_path / "run")["model.safetensors"] != fingerprints(whole[0])["model.safetensors"]
 
@@ -389,14 +333,14 @@ def test_the_best_checkpoint_stays_on_disk(tmp_path: Path, monkeypatch: pytest.M
 def same(monkeypatch: pytest.MonkeyPatch) -> None:
     """All evaluations see the same features, whatever was drawn."""
     numbers = np.random.default_rng(0).normal(size=(64, 24)).astype(np.float32)
-    monkeypatch.setattr(Evaluator, "features", lambda self, samples: numbers)
+    monkeypatch.setattr(SampleJudge, "features", lambda self, samples: numbers)
 
 
 def test_a_better_one_takes_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The negative control of the tie: features that come nearer to real ones each time."""
     calls = iter([3.0, 2.0, 1.0, 1.0, 1.0])
     noise = np.random.default_rng(0).normal(size=(64, 24)).astype(np.float32)
-    monkeypatch.setattr(Evaluator, "features", lambda self, samples: self.real.features.mean(0) + next(calls) * noise)
+    monkeypatch.setattr(SampleJudge, "features", lambda self, samples: self.real.features.mean(0) + next(calls) * noise)
     train(tmp_path / "run", train__steps=16, checkpoint__keep_last=1, checkpoint__every=100)
     assert counters(tmp_path / "run")["best_step"] == 12, "the third is better than the second, the fourth a tie"
     assert steps(tmp_path / "run" / "checkpoints") == [12, 16]
@@ -417,7 +361,7 @@ def test_the_best_exists_also_where_the_picture_of_pairs_fails(tmp_path: Path, m
         raise OSError(28, "No space left on device")
 
     same(monkeypatch)
-    monkeypatch.setattr(evaluation, "save_png", full)
+    monkeypatch.setattr(sample_judge, "save_png", full)
     train(tmp_path / "run", checkpoint__every=5, checkpoint__keep_last=1)
     assert counters(tmp_path / "run")["best_step"] in steps(tmp_path / "run" / "checkpoints")
 
@@ -428,13 +372,13 @@ def test_the_best_exists_also_where_the_picture_of_pairs_fails(tmp_path: Path, m
 def drawn_features(monkeypatch: pytest.MonkeyPatch) -> list[np.ndarray]:
     """What `keep` is given: the features of the best."""
     kept: list[np.ndarray] = []
-    keep = Evaluator.keep
+    keep = SampleJudge.keep
 
-    def watch(self: Evaluator, features: np.ndarray) -> None:
+    def watch(self: SampleJudge, features: np.ndarray) -> None:
         kept.append(features)
         keep(self, features)
 
-    monkeypatch.setattr(Evaluator, "keep", watch)
+    monkeypatch.setattr(SampleJudge, "keep", watch)
     return kept
 
 
@@ -578,7 +522,7 @@ def test_an_evaluation_that_fails_is_told_and_training_goes_on(
     def fail(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr(evaluation, "extract", fail)
+    monkeypatch.setattr(sample_judge, "extract", fail)
     terminal = train(tmp_path / "run")
     told = [text for text in terminal.said if "The evaluation could not be made" in text]
     assert len(told) == 3
@@ -593,15 +537,15 @@ def test_an_evaluation_that_fails_is_told_and_training_goes_on(
 
 
 def test_one_that_fails_once_is_no_matter_for_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    judge, calls = Evaluator.judge, list[int]()
+    judge, calls = SampleJudge.judge, list[int]()
 
-    def stumble(self: Evaluator, samples: torch.Tensor) -> object:
+    def stumble(self: SampleJudge, samples: torch.Tensor) -> object:
         calls.append(1)
         if len(calls) == 2:
             raise RuntimeError("once")
         return judge(self, samples)
 
-    monkeypatch.setattr(Evaluator, "judge", stumble)
+    monkeypatch.setattr(SampleJudge, "judge", stumble)
     train(tmp_path / "run")
     assert [step for step, _ in distances(tmp_path / "run")] == [3, 11]
     assert events(tmp_path / "run", "evaluated")[-1][1]["against"]["step"] == 4
@@ -658,22 +602,3 @@ def test_features_that_are_not_finite_do_not_end_the_run(tmp_path: Path, monkeyp
 def test_the_record_of_events_is_json_without_holes(whole: tuple[Path, Quiet]) -> None:
     for kind in ("evaluated", "rescored"):
         assert json.dumps([facts for _, facts in events(whole[0], kind)], allow_nan=False)
-
-
-def test_with_too_few_samples_the_kernel_distance_judges(tmp_path: Path) -> None:
-    """The Fréchet distance would call nothing better, and the first checkpoint would stay the best for ever."""
-    from safelight.evaluate.significance import compare, compare_kernel
-
-    rng = np.random.default_rng(0)
-    real, bad = rng.normal(size=(400, 128)), rng.normal(3, 1, size=(128, 128))
-    good = bad - 3
-    assert not compare(good, bad, real).better
-    assert compare_kernel(good, bad, real).better
-    evaluator = object.__new__(Evaluator)
-    evaluator._config = tiny(evaluate__samples=128, evaluate__components=0)
-    evaluator.real = Real(real, "FD-test")
-    evaluator.gaussian = measure_distances(bad, evaluator.real)
-    evaluator.thumbnails = Thumbnails(np.arange(0), np.zeros((0, 64), np.uint8), None)
-    evaluator._best = bad
-    evaluator.features = lambda samples: good  # type: ignore[method-assign]
-    assert evaluator.judge(torch.zeros(128, 1, 8, 8)).better

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from safelight.training.optimizer import (
     optimizer_tensors,
     parameter_groups,
     prepare_update,
+    rate_scheduler,
     warmup_steps,
 )
 
@@ -254,3 +256,35 @@ def test_state_by_name_goes_round() -> None:
         put_gradients(each, 7)
         update(its, 1e-3, GO)
     assert everything(model, optimizer) == everything(twin, other)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "expected"),
+    [
+        ("cosine", {9: 1.0, 54: 0.6, 99: 0.2}),
+        ("linear", {9: 1.0, 54: 0.6, 99: 0.2}),
+        ("constant", {9: 1.0, 54: 1.0, 99: 1.0}),
+        ("inverse-sqrt", {9: 1.0, 39: 0.5, 89: 1 / 3}),
+        ("edm2", {9: 1.0, 19: 1.0, 79: 0.5}),
+        ("wsd", {9: 1.0, 79: 1.0, 90: 0.5, 99: 0.05}),
+    ],
+)
+def test_the_shape_of_every_schedule(schedule: Any, expected: dict[int, float]) -> None:
+    settings = Optimizer(lr=1.0, warmup=10, floor=0.2, schedule=schedule, reference=20, decay=0.2)
+    assert learning_rate(settings, 0, 100) == pytest.approx(0.1), "all begin with the warmup"
+    for step, rate in expected.items():
+        assert learning_rate(settings, step, 100) == pytest.approx(rate), step
+    for steps, warmup in ((1, 0), (2, None), (3, 1), (7, 0)):
+        short = Optimizer(lr=1.0, warmup=warmup, schedule=schedule)
+        assert all(0 < learning_rate(short, step, steps) <= 1 for step in range(steps))
+
+
+def test_the_same_rates_in_a_loop_of_ones_own() -> None:
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.5)
+    settings = Optimizer(warmup=2, schedule="linear", floor=0.0)
+    scheduler, rates = rate_scheduler(optimizer, 6, settings), []
+    for _ in range(6):
+        rates.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        scheduler.step()
+    assert rates == pytest.approx([0.25, 0.5, 0.375, 0.25, 0.125, 0.0])

@@ -82,7 +82,11 @@ def _judged(run: RunHistory, judge: Callable[[dict[str, Any]], SampleQuality], *
     planned = run.planned_steps or math.inf
     for event in sorted((each for kind in kinds for each in run.events(kind)), key=lambda each: each.step):
         last = bool(event.facts.get("ended")) or float(event.facts.get("after", event.step + 1)) >= planned
-        found.append(Evaluation(event.step, event.facts, judge(event.facts), _skill(run, SKILL_EMA, event.step), last))
+        skill = _skill(run, SKILL_EMA, event.step)
+        skill = _skill(run, SKILL_RAW, event.step) if math.isnan(skill) else skill  # loops of others may have no EMA
+        if run.config is None and math.isnan(skill) and (event.name == "appearance" or not last):
+            continue  # a loop of which nobody knows what its network has learnt: early samples look like anything
+        found.append(Evaluation(event.step, event.facts, judge(event.facts), skill, last))
     return found
 
 

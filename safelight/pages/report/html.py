@@ -39,7 +39,7 @@ DRAWN = ("loss/mean", "loss/whitened", "optimizer/lr", "gradient/norm", "gradien
          "quality/coverage", "diversity/variance", "diversity/vendi", "copies/share", "speed/images", "speed/data_wait",
          "system/memory", "skill/raw", "skill/ema", "skill/held", "skill/exact")  # fmt: skip
 PARTS = "gradient/part/"
-MOST_PARTS, MOST_EVIDENCE = 64, 40
+MOST_PARTS, MOST_EVIDENCE, MOST_OWN = 64, 40, 24
 
 
 def write_report(run: RunFolder, out: Path | None = None) -> int:
@@ -79,8 +79,9 @@ def _curves(history: History, page: dict[str, Any]) -> dict[str, Any]:
     proofs = {each["signal"] for finding in page["findings"] for each in finding["evidence"]}
     evidence = [name for name in names if name in proofs and name not in DRAWN and name not in parts][:MOST_EVIDENCE]
     fine = [name for name in DRAWN if name in set(names)]
+    own = [each["name"] for each in page["signals"] if not each["meaning"]][:MOST_OWN]
     curves = dict[str, Any]()
-    for chosen, pixels in ((parts, COARSE), (evidence, EVIDENCE), (fine, FINE)):
+    for chosen, pixels in ((parts, COARSE), (evidence, EVIDENCE), (own, EVIDENCE), (fine, FINE)):
         curves |= series(history, chosen, pixels=pixels)["series"]
     return curves
 

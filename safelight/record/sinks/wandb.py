@@ -46,7 +46,7 @@ class WeightsAndBiases:
         self._run = wandb.init(
             id=run_id(folder, os.environ),
             name=found.run_name or run_name,
-            project=found.project or "safelight",
+            project=found.project or config.get("log", {}).get("project") or "safelight",
             dir=os.environ.get("WANDB_DIR") or folder,
             mode="offline" if offline else None,
             resume=found.resume or "allow",

@@ -30,6 +30,7 @@ import { describe, nearest, tabulate } from "./summary.js";
  * @typedef {object} Spec
  * @property {string} name for remembering
  * @property {string} title
+ * @property {boolean} [streamed] false: new readings are asked for now and then
  * @property {string} [note]
  * @property {string} [unit]
  * @property {Line[]} lines
@@ -99,7 +100,7 @@ export class LineChart {
   /** @param {boolean} seen */
   _see(seen) {
     for (const [readings, names] of this._sources()) {
-      if (seen) readings.wish(this, names);
+      if (seen) readings.wish(this, names, { streamed: this.spec.streamed ?? true });
       else readings.release(this);
     }
   }

@@ -5,7 +5,7 @@
 import { Heatmap } from "../chart/heatmap.js";
 import { LineChart } from "../chart/line.js";
 import { choice, h } from "../element.js";
-import { LOSS_LINES, lossSpec, smallSpecs } from "./specs.js";
+import { LOSS_LINES, lossSpec, ownSpecs, smallSpecs } from "./specs.js";
 
 const COLUMNS = 600; // of noise levels before they are asked for again, in fewer
 const LEVELS_AGAIN = 15_000; // ms between two looks at the noise levels of a run that goes on
@@ -29,6 +29,9 @@ export class Charts {
     this.all = [this.loss, this.levels, this.flow, ...this.small];
     this.main = h("div.chart-main", this.loss.figure, this.levels.figure);
     this.grid = h("div.chart-grid", this.small.slice(0, 4).map((chart) => chart.figure), this.flow.figure, this.small.slice(4).map((chart) => chart.figure));
+    /** @type {LineChart[]} */
+    this.own = [];
+    this._addOwn(run.signals);
     this._end = view.subscribe((change) => {
       if (change === "range") this._askLevels(120);
     });
@@ -41,7 +44,7 @@ export class Charts {
   }
 
   _preload() {
-    for (const chart of [this.loss, ...this.small]) chart.preload();
+    for (const chart of [this.loss, ...this.small, ...this.own]) chart.preload();
     this._readings.wish(this, this._parts(), { pixels: 150, streamed: false });
     this._askLevels(0);
   }
@@ -49,12 +52,25 @@ export class Charts {
   /** @param {any} run */
   update(run) {
     this.run = { ...this.run, ...run };
+    this._addOwn(this.run.signals);
     const ended = !["live", "stale", "watched", "empty"].includes(this.run.state);
     const known = new Set(this.run.signals.map((/** @type {any} */ signal) => signal.name));
     for (const chart of this.small) chart.figure.hidden = ended && !chart.spec.lines.some((line) => known.has(line.signal));
     this.levels.figure.hidden = ended && ![...known].some((name) => String(name).startsWith("loss/level/"));
     this.flow.figure.hidden = ended && !this._parts().length;
     this.change();
+  }
+
+  /** Charts of what the loop logs, as it comes. @param {any[]} signals */
+  _addOwn(signals) {
+    const there = new Set(this.own.map((chart) => chart.spec.name));
+    for (const spec of ownSpecs(signals ?? [])) {
+      if (there.has(spec.name)) continue;
+      const chart = new LineChart(spec, this._view, this._readings);
+      this.own.push(chart);
+      this.all.push(chart);
+      this.grid.append(chart.figure);
+    }
   }
 
   /** @param {string[]} [names] signals that have new readings; without them, anything may have changed */

@@ -89,6 +89,17 @@ export function smallSpecs(fact) {
   ];
 }
 
+const MOST_OWN = 24; // charts of numbers that the loop logged itself
+
+/** Numbers of the loop's own, which no page knows: a chart for each. @param {any[]} signals @returns {Spec[]} */
+export function ownSpecs(signals) {
+  const own = signals.filter((signal) => !signal.meaning && !String(signal.name).startsWith("check/")).slice(0, MOST_OWN);
+  return own.map(({ name }) => ({
+    name: `own-${name}`, title: String(name), note: "A number that the loop logged.", streamed: false,
+    lines: [{ signal: String(name), label: String(name), colour: 4, band: true }],
+  }));
+}
+
 /** What is pushed while a run goes on; every tab asks for the same, so that they can share a stream. */
 export function liveSignals() {
   const specs = [lossSpec(), ...smallSpecs(() => null)];
