@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from safelight.watching import watch
     from safelight.watching.auto import auto, captured
     from safelight.watching.debugger import check
-    from safelight.watching.sample_grid import SampleGrid
+    from safelight.watching.samples.sample_grid import SampleGrid
 
 _PACKAGES = ("evaluate",)  # used as they are: safelight.evaluate.frechet(a, b)
 _HOMES = {
@@ -64,7 +64,7 @@ _HOMES = {
     "evaluate": "safelight.evaluate",
     "Process": "safelight.diffusion.process",
     "Run": "safelight.start",
-    "SampleGrid": "safelight.watching.sample_grid",
+    "SampleGrid": "safelight.watching.samples.sample_grid",
     "auto": "safelight.watching.auto",
     "captured": "safelight.watching.auto",
     "check": "safelight.watching.debugger",

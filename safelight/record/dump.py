@@ -51,10 +51,8 @@ def write_csv(
         writer.writerow(["signal", "step", "number", "smooth"])
         for name in names:
             steps, numbers = history.raw(name, *span)
-            means = moving_mean(steps, numbers, smooth)
-            writer.writerows(
-                zip([printable(name)] * len(steps), steps.tolist(), map(str, numbers), means.tolist(), strict=True)
-            )
+            rows = zip(steps.tolist(), map(str, numbers), moving_mean(steps, numbers, smooth).tolist(), strict=True)
+            writer.writerows((printable(name), *row) for row in rows)
         return
     writer.writerow(["signal", "step", "number"] if points is None else ["signal", *COLUMNS])
     for name in names:

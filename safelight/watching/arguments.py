@@ -16,10 +16,10 @@ from safelight.monitors.modules import trained
 from safelight.probes.forward_pass import Declared
 from safelight.probes.sampler import accepts
 from safelight.watching.foreign import bare_optimizer, refuse_sharded, unwrapped
-from safelight.watching.preview_plan import USUAL_INTERVALS
-from safelight.watching.preview_plan import Features as Features
-from safelight.watching.preview_plan import PreviewIntervals as PreviewIntervals
-from safelight.watching.previews import Previews
+from safelight.watching.samples.preview_plan import USUAL_INTERVALS
+from safelight.watching.samples.preview_plan import Features as Features
+from safelight.watching.samples.preview_plan import PreviewIntervals as PreviewIntervals
+from safelight.watching.samples.previews import Previews
 from safelight.watching.watched_run import WatchedRun
 
 

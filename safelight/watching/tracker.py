@@ -15,7 +15,7 @@ from torch import Tensor
 from safelight.observing.live_diagnosis import OnFinding
 from safelight.pictures.grid import save_png
 from safelight.watching.loop import SilentWatch, Watch, WatchArguments, open_watch
-from safelight.watching.preview_plan import PreviewIntervals
+from safelight.watching.samples.preview_plan import PreviewIntervals
 from safelight.watching.watched_run import WatchedRun
 from safelight.words import print_to_stderr
 

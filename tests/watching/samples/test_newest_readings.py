@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from safelight.watching.newest_readings import NewestReadings
+from safelight.watching.samples.newest_readings import NewestReadings
 
 
 def test_the_newest_numbers_by_the_words_of_a_loop() -> None:

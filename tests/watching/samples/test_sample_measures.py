@@ -6,8 +6,8 @@ from pathlib import Path
 
 import torch
 
-from safelight.watching.preview_plan import PreviewIntervals
-from safelight.watching.sample_measures import SampleMeasures
+from safelight.watching.samples.preview_plan import PreviewIntervals
+from safelight.watching.samples.sample_measures import SampleMeasures
 from safelight.watching.watched_run import WatchedRun
 
 

@@ -16,8 +16,8 @@ from safelight.errors import DataError
 from safelight.observing.sample_check import SampleCheck
 from safelight.observing.sample_judge import FIRST_GUESS, USUAL, Budget, SampleJudge
 from safelight.probes.seen_images import SeenImages
-from safelight.watching.preview_plan import Plan, PreviewIntervals
-from safelight.watching.real_images import images_of, square
+from safelight.watching.samples.preview_plan import Plan, PreviewIntervals
+from safelight.watching.samples.real_images import images_of, square
 from safelight.watching.watched_run import WatchedRun
 from safelight.yardstick.denoisers import AT_ONCE, DatasetDenoisers
 

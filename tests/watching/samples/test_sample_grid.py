@@ -15,7 +15,7 @@ from torch import Tensor, nn
 import safelight
 from safelight.errors import UsageError
 from safelight.probes.random_state import random_states
-from safelight.watching.sample_grid import SampleGrid
+from safelight.watching.samples.sample_grid import SampleGrid
 
 
 class Denoiser(nn.Module):

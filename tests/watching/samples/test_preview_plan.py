@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from safelight.errors import UsageError
-from safelight.watching.preview_plan import Plan, PreviewIntervals
+from safelight.watching.samples.preview_plan import Plan, PreviewIntervals
 
 
 def drawn(plan: Plan, updates: int) -> list[int]:

@@ -17,11 +17,11 @@ from safelight.pictures.grid import grid, save_png, to_uint8
 from safelight.probes.dataset import take_images
 from safelight.run import picture_path
 from safelight.watching.foreign import ema_of_trained
-from safelight.watching.newest_readings import NewestReadings
-from safelight.watching.preview_plan import Plan, PreviewIntervals
-from safelight.watching.sample_grid import SampleGrid
-from safelight.watching.sample_measures import COUNT, SampleMeasures
-from safelight.watching.sampled_images import as_batch
+from safelight.watching.samples.newest_readings import NewestReadings
+from safelight.watching.samples.preview_plan import Plan, PreviewIntervals
+from safelight.watching.samples.sample_grid import SampleGrid
+from safelight.watching.samples.sample_measures import COUNT, SampleMeasures
+from safelight.watching.samples.sampled_images import as_batch
 from safelight.watching.watched_run import WatchedRun
 
 SHARE = 0.02  # of the time, that pictures may take where nobody says how often they are drawn

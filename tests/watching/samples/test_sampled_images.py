@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from safelight.watching.sampled_images import SampledImages
+from safelight.watching.samples.sampled_images import SampledImages
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from safelight.errors import DataError
-from safelight.watching.real_images import images_of, square
+from safelight.watching.samples.real_images import images_of, square
 
 IMAGES = torch.linspace(-1, 1, 40 * 3 * 6 * 4).reshape(40, 3, 6, 4)
 

@@ -25,7 +25,7 @@ from safelight.probes.random_state import kept_random_state
 from safelight.probes.sampler import accepts
 from safelight.run import pictures_in
 from safelight.watching.foreign import ema_of_trained
-from safelight.watching.sampled_images import SampledImages
+from safelight.watching.samples.sampled_images import SampledImages
 
 Sampler = Callable[..., Any]
 
