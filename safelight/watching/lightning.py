@@ -21,7 +21,9 @@ except ImportError:
         raise UsageError("Lightning is not installed: pip install lightning") from error
 
 STEP_ARGUMENTS = ("t", "pred", "target", "x0", "noise", "x_t", "labels")
-WATCH_ARGUMENTS = ("ema", "schedule", "prediction", "sampler", "data", "steps", "loggers", "say", "on_finding")
+WATCH_ARGUMENTS = (
+    "ema", "process", "schedule", "prediction", "sampler", "data", "steps", "loggers", "say", "on_finding",
+)  # fmt: skip
 
 
 class WatchCallback(Callback):  # pyright: ignore[reportGeneralTypeIssues]
@@ -31,7 +33,7 @@ class WatchCallback(Callback):  # pyright: ignore[reportGeneralTypeIssues]
 
     def __init__(self, run: str | Path | None = None, *, network: str | None = None, **arguments: Any) -> None:
         """`network`: the attribute that the module keeps its network in, such as "unet" or "model.unet": only then is
-        it seen how the network is called. `arguments`: what `safelight.watch` takes beside (ema, schedule, prediction,
+        it seen how the network is called. `arguments`: what `safelight.watch` takes beside (ema, process, prediction,
         sampler, data, steps, loggers, say, on_finding)."""
         super().__init__()
         if unknown := arguments.keys() - WATCH_ARGUMENTS:

@@ -40,7 +40,7 @@ class Tracker(GeneralTracker):
     def watch(
         self, model: Any, optimizer: Any = None, *, on_finding: OnFinding | None = None, **given: Any
     ) -> Watch | SilentWatch:
-        """`safelight.watch`, into the record of this tracker, with what that takes (ema, schedule, scaler, prediction,
+        """`safelight.watch`, into the record of this tracker, with what that takes (ema, process, scaler, prediction,
         sampler, data, on_finding). Call it after `accelerator.init_trackers`."""
         arguments = WatchArguments(model, optimizer, **given)
         opened = open_watch(arguments, lambda: self.tracker, self._step, print_to_stderr, on_finding)
