@@ -9,7 +9,7 @@ _WORDS = {
     "schedule": "not-decreasing signal-left zero-snr-epsilon",
     "timesteps": "gap shuffled repeated constant out-of-range not-passed-on not-the-noise scaled density-swapped",
     "forward": "other-schedule noise-not-normal clamped no-noise not-the-formula noise-repeated input-not-scaled",
-    "target": "other-type fresh-noise wrong other-noise against-time of-another-process not-a-velocity negated "
+    "target": "other-type fresh-noise wrong other-noise against-time of-another-process not-a-velocity scaled "
     "other-sigma-data",
     "loss": "sign nonfinite weight-nonfinite not-of-prediction detached shape weighting diverged spike drop rise "
     "oscillation plateau ruined not-learning undertrained",

@@ -151,6 +151,7 @@ MIXTURE_PROCESS = Check("mixture/process", "The recognised process: its place in
 MIXTURE_ROW = Check("mixture/row", "The recognised target: its place in TARGET_ROWS; -1 if it is not known.")
 MIXTURE_SIGMA_DATA = Check("mixture/sigma_data", "EDM: the deviation of the data in c_in.", MIXTURE_PROCESS)
 MIXTURE_TARGET_SIGMA_DATA = Check("mixture/target_sigma_data", "EDM: that of the target.", MIXTURE_PROCESS)
+MIXTURE_TARGET_SCALE = Check("mixture/target_scale", "Factor of a target over one with a name.", MIXTURE_PROCESS)
 MIXTURE_TIME_FACTOR = Check("mixture/time_factor", "Flow: the network's time over the noise.", MIXTURE_PROCESS)
 MIXTURE_LOG_MEAN = Check("mixture/log_mean", "Mean of log(sigma) over all samples.", MIXTURE_PROCESS)
 MIXTURE_LOG_DEVIATION = Check("mixture/log_deviation", "Deviation of log(sigma).", MIXTURE_PROCESS)

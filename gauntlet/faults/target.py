@@ -28,7 +28,7 @@ def ask_for_fresh_noise(run: LoopParts) -> None:
     "target.other-type",
     why="a negative noise is another type of target",
     bases=ALL,
-    undeclared=("target.against-time", "target.negated", "sampler.other-type", "sampler.wrong"),
+    undeclared=("target.against-time", "target.scaled", "sampler.other-type", "sampler.wrong"),
 )
 def ask_for_negative(run: LoopParts) -> None:
     """The sign of the target is wrong."""
@@ -36,7 +36,7 @@ def ask_for_negative(run: LoopParts) -> None:
     run.target_of = lambda x0, noise, t: -ask(x0, noise, t)
 
 
-@fault("target.wrong", doses=(0.5, 3.0), bases=ALL, undeclared=("sampler.wrong",))
+@fault("target.wrong", doses=(0.5, 3.0), bases=ALL, undeclared=("target.scaled", "sampler.wrong"))
 def scale_target(run: LoopParts, factor: float) -> None:
     """The target is scaled, the sampler does not know."""
     ask = run.target_of

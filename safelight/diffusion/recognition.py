@@ -62,6 +62,8 @@ class Recognised:
     """The noise at a time that the network is told."""
     target_sigma_data: float | None = None
     """Of EDM's target."""
+    target_scale: float | None = None
+    """Of a target that is a multiple of one that has a name; the name is not known then."""
 
     @property
     def is_known(self) -> bool:
@@ -108,8 +110,13 @@ def recognise(found: Mixtures) -> Recognised:
     of_target = _sigma_data_of_target(found)
     target = _target(found, {sigma_data, of_target, 0.5, 1.0})
     density = _density(found, process)
+    if process == "edm" and target == "-v":  # what EDM's F is with a deviation of 1: one row, two names
+        target = "edm"
     is_edm = (target or "").endswith("edm")
-    return Recognised(process, sigma_data, target, time, rises, density, clock, of_target if is_edm else None)
+    return Recognised(
+        process, sigma_data, target, time, rises, density, clock, of_target if is_edm else None,
+        _scale_of_target(found) if target is None else None,
+    )  # fmt: skip
 
 
 def _process(found: Mixtures) -> tuple[str | None, float | None]:
@@ -171,6 +178,19 @@ def _target(found: Mixtures, deviations: set[float | None]) -> str | None:
     # EDM's F with sigma_data 1 is the opposite of v: one row, two names.
     names = [name for name in names if not (name.endswith("edm") and len(names) > 1)] or names
     return names[0] if len(names) == 1 else None
+
+
+def _scale_of_target(found: Mixtures) -> float | None:
+    """The one factor between all targets and a target that has a name."""
+    if found.p is None or found.q is None:
+        return None
+    for clean, noise in (row for name, row in _rows(found, set()).items() if name != "score"):
+        factors = (found.p * clean + found.q * noise) / (clean * clean + noise * noise)
+        factor = float(np.median(factors))
+        apart = np.hypot(found.p - factor * clean, found.q - factor * noise) / max(abs(factor), 1e-12)
+        if abs(factor) > 0.01 and _worst(apart) <= EXACT:
+            return factor
+    return None
 
 
 def _direction(found: Mixtures) -> bool | None:

@@ -40,6 +40,7 @@ class MixtureProbe:
         self._samples = 0
         self._mixtures: Mixtures | None = None
         self._is_float = False  # whether times are
+        self.has_news = False  # since it was last settled what they say
 
     @property
     def is_certain(self) -> bool:
@@ -90,6 +91,7 @@ class MixtureProbe:
 
     def _add(self, samples: int, numbers: np.ndarray) -> dict[str, float]:
         """On the host: `check/mixture/…` of this step, and of all samples so far."""
+        self.has_news = True
         self._parts.append(np.asarray(numbers, np.float64).reshape(-1, samples))
         columns = self._columns()
         readings: dict[checks.Check, float] = {}
@@ -110,6 +112,7 @@ class MixtureProbe:
 
     def settle(self, declared: Declared) -> Declared | None:
         """What holds from now on, where enough was seen for that."""
+        self.has_news = False
         if not self._parts or (columns := self._columns()).shape[1] < ENOUGH:
             return None
         if declared.alphas is not None and not self._is_float:
@@ -145,7 +148,11 @@ class MixtureProbe:
 
 def _numbers(found: Recognised, mixtures: Mixtures) -> dict[checks.Check, float]:
     """What rules compare with numbers that people use."""
-    known = {checks.MIXTURE_SIGMA_DATA: found.sigma_data, checks.MIXTURE_TARGET_SIGMA_DATA: found.target_sigma_data}
+    known = {
+        checks.MIXTURE_SIGMA_DATA: found.sigma_data,
+        checks.MIXTURE_TARGET_SIGMA_DATA: found.target_sigma_data,
+        checks.MIXTURE_TARGET_SCALE: found.target_scale,
+    }
     readings = {check: number for check, number in known.items() if number is not None}
     inside = (mixtures.s > 0.05) & (mixtures.a > 0)
     if found.process == "flow" and found.clock is not None and mixtures.t is not None and inside.sum() >= ENOUGH // 2:

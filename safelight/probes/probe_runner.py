@@ -122,8 +122,10 @@ class ProbeRunner:
     def settle(self) -> tuple[Declared, dict[str, float]] | None:
         """Once, when it is known how the loop writes its times, or what it trains where nothing was declared: what
         holds from then on, and the readings that were waiting for it. Called between two steps."""
-        if self._is_settled or "probes" in self.broken or (found := self.mixtures.settle(self.declared)) is None:
-            self._is_settled |= self.mixtures.is_done
+        if self._is_settled or not self.mixtures.has_news or "probes" in self.broken:
+            return None
+        if (found := self.mixtures.settle(self.declared)) is None:
+            self._is_settled = self.mixtures.is_done
             return None
         self.declared, self._is_settled, self._hooks.paused = found, True, True
         try:

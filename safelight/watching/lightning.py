@@ -22,8 +22,8 @@ except ImportError:
 
 STEP_ARGUMENTS = ("t", "pred", "target", "x0", "noise", "x_t", "labels")
 WATCH_ARGUMENTS = (
-    "ema", "schedule", "prediction", "sampler", "data", "steps", "loggers", "sample_every", "evaluate_every",
-    "features", "say", "on_finding",
+    "ema", "process", "schedule", "prediction", "sampler", "data", "steps", "loggers", "sample_every",
+    "evaluate_every", "features", "say", "on_finding",
 )  # fmt: skip
 
 
@@ -34,7 +34,7 @@ class WatchCallback(Callback):  # pyright: ignore[reportGeneralTypeIssues]
 
     def __init__(self, run: str | Path | None = None, *, network: str | None = None, **arguments: Any) -> None:
         """`network`: the attribute that the module keeps its network in, such as "unet" or "model.unet": only then is
-        it seen how the network is called. `arguments`: what `safelight.watch` takes beside (ema, schedule, prediction,
+        it seen how the network is called. `arguments`: what `safelight.watch` takes beside (ema, process, prediction,
         sampler, data, steps, loggers, sample_every, evaluate_every, features, say, on_finding)."""
         super().__init__()
         if unknown := arguments.keys() - WATCH_ARGUMENTS:

@@ -42,7 +42,7 @@ class Tracker(GeneralTracker):
     def watch(
         self, model: Any, optimizer: Any = None, *, on_finding: OnFinding | None = None, **given: Any
     ) -> Watch | SilentWatch:
-        """`safelight.watch`, into the record of this tracker, with what that takes (ema, schedule, scaler, prediction,
+        """`safelight.watch`, into the record of this tracker, with what that takes (ema, process, scaler, prediction,
         sampler, data, sample_every, evaluate_every, features, on_finding). Call it after
         `accelerator.init_trackers`."""
         often = {name: given.pop(name) for name in ("sample_every", "evaluate_every", "features") if name in given}

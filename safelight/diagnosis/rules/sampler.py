@@ -104,7 +104,7 @@ def detect_kind(run: RunHistory, kind: str) -> Detection | None:
 
 WAY = "The run's own sampler is driven by the exact denoiser of two images and of a Gaussian, which it must return."
 DRIVEN = (checks.SAMPLER_FINITE, checks.SAMPLER_CALLS)
-OF_TRAINING = "target.against target.of-another target.not-a target.negated forward. timesteps."
+OF_TRAINING = "target.against target.of-another target.not-a target.scaled forward. timesteps."
 YIELDS = f"schedule.not-decreasing schedule.zero-snr schedule.signal-left scale. {OF_TRAINING}"
 
 RULES = (

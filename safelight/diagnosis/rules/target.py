@@ -126,14 +126,18 @@ def not_a_velocity(run: RunHistory) -> Detection | None:
     )
 
 
-def negated(run: RunHistory) -> Detection | None:
-    row = _row(run.latest(checks.MIXTURE_ROW, -2))
-    if row not in ("-epsilon", "-sample", "-edm"):
+def scaled(run: RunHistory) -> Detection | None:
+    row, factor = _row(run.latest(checks.MIXTURE_ROW, -2)), run.latest(checks.MIXTURE_TARGET_SCALE)
+    if row in ("-epsilon", "-sample", "-edm"):
+        words, check = f"the opposite of {row[1:]}: every sampler takes it for the other sign.", checks.MIXTURE_ROW
+    elif not row and np.isfinite(factor):
+        words, check = f"{factor:.3g} times a target that samplers know.", checks.MIXTURE_TARGET_SCALE
+    else:
         return None
     return Detection(
-        int(run.steps(checks.MIXTURE_ROW)[0]),
-        f"The target is the opposite of {row[1:]}: every sampler takes it for the other sign.",
-        (run.evidence(checks.MIXTURE_ROW),),
+        int(run.steps(check)[0]),
+        f"The target is {words}",
+        (run.evidence(check),),
         ("the network: it plays no part in this check",),
     )
 
@@ -222,14 +226,14 @@ RULES = (
         detect=not_a_velocity,
         explained_by="target.other-type target.wrong",
     ),
-    warning("TAR008", "target.negated", "A target of the opposite sign")(
-        what="The target is exactly −noise, −x0 or EDM's −F.",
+    warning("TAR008", "target.scaled", "A target that is scaled or negated")(
+        what="The target is exactly a multiple of the noise, x0 or a velocity, or −noise, −x0 or EDM's −F.",
         why="No sampler expects it: samples go away from the images.",
         similar="The two directions of a flow are both in use: target.against-time. EDM's F at sigma_data 1 is −v.",
         limits=NO_SAMPLER,
-        fix="Turn the sign of the target.",
+        fix="Use the target as it is; what should count more belongs into the weight of the loss.",
         needs=(checks.MIXTURE_ROW,),
-        detect=negated,
+        detect=scaled,
         explained_by="target.other-type target.wrong",
     ),
     error("TAR009", "target.other-sigma-data", "Two values of sigma_data")(

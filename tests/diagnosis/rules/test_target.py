@@ -12,7 +12,9 @@ from safelight.diagnosis.rules import target
 ROWS = [
     row("the noise for a velocity", "target.not-a-velocity", checks(mixture__process=1, mixture__row=0)),
     row("x0 under a flow", "", checks(mixture__process=1, mixture__row=1)),
-    row("the opposite of the noise", "target.negated", checks(mixture__process=0, mixture__row=6)),
+    row("the opposite of the noise", "target.scaled", checks(mixture__process=0, mixture__row=6)),
+    row("half of the noise", "target.scaled", checks(mixture__process=1, mixture__row=-1, mixture__target_scale=0.5)),
+    row("a target without a name", "", checks(mixture__process=1, mixture__row=-1)),
     row("the opposite of v, as EDM's F is", "", checks(mixture__process=0, mixture__row=8)),
     row("two values of sigma_data", "target.other-sigma-data",
         checks(mixture__sigma_data=0.5, mixture__target_sigma_data=1.0)),
