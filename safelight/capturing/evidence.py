@@ -110,7 +110,11 @@ def describe_loop(accumulates: int | None, clips: tuple[str, float] | None, half
         lines.append("No EMA was seen.")
     else:
         held = f"EMA in {_article(ema.holder)}"
-        lines.append(f"{held}, decay {ema.decay:.4g}." if ema.decay is not None else f"{held}, decay not known yet.")
+        lines.append(
+            f"{held}, decay {ema.decay:.4g} when last seen."
+            if ema.decay is not None
+            else f"{held}, decay not known yet."
+        )
     if accumulates is not None and accumulates > 1:
         lines.append(f"Accumulates {accumulates} micro-batches.")
     lines.append("No clipping was seen." if clips is None else f"Clips the {clips[0]} of gradients at {clips[1]:g}.")

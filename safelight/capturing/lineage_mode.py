@@ -147,4 +147,5 @@ def _tensors(values: Any) -> Iterator[Tensor]:
 
 def _is_eager() -> bool:
     """Inside of torch.func and of compiled regions tensors are stand-ins."""
-    return not torch.compiler.is_compiling() and torch._C._functorch.peek_interpreter_stack() is None
+    stack = torch._C._functorch.peek_interpreter_stack()  # pyright: ignore[reportAttributeAccessIssue]
+    return stack is None and not torch.compiler.is_compiling()

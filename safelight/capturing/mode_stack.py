@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import torch
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack, _pop_mode, _push_mode
-from torch.utils._device import DeviceContext
 
 
 def push_below(mode: TorchFunctionMode) -> None:
-    """Whoever leaves a `with` afterwards pops his own mode, as the last that came in. A default device has to stay
+    """Whoever leaves a `with` afterwards pops his own mode, as the last that came in. Only a default device has to stay
     lowest: torch asserts it."""
     if is_pushed(mode):
         return
-    above = [_pop_mode() for _ in _get_current_function_mode_stack()][::-1]
-    devices = [each for each in above if isinstance(each, DeviceContext)]
-    for each in (*devices, mode, *(each for each in above if not isinstance(each, DeviceContext))):
+    default = getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
+    stack = [_pop_mode() for _ in _get_current_function_mode_stack()][::-1]
+    lowest = [each for each in stack if each is default]
+    for each in (*lowest, mode, *(each for each in stack if each is not default)):
         _push_mode(each)
 
 

@@ -21,6 +21,7 @@ from safelight.observing.live_diagnosis import OnFinding
 from safelight.watching.loop import SilentWatch, Watch, WatchArguments, open_watch, print_to_stderr
 from safelight.watching.watched_run import WatchedRun
 
+ANNOUNCED = 3  # updates after which most of a loop has been seen: its EMA, accumulation, clipping
 PREDICTIONS = {"epsilon": "epsilon", "sample": "sample", "v": "v_prediction"}
 
 
@@ -44,6 +45,8 @@ class Captured:
         self._network = ""
         self._loop: list[str] = []
         self._is_finished = False
+        self.announces = False
+        """Whether it says by itself, after a few updates, what it recognised."""
 
     @property
     def folder(self) -> Path | None:
@@ -71,6 +74,7 @@ class Captured:
             return
         self._is_finished = True
         self._loop = self._describe_loop()
+        self._announce()
         self._capture.finish()
         if self.watch is not None:
             self.watch.close(**facts)
@@ -111,8 +115,16 @@ class Captured:
 
     def updated(self) -> None:
         self.updates += 1
+        if self.updates == ANNOUNCED:
+            self._announce()
         if self._stop_after is not None and self.updates >= self._stop_after:
             raise StopAfter
+
+    def _announce(self) -> None:
+        announces, self.announces = self.announces, False
+        if announces and self._network:
+            for line in self.recognised():
+                self._say(f"Safelight: {line}")
 
     def _describe_loop(self) -> list[str]:
         seen = self._capture
@@ -144,6 +156,7 @@ def auto(
 ) -> Captured:
     """One line at the top of a script or a notebook: what trains below it is watched until the process ends."""
     found = start_capture(run=run, steps=steps, say=say, on_finding=on_finding, stop_after=stop_after, loggers=loggers)
+    found.announces = True
     atexit.register(found.finish)
     return found
 
@@ -160,6 +173,7 @@ def captured(
 ) -> Iterator[Captured]:
     """What trains inside of the `with` is watched; with `stop_after` it ends after so many updates."""
     found = start_capture(run=run, steps=steps, say=say, on_finding=on_finding, stop_after=stop_after, loggers=loggers)
+    found.announces = True
     try:
         yield found
     except StopAfter:

@@ -254,6 +254,7 @@ class Watch:
         `pred` and `target`, the loss is known by noise level; `t` is then what the model was called with, unless it is
         given. The more is given, the more can be checked: `x0` the clean images, `noise` and `x_t` as the model was
         shown them, `target`, `pred` and `labels`. Returns `stats`."""
+        passed: dict[str, Tensor | None]
         passed = {"t": t, "x0": x0, "noise": noise, "x_t": x_t, "target": target, "pred": pred, "labels": labels}
         with self._lean.aside():
             self._safely(lambda: self._add_passed(loss, passed))
@@ -275,7 +276,7 @@ class Watch:
             self._record.flush(wait=True)
         return self._run.write_report(out)
 
-    def _add_passed(self, loss: Tensor | float | None, passed: Mapping[str, Tensor | None]) -> None:
+    def _add_passed(self, loss: Tensor | float | None, passed: dict[str, Tensor | None]) -> None:
         seen = self._lean.take()
         for words in self._lean.compare(seen, passed):
             self._report_difference(words)
@@ -515,9 +516,10 @@ class Watch:
 
     def _report_difference(self, words: str) -> None:
         """Once each: what the loop passes is not what it does."""
-        if words not in self._reported:
+        text = f"{words}. What is passed is recorded: correct it, or leave it out."
+        if text not in self._reported:
             self._record.event(self._updates, "passed_otherwise", words=words)
-        self._report_once(f"{words}. What is passed is recorded: correct it, or leave it out.")
+            self._report_once(text)
 
     def _flush_if_late(self) -> None:
         """From a thread of its own: a loop that is killed keeps what is older than a second."""

@@ -317,7 +317,7 @@ def closed(steps: int = STEPS) -> nn.Module:
             loss.backward()
             return loss
 
-        optimizer.step(closure)
+        optimizer.step(closure)  # pyright: ignore[reportCallIssue, reportArgumentType]
     return model
 
 

@@ -163,7 +163,7 @@ def test_the_loss_is_that_before_it_is_divided_or_scaled() -> None:
 @pytest.mark.parametrize(("kind", "holder"), [("module", "a Net"), ("diffusers", "a list"), ("dict", "a dict")])
 def test_an_ema_is_found_by_its_moves(kind: str, holder: str) -> None:
     found = follow(functools.partial(loops.averaged, kind))
-    assert found.of_loop[0] == f"EMA in {holder}, decay 0.9."
+    assert found.of_loop[0] == f"EMA in {holder}, decay 0.9 when last seen."
 
 
 def test_between_captured_steps_only_the_loss_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
