@@ -148,6 +148,7 @@ def test_images_and_runs_are_no_logs(tmp_path: Path) -> None:
     for name in ("photos", "images.zip", "train-images-idx3-ubyte", "run", "digits", "nothing"):
         assert not is_foreign(tmp_path / name), name
     assert is_foreign(write_csv(tmp_path / "runs" / "x" / "metrics.csv").parent)
+    assert is_foreign(tmp_path / "not-there.csv")
 
 
 def test_the_verdict_says_how_many_rules_could_look(tmp_path: Path) -> None:
