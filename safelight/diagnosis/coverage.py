@@ -49,6 +49,7 @@ PASSED_FOR_SIGNALS = {
 }
 STEP_ORDER = ("x0", "noise", "x_t", "t", "target", "pred")
 ORDER = (*STEP_ORDER, "optimizer=", "process=", "prediction=", "ema=", "data=", "sampler=")
+NO_LOG = "needs the training itself: a log cannot tell"
 OPTIONAL = ("labels",)  # not every model has them: not recommended
 
 
@@ -135,7 +136,7 @@ def _refusal(rule: Rule, run: RunHistory) -> str | None:
     if run.spacing is None:
         return None
     if rule.logs is None:
-        return "needs the training itself: a log cannot tell"
+        return NO_LOG
     return rule.logs.lacking(run.spacing, len(run.steps(rule.logs.of)))
 
 

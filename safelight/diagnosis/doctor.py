@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -120,7 +119,7 @@ def diagnose_losses(losses: Sequence[float]) -> Diagnosis:
 def is_foreign(path: Path) -> bool:
     """Whether a path is a log of somebody else, also where it lies in `runs`, as TensorBoard's do."""
     folder = RunFolder(path)
-    return not (folder.record.is_file() or folder.config.is_file()) and os.path.lexists(path) and is_log(path)
+    return not (folder.record.is_file() or folder.config.is_file()) and is_log(path)
 
 
 def diagnose_log(path: str | Path, loss: str | None = None) -> Diagnosis:

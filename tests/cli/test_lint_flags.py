@@ -65,6 +65,8 @@ def test_every_rule_is_listed(log: str, capsys: pytest.CaptureFixture[str]) -> N
     assert "found          LRA003  lr.zero" in printed
     assert "explained      LOS001  loss.nonfinite  by LRA003" in printed
     assert "not looked at  CUR001  loss.spike  ignored by --ignore" in printed
+    assert "not looked at  LOS002  loss.detached  the log has no gradient/norm" in printed
+    assert "not looked at  TAR001  target.other-type  needs the training itself" in printed
     assert main(["doctor", log, "--all", "--json"]) == 0
     rules = json.loads(capsys.readouterr().out)["rules"]
     assert {rule["state"] for rule in rules} == {"found", "explained", "passed", "not looked at"}

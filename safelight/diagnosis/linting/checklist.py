@@ -7,7 +7,9 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from safelight.diagnosis.coverage import NO_LOG
 from safelight.diagnosis.doctor import Diagnosis
+from safelight.diagnosis.logs.readings import SIGNALS
 from safelight.diagnosis.rule import CONFIG
 from safelight.diagnosis.rules import RULES
 
@@ -15,6 +17,7 @@ State = Literal["found", "known", "explained", "passed", "not looked at"]
 NOT_RECOGNISED = "what the network is shown was not recognised"
 STATES: tuple[State, ...] = ("found", "known", "explained", "passed", "not looked at")
 SHOWN = 3  # readings that are named
+LOGGED = {signal.name for signal in SIGNALS.values()}
 # What a script that is not edited did not show, by what a loop of one's own would pass; the first that lacks is named.
 UNSEEN = {
     "optimizer=": "no optimizer was seen",
@@ -68,12 +71,15 @@ def checklist(diagnosis: Diagnosis, *, is_edited: bool = True) -> list[Line]:
 
 
 def _lacking(diagnosis: Diagnosis, code: str, is_edited: bool) -> str:
+    names = diagnosis.coverage.missing[code]
+    if diagnosis.log is not None:
+        logged = [name for name in names if name in LOGGED]
+        return f"the log has no {logged[0]}" if logged else NO_LOG
     arguments = diagnosis.coverage.arguments.get(code)
     if arguments and not is_edited:
         return next((reason for name, reason in UNSEEN.items() if name in arguments), NOT_RECOGNISED)
     if arguments and diagnosis.watched:
         return f"pass {', '.join(each.removesuffix('=') for each in arguments)}"
-    names = diagnosis.coverage.missing[code]
     if names == (CONFIG,):
         return "only runs of Safelight have settings"
     return f"lacks {', '.join(names[:SHOWN])}" + (" …" if len(names) > SHOWN else "")

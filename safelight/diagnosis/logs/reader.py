@@ -24,6 +24,7 @@ NOT_LOGS = {".zip", ".gz", ".idx", ".png", ".jpg", ".jpeg", ".safetensors", ".pt
 # Of several kinds in one folder the first: those that need no other package, then those with all digits.
 KINDS = ("CSV", "JSON lines", "JSON", "TensorBoard", "W&B", "text")
 TEXTS = {".log", ".txt", ".out", ".err"}
+SUFFIXES = {".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".wandb", *TEXTS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +119,8 @@ def _logs_in(folder: Path) -> list[Log]:
 
 
 def _candidate(path: Path) -> Log | None:
-    suffix = path.suffix.lower()
-    known = (".csv", ".tsv", ".jsonl", ".ndjson", ".wandb", *TEXTS)
-    if tensorboard_events.MARK in path.name or (suffix not in known and path.name != "trainer_state.json"):
+    is_state = path.name == "trainer_state.json"  # other JSON is settings
+    if tensorboard_events.MARK in path.name or not (is_state or path.suffix.lower() in SUFFIXES - {".json"}):
         return None
     try:
         return _of_file(path)
@@ -144,10 +144,10 @@ def is_log(path: Path) -> bool:
     """Whether a path that is no run is a log, and not images."""
     if os.path.isdir(path):
         return bool(_logs_in(path))
+    if tensorboard_events.MARK in path.name or path.suffix.lower() in SUFFIXES:
+        return True  # whatever is in it, or if it is not there: the reader says so
     if not os.path.isfile(path) or path.suffix.lower() in NOT_LOGS:
         return False
-    if tensorboard_events.MARK in path.name or path.suffix == ".wandb":
-        return True
     with path.open("rb") as file:
         begin = file.read(1024)
     is_text = b"\0" not in begin or begin.startswith((b"\xff\xfe", b"\xfe\xff"))
