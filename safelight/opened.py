@@ -162,14 +162,22 @@ def _choose_checkpoint(folder: RunFolder, step: int | None, say: Any) -> Loaded:
             )
         if step is not None and step not in present:
             raise UsageError(f"{folder.path} has no checkpoint of step {step}. It has: {', '.join(map(str, present))}.")
-        problems: list[str] = []
+        problems: dict[Path, str] = {}
         for candidate in [step] if step is not None else reversed(present):
             try:
-                return load(place(folder.checkpoints, candidate), disk=folder.disk)
+                loaded = load(place(folder.checkpoints, candidate), disk=folder.disk)
+                _say_all(problems, say)
+                return loaded
             except CheckpointError as error:  # only reported: the run may be training, and it sets it aside
-                problems.append(f"Checkpoint step_{candidate:08d} cannot be used. {error}")
+                problems[place(folder.checkpoints, candidate)] = str(error)
         if step is None and steps(folder.checkpoints) != present:
             continue  # each time round, the run has saved again
-        for problem in problems:
-            say(problem)
-        raise CheckpointError(f"No checkpoint of {folder.path} can be loaded. {problems[0].partition('used. ')[2]}")
+        _say_all(problems, say)
+        raise CheckpointError(f"No checkpoint of {folder.path} can be loaded. {next(iter(problems.values()))}")
+
+
+def _say_all(problems: dict[Path, str], say: Any) -> None:
+    """Of those that are still there: one that the training deleted meanwhile is no problem."""
+    for path, words in problems.items():
+        if path.exists():
+            say(f"Checkpoint {path.name} cannot be used. {words}")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from safelight.errors import UsageError
-from safelight.files import Disk, make_directories, temporary_name
+from safelight.files import Disk, temporary_name
 from safelight.run import INNER, RunFolder
 
 OWN = ("config.yaml", "run.json", "record.sqlite", "data.json", "model.json", "lock", "report.html", "metrics.jsonl",
@@ -24,9 +24,9 @@ def check_output(path: Path, flag: str = "-o", *, of_run: str | None = None) -> 
     in a run folder."""
     _refuse_link_in_run(path, flag)
     place = Path(os.path.realpath(path))
-    if place.is_dir():
+    if os.path.isdir(place):
         raise UsageError(f"{path} is a folder. Name a file with {flag}.")
-    if (run := _run_around(place)) is not None and not _is_device(place):
+    if (run := _run_around(place)) is not None and not is_device(place):
         _refuse_run_file(place, run, flag, of_run)
     return place
 
@@ -41,12 +41,11 @@ def open_output(path: Path, flag: str = "-o", *, of_run: str | None = None) -> I
     """A file that takes the place of the old one when all of it is written; a device or pipe is written to in place."""
     place = check_output(path, flag, of_run=of_run)
     try:
-        if _is_device(place):
+        if is_device(place):
             with os.fdopen(_open_device(place), "wb") as file:
                 yield file
             return
         disk, temporary = Disk(place.parent), temporary_name(place)
-        make_directories(place.parent)
         with os.fdopen(disk.create(temporary), "wb") as file:
             try:
                 yield file
@@ -69,8 +68,8 @@ def check_output_folder(path: Path, flag: str = "-o") -> Path:
     """Where a folder of results really goes; a run folder and what lies in it are refused."""
     _refuse_link_in_run(path, flag)
     place = Path(os.path.realpath(path))
-    if os.path.lexists(place) and not place.is_dir():
-        raise UsageError(f"{path} is a file. Name a folder with {flag}.")
+    if os.path.lexists(place) and not os.path.isdir(place):
+        raise UsageError(f"{path} cannot be written: it is a file. Choose another place with {flag}.")
     run = place if _is_run(place) else _run_around(place)
     if run is not None and (run == place or place.relative_to(run).parts[0] in (*INNER, *OWN)):
         raise UsageError(f"{path} belongs to the run {run}. Name another folder with {flag}.")
@@ -81,7 +80,7 @@ def _refuse_link_in_run(path: Path, flag: str) -> None:
     """A link outside of runs is the user's; one inside could have come with the run."""
     spot = Path(os.path.abspath(path))
     for place in (spot, *spot.parents):
-        if place.is_symlink() and _run_around(place) is not None:
+        if os.path.islink(place) and _run_around(place) is not None:
             raise UsageError(f"{place} is a symbolic link inside a run folder. Name another file with {flag}.")
 
 
@@ -105,7 +104,7 @@ def _refuse_run_file(place: Path, run: Path, flag: str, of_run: str | None) -> N
         raise UsageError(f"{place} is a file of the run {run}, which is not replaced. Name another file with {flag}.")
 
 
-def _is_device(place: Path) -> bool:
+def is_device(place: Path) -> bool:
     """Neither a regular file, nor a folder, nor missing."""
     try:
         return not stat.S_ISREG(mode := os.stat(place).st_mode) and not stat.S_ISDIR(mode)

@@ -166,6 +166,7 @@ def _resume_here(
         if loaded is None:
             terminal.say(f"{path} has no checkpoint yet: it starts again from step 0, which gives the same run.")
         else:
+            setup.state.check(loaded)
             forced = check_origin(loaded, old, config, images, force, terminal.say)
             setup.state.restore(loaded)
             if forced and group.is_main and not sharded:  # or the next resume would have to be forced again

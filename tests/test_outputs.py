@@ -66,7 +66,10 @@ def test_a_link_of_the_users_leads_to_the_file(tmp_path: Path) -> None:
     assert (tmp_path / "real").read_bytes() == b"new"
 
 
-def test_missing_folders_are_made_and_a_folder_is_refused(tmp_path: Path) -> None:
+def test_a_new_file_is_made_and_a_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="No such file or directory"):
+        write_output(tmp_path / "a" / "b.csv", b"new")
+    (tmp_path / "a").mkdir()
     write_output(tmp_path / "a" / "b.csv", b"new")
     with pytest.raises(UsageError, match="is a folder"):
         write_output(tmp_path / "a", b"new")
@@ -109,7 +112,7 @@ def test_a_folder_of_results_is_not_a_run(run: Path, tmp_path: Path) -> None:
     for place in (run, run / "checkpoints", run / "samples" / "deep"):
         with pytest.raises(UsageError, match="belongs to the run"):
             check_output_folder(place)
-    with pytest.raises(UsageError, match="is a file"):
+    with pytest.raises(UsageError, match="it is a file"):
         check_output_folder(run / "notes.txt")
     assert check_output_folder(tmp_path / "new") == tmp_path / "new"
     assert check_output_folder(run / "pipeline") == run / "pipeline"

@@ -57,6 +57,7 @@ class Command:
             images = prepare(config.data, advance, terminal.say)
         found = summary(images, config.data)
         if self.out is not None:
+            options.make_room(self.out.parent)
             write_output(self.out, encode(contact_sheet(images, found)))
         if self.json:
             print(json.dumps(found, indent=1))

@@ -54,13 +54,13 @@ class Command:
     def run_command(self) -> None:
         from safelight.cli.choices import choose_model, choose_request
         from safelight.generate import columns_for, counting, generate
-        from safelight.outputs import check_output, check_output_folder, write_output
+        from safelight.outputs import check_output, check_output_folder, is_device, write_output
         from safelight.pictures.grid import encode, encode_images, grid, to_uint8
 
         if self.timelapse is not None:
             self._make_timelapse(self.timelapse)
             return
-        is_page = self.out.suffix.lower() == ".png" or (self.out.exists() and not self.out.is_dir())
+        is_page = self.out.suffix.lower() == ".png" or is_device(self.out)
         place = check_output(self.out) if is_page else check_output_folder(self.out)
         options.make_room(place.parent if is_page else place)  # before the work, not after it
         loaded = choose_model(self, self.run, self.device)

@@ -90,7 +90,8 @@ def make_directories(path: Path, disk: Disk = DISK) -> None:
     if is_folder(path, disk):
         return
     if path == disk.root:
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+        number = errno.ENOTDIR if os.path.lexists(path) else errno.ENOENT
+        raise OSError(number, os.strerror(number), str(path))
     make_directories(path.parent, disk)
     with contextlib.suppress(FileExistsError):
         disk.make_directory(path)
