@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM: the first one makes the loop finish its step and save, the second ends the process at once."""
+"""Signals that end a run: the first one makes the loop finish its step and save, the second ends the process at once."""
 
 from __future__ import annotations
 
@@ -10,12 +10,21 @@ from types import FrameType
 from typing import Any
 
 PREEMPTED = 75  # EX_TEMPFAIL: run me again
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+# SIGHUP: the terminal is gone. SIGXCPU and SIGUSR1: a scheduler warns before it kills.
+STOP_SIGNALS = tuple(
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGXCPU", "SIGUSR1") if hasattr(signal, name)
+)
+ALWAYS = (signal.SIGINT, signal.SIGTERM)
 ECHO = 5.0  # seconds in which a launcher forwards a stop signal that all processes got anyway
 
 
 def exit_code_of(os_signal: int) -> int:
     return 128 + os_signal if os_signal == signal.SIGINT else PREEMPTED
+
+
+def _is_ignored(os_signal: int) -> bool:
+    """As `nohup` leaves SIGHUP: it stays so."""
+    return signal.getsignal(os_signal) is signal.SIG_IGN
 
 
 class Interrupts:
@@ -28,15 +37,18 @@ class Interrupts:
 
     def __enter__(self) -> Interrupts:
         if threading.current_thread() is threading.main_thread():  # elsewhere Python allows no handlers
-            self._before = {number: signal.signal(number, self._handle) for number in STOP_SIGNALS}
+            wanted = [number for number in STOP_SIGNALS if number in ALWAYS or not _is_ignored(number)]
+            self._before = {number: signal.signal(number, self._handle) for number in wanted}
         return self
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
-            signal.signal(number, handler)
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)  # None: not set by Python
 
     def _handle(self, os_signal: int, _: FrameType | None) -> None:
         if self.os_signal:
+            if os_signal not in ALWAYS:
+                return  # a terminal that closes sends several, and a limit of time one every second
             if "TORCHELASTIC_RUN_ID" in os.environ and time.monotonic() - self._came < ECHO:
                 return
             os._exit(128 + os_signal)  # the second one: now. Every file on disk is whole at every moment.

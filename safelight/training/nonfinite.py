@@ -41,6 +41,8 @@ def count_refusal(stepper: Stepper, record: Recorder, view: StepView, *, overflo
 
 def _find(stepper: Stepper, view: StepView, names: list[str]) -> str:
     """By replaying the step, unless that takes all processes: each may fail elsewhere, and the others would wait."""
+    if bool(view.norm.isfinite() & view.loss.isfinite().all()):
+        return f"the update itself: with a learning rate of {view.lr:g}, weights or moments would leave float32"
     if stepper.state.weights.shard is None:
         return find_first_nonfinite(stepper, view.inputs, view.step)
     if not names:

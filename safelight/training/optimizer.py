@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch
@@ -11,11 +11,14 @@ from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
 from safelight.config.tree import Optimizer
+from safelight.monitors.finite import all_finite
 from safelight.monitors.modules import trained
 
 DECAYED = (nn.Linear, nn.Bilinear, nn.MultiheadAttention, _ConvNd)
 SHARE_OF_RUN, LONGEST_WARMUP = 0.08, 5000
 
+LARGEST_RATE, SMALLEST_EPS = 1e3, 1e-15  # of updates that need no second look
+SumUp = Callable[[Tensor], Tensor]
 Named = Sequence[tuple[str, nn.Parameter]]
 
 
@@ -92,6 +95,39 @@ def prepare_update(optimizer: torch.optim.AdamW, lr: float, refused: Tensor) -> 
     # The fused kernels read `found_inf` (it is how torch's GradScaler skips a step): weights, moments and
     # step counters all stay untouched.
     optimizer.grad_scale, optimizer.found_inf = None, refused  # type: ignore[attr-defined]
+
+
+def may_overflow(settings: Optimizer, lr: float) -> bool:
+    """Whether one update of finite gradients may leave float32. With the usual settings none can: by Cauchy-Schwarz it
+    is at most lr times a few hundred, and weights do not grow by their decay."""
+    usual = lr <= LARGEST_RATE and lr * settings.weight_decay <= 1 and settings.eps >= SMALLEST_EPS
+    return not (usual and settings.beta1**2 < settings.beta2)
+
+
+@torch.no_grad()
+def make_update(
+    optimizer: torch.optim.AdamW, settings: Optimizer, lr: float, refused: Tensor, sum_up: SumUp | None = None
+) -> Tensor:
+    """The update that was prepared, or none where it would make a weight or a moment non-finite; returns whether there
+    was none. Usual settings cost nothing; others a copy of the state, and never a host sync. `sum_up`: over processes
+    that hold different weights."""
+    if not may_overflow(settings, lr):
+        optimizer.step()
+        return refused
+    known = {id(tensor): tensor.clone() for tensor in _state_of(optimizer)}
+    optimizer.step()
+    tensors = _state_of(optimizer)
+    spoilt = 1 - all_finite(tensors).to(refused)
+    spoilt = spoilt if sum_up is None else sum_up(spoilt.reshape(1)).clamp(max=1).reshape(())
+    for tensor in tensors:  # moments that were made by this very update were 0
+        before = known.get(id(tensor), torch.zeros_like(tensor))
+        tensor.copy_(torch.where(spoilt.to(tensor.device, torch.bool), before, tensor))
+    return torch.maximum(refused, spoilt)
+
+
+def _state_of(optimizer: torch.optim.AdamW) -> list[Tensor]:
+    weights = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    return [*weights, *(value for state in optimizer.state.values() for value in state.values())]
 
 
 def optimizer_tensors(optimizer: torch.optim.AdamW, named: Named) -> dict[str, Tensor]:

@@ -25,9 +25,12 @@ from safelight.processes.group import ProcessGroup
 from safelight.processes.reduction import Reduction
 from safelight.training.clipping import global_norm
 from safelight.training.ema import MAIN
-from safelight.training.optimizer import learning_rate, prepare_update
+from safelight.training.optimizer import learning_rate, make_update, prepare_update
 from safelight.training.runtime import Runtime
 from safelight.training.state import State
+
+
+LARGEST_NORM = 1e18  # of a gradient that is applied
 
 
 class GradientHook(Protocol):
@@ -108,10 +111,12 @@ class Stepper:
             return self.step(again, step, step_settings, observer, on_gradients, signal)
         limit = state.clipper.clip(gradients, norm)
         lr = learning_rate(step_settings.optimizer, step, self.config.train.steps)
+        # Squared, it would leave float32: the second moment would be infinite for ever.
+        refused = torch.maximum(refused, (torch.minimum(norm, limit) > LARGEST_NORM).float())
         prepare_update(state.optimizer, lr, refused)
         if observer is not None:
             observer.before_update(step, lambda: gradients)
-        state.optimizer.step()
+        refused = make_update(state.optimizer, step_settings.optimizer, lr, refused, state.weights.sum_over_processes)
         state.optimizer.zero_grad(set_to_none=True)
         scale = state.loss_scale.value
         state.loss_scale.adjust(refused)

@@ -81,12 +81,21 @@ def hold(told: int, let: int) -> None:
     Terminal.show, Interrupts._handle = showing, handling  # type: ignore[method-assign]
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 75)])
+SIGNALS = [
+    (signal.SIGINT, 130),
+    *((each, 75) for each in (signal.SIGTERM, signal.SIGHUP, signal.SIGXCPU, signal.SIGUSR1)),
+]
+
+
+@pytest.mark.parametrize(("number", "code"), SIGNALS)
 def test_first_signal_saves_and_says_how_to_go_on(number: signal.Signals, code: int, tmp_path: Path) -> None:
     run = tmp_path / "run"
     process = Held(run)
     os.kill(process.pid, number)
     process.hear("signal")
+    if number not in (signal.SIGINT, signal.SIGTERM):  # these come more than once, and do not hurry
+        os.kill(process.pid, number)
+        process.hear("signal")
     ended, said = process.end()
     assert ended == code, said
     assert f"safelight resume {run}" in said
@@ -150,3 +159,19 @@ def test_full_disk_at_the_end_is_an_error_that_says_how_to_go_on(
     start.resume(run, terminal=Quiet())
     start.train(tiny(), run=tmp_path / "whole", terminal=Quiet())
     assert fingerprints(run) == fingerprints(tmp_path / "whole")
+
+
+def test_nohup_stays() -> None:
+    """And what was there comes back."""
+    before = {number: signal.getsignal(number) for number, _ in SIGNALS}
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with Interrupts() as interrupts:
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert interrupts.os_signal == 0
+            os.kill(os.getpid(), signal.SIGUSR1)
+            assert interrupts.os_signal == signal.SIGUSR1
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before[signal.SIGHUP])
+    assert {number: signal.getsignal(number) for number, _ in SIGNALS} == before

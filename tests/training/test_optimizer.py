@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +15,8 @@ from safelight.training.optimizer import (
     learning_rate,
     load_optimizer,
     make_optimizer,
+    make_update,
+    may_overflow,
     optimizer_tensors,
     parameter_groups,
     prepare_update,
@@ -288,3 +291,39 @@ def test_the_same_rates_in_a_loop_of_ones_own() -> None:
         optimizer.step()
         scheduler.step()
     assert rates == pytest.approx([0.25, 0.5, 0.375, 0.25, 0.125, 0.0])
+
+
+RISKY = [
+    {"lr": 1e39}, {"lr": 1e38}, {"lr": 1e300}, {"lr": 1e37, "weight_decay": 1e6}, {"lr": 1e-3, "eps": 1e-300}, {"lr": 1e30},
+    {"lr": 1e-3, "weight_decay": 1e60}, {"lr": 1.0, "beta1": 0.999, "beta2": 0.0, "eps": 1e-44},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("settings", RISKY, ids=str)
+def test_no_update_makes_a_weight_non_finite(settings: dict[str, float]) -> None:
+    """Where one would, weights, moments and counters stay as they were, from the first one on."""
+    chosen = replace(Optimizer(), **settings)
+    assert may_overflow(chosen, chosen.lr)
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    optimizer, refusals = make_optimizer(chosen, model), 0
+    for step in range(4):
+        x = torch.randn(8, 4) * (step != 2)  # once a gradient of 0
+        model(x).square().mean().backward()
+        before = [tensor.clone() for tensor in model.parameters()]
+        bad = not all(bool(p.grad.isfinite().all()) for p in model.parameters() if p.grad is not None)
+        prepare_update(optimizer, chosen.lr, torch.tensor(float(bad)))
+        refused = make_update(optimizer, chosen, chosen.lr, torch.tensor(float(bad)))
+        optimizer.zero_grad(set_to_none=True)
+        tensors = [*model.parameters(), *(value for state in optimizer.state.values() for value in state.values())]
+        assert all(bool(tensor.isfinite().all()) for tensor in tensors)
+        if refused:
+            refusals += 1
+            assert all(map(torch.equal, before, model.parameters()))
+            assert step or all(not bool(tensor.any()) for tensor in tensors[len(before) :])
+    assert refusals or settings["lr"] < 1e38
+
+
+def test_usual_settings_are_not_looked_at_twice() -> None:
+    assert not may_overflow(Optimizer(), 1e-3)
+    assert not may_overflow(replace(Optimizer(), weight_decay=1.0), 1.0)

