@@ -1,4 +1,4 @@
-"""Signals that end a run: the first one makes the loop finish its step and save, the second ends the process at once."""
+"""Signals that end a run: the first one makes the loop finish its step and save, the second ends the process."""
 
 from __future__ import annotations
 

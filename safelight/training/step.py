@@ -29,7 +29,6 @@ from safelight.training.optimizer import learning_rate, make_update, prepare_upd
 from safelight.training.runtime import Runtime
 from safelight.training.state import State
 
-
 LARGEST_NORM = 1e18  # of a gradient that is applied
 
 

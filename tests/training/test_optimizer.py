@@ -294,7 +294,8 @@ def test_the_same_rates_in_a_loop_of_ones_own() -> None:
 
 
 RISKY = [
-    {"lr": 1e39}, {"lr": 1e38}, {"lr": 1e300}, {"lr": 1e37, "weight_decay": 1e6}, {"lr": 1e-3, "eps": 1e-300}, {"lr": 1e30},
+    {"lr": 1e39}, {"lr": 1e38}, {"lr": 1e300}, {"lr": 1e37, "weight_decay": 1e6},
+    {"lr": 1e-3, "eps": 1e-300}, {"lr": 1e30},
     {"lr": 1e-3, "weight_decay": 1e60}, {"lr": 1.0, "beta1": 0.999, "beta2": 0.0, "eps": 1e-44},
 ]  # fmt: skip
 

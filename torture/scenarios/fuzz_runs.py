@@ -85,5 +85,5 @@ FUZZ_RUNS = Scenario(
     "One file of a run folder damaged, replaced, nested 200,000 deep or of other types, or a stranger beside "
     "it; then doctor, "
     "report, metrics, compare, sample, export or resume.",
-    "damaged files", 1_000, 1_000, 60, 250, lambda trial: watch(trial, open_reader, audited=False, longest=120.0),
+    "damaged files", 50, 1_000, 30, 50, lambda trial: watch(trial, open_reader, audited=False, longest=120.0),
 )  # fmt: skip

@@ -69,5 +69,5 @@ FUZZ_SETTINGS = Scenario(
     "One to three settings of a small run on digits with values of every size and kind; what is valid is "
     "trained for two "
     "steps, saved and left.",
-    "settings", 3_000, 3_000, 40, 250, lambda trial: watch(trial, open_reader, audited=False, longest=120.0),
+    "settings", 40, 3_000, 20, 40, lambda trial: watch(trial, open_reader, audited=False, longest=120.0),
 )  # fmt: skip

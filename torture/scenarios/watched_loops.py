@@ -162,7 +162,7 @@ WATCHED_LOOPS = Scenario(
     "A loop under safelight.watch ends by close, an exception, sys.exit, os._exit, SIGTERM or SIGKILL, or its "
     "folder is removed or replaced by a file, or its disk is full for a while: all readings that are older than a "
     "second are kept, also what was logged beside words and None, and the loop goes on.",
-    "loops", 108, 108, 9, 27, act,
+    "loops", 27, 108, 9, 27, act,
 )  # fmt: skip
 NO_TIMER = Scenario(
     "readings wait for a step", "Readings are brought to the record by steps alone.",

@@ -16,6 +16,7 @@ from safelight.errors import UsageError
 from safelight.pages.server.access import Guard
 from safelight.pages.server.address import Address, is_loopback
 from safelight.pages.server.app import make_app
+from safelight.pages.server.connections import BoundedConnection
 
 TRIED = 50  # ports
 LOOK_SECONDS = 30.0
@@ -68,7 +69,7 @@ def make_server(app: Guard) -> Server:
     return Server(
         uvicorn.Config(
             app,
-            http="h11",
+            http=BoundedConnection,
             ws="none",
             lifespan="off",
             interface="asgi3",

@@ -87,3 +87,14 @@ def test_fetching_the_true_inception() -> None:
     loaded = load_network("inception", say=pytest.fail)
     assert loaded.known
     assert loaded.fingerprint == SOURCES["inception"].tensors
+
+
+def test_nothing_of_the_current_folder_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`./pip/__main__.py` ran in the place of pip."""
+    (tmp_path / "pip").mkdir()
+    (tmp_path / "pip" / "__main__.py").write_text("open('canary', 'w')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")  # pip itself ends at once
+    with pytest.raises(UsageError, match="pip could not fetch"):
+        get_inception(lambda _: None)
+    assert not (tmp_path / "canary").exists()
