@@ -131,7 +131,9 @@ def make_scheduler(sampler: Sampler, schedule: NoiseSchedule, prediction: str, v
         case "ddim":
             scheduler = DDIMScheduler(**shared, clip_sample=True, set_alpha_to_one=True)
         case "ddpm":
-            scheduler = DDPMScheduler(**shared, clip_sample=True, variance_type=f"fixed_{variance}")
+            scheduler = DDPMScheduler(
+                **shared, clip_sample=True, variance_type="fixed_large" if variance == "large" else "fixed_small"
+            )
         case _:  # dpm-solver++
             # With a largest value of 1, "thresholding" is a plain clamp of x0 to [-1, 1].
             scheduler = DPMSolverMultistepScheduler(

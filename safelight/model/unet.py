@@ -65,8 +65,10 @@ def initialise(model: nn.Module, how: str) -> None:
     leaves them as they are."""
     for layer in model.modules() if how != "default" else ():
         if isinstance(layer, nn.Linear | _ConvNd):
-            draw = nn.init.xavier_uniform_ if how == "xavier" else nn.init.kaiming_uniform_
-            draw(layer.weight, **{} if how == "xavier" else {"nonlinearity": "relu"})
+            if how == "xavier":
+                nn.init.xavier_uniform_(layer.weight)
+            else:
+                nn.init.kaiming_uniform_(layer.weight, nonlinearity="relu")
             if layer.bias is not None:
                 nn.init.zeros_(layer.bias)
 
@@ -143,7 +145,8 @@ def add_spectral_norm(model: nn.Module, seed: int = 0) -> int:
     parts = [part for prefix, block in _named_blocks(model).items() for part in block.named_modules(prefix=prefix)]
     layers = [(name, part) for name, part in parts if isinstance(part, nn.Conv2d | nn.Linear)]
     if not parts:  # the last layer has to be free to reach any output
-        layers = [each for each in model.named_modules() if isinstance(each[1], nn.Conv2d | nn.Linear)][:-1]
+        named = model.named_modules()
+        layers = [(name, part) for name, part in named if isinstance(part, nn.Conv2d | nn.Linear)][:-1]
     for name, layer in layers:
         if not isinstance(layer.weight, FakeTensor) and not torch.any(layer.weight):
             raise UsageError(f"model.spectral_norm cannot divide {name} by its norm: its weights are all zero.")

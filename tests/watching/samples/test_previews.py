@@ -116,7 +116,7 @@ def test_without_data_the_images_that_are_trained_on_are_real_ones(tmp_path: Pat
     _, watch = loop(tmp_path / "run", steps=20, data=None, evaluate_every=20)
     assert watch.best_step == 20
     [(_, _, facts)] = read_events(tmp_path / "run" / "record.sqlite", "evaluated")
-    assert facts["reference_count"] == 320
+    assert 256 <= facts["reference_count"] <= 320
 
 
 def test_within_its_budget_a_short_loop_draws_its_last_picture_only(tmp_path: Path) -> None:
