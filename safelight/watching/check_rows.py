@@ -36,7 +36,7 @@ class Outputs:
     shape: tuple[int, ...] = ()
     wanted: tuple[int, ...] = ()
     statistics: dict[str, float] = field(default_factory=dict)
-    by_timestep: list[tuple[int, float, float, float]] = field(default_factory=list)
+    by_timestep: list[tuple[float, float, float, float]] = field(default_factory=list)
     """(t, mean, standard deviation, change from the first over its length)."""
     samples: dict[str, float] = field(default_factory=dict)
     failed: str = ""
