@@ -105,7 +105,6 @@ class Observer:
             average=update.ema,
         )
         if self.probe_runner is not None and passes:
-            passes = self.probe_runner.in_network_terms(passes)
             found += self.probe_runner.after_update(passes)
             found += [] if self._skill is None else self._skill.after_update(passes)
         return found

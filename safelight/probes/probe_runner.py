@@ -215,10 +215,6 @@ class ProbeRunner:
         """Gradients that came since the last update and were cleared without another."""
         return self._hooks.cleared
 
-    def in_network_terms(self, passes: Sequence[ForwardPass]) -> list[ForwardPass]:
-        """With the target of the network itself, where the loop computes its prediction from output and input."""
-        return [self._preconditioning.undo(each) for each in passes]
-
     def begin_again(self) -> None:
         """The step is made once more: backward passes so far do not count."""
         self._hooks.take_backwards()
@@ -314,6 +310,7 @@ class ProbeRunner:
         return None if self.subject.ema is None else self.subject.ema()
 
     def _after_update(self, passes: Sequence[ForwardPass]) -> list[PendingReading]:
+        passes = [self._preconditioning.undo(each) for each in passes]
         self._record_change(checks.ACCUMULATION_MICRO_BATCHES, float(len(passes)))
         self._record_change(checks.ACCUMULATION_BACKWARDS, float(self._hooks.take_backwards()))
         self._has_all_tensors = passes[-1].is_complete

@@ -156,7 +156,7 @@ def _gradient_rows(readings: Series) -> list[Row]:
 
 def _timestep_rows(outputs: Outputs) -> list[Row]:
     return [
-        Row("timesteps", f"output at t = {t}", f"mean {mean:.3g}, deviation {deviation:.3g}, change {apart:.3g}")
+        Row("timesteps", f"output at t = {t:.6g}", f"mean {mean:.3g}, deviation {deviation:.3g}, change {apart:.3g}")
         for t, mean, deviation, apart in outputs.by_timestep
     ]
 
