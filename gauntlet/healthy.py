@@ -129,6 +129,8 @@ RECIPES: dict[str, Recipe] = {
     ),
     "sigma-told": Recipe("the network is told σ", {"clock": "sigma"}, ("edm",)),
     "sigma-told-undeclared": Recipe("the same, undeclared", {"clock": "sigma", "declared": False}, ("edm",)),
+    "denoised": Recipe("EDM's loss of the denoised image, weighted", {"denoised": True}, ("edm",)),
+    "denoised-undeclared": Recipe("the same, undeclared", {"denoised": True, "declared": False}, ("edm",)),
     "each-loss": Recipe("the loss of each sample", {"told": "per sample"}, CONTINUOUS),
     "two-micro-batches": Recipe("accumulation", {"micro_batches": 2}, CONTINUOUS),
     "unconditional-flow": Recipe("no labels", {"conditional": False}, CONTINUOUS),

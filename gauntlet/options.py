@@ -29,6 +29,8 @@ class Options:
     """What the network is told, in continuous time."""
     density: Literal["logit-normal", "uniform", "shift 3", "log-normal", "high", "low"] = "logit-normal"
     solver: Literal["euler", "heun"] = "euler"
+    denoised: bool = False
+    """EDM: the loss is that of the denoised image, weighted by 1 / c_out²."""
     declared: bool = True
     """Whether the watch is told process and prediction."""
     conditional: bool = True

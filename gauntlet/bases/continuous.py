@@ -149,14 +149,23 @@ class Continuous(Loop):
         return a * x0 + s * noise
 
     def target_of(self, x0: Tensor, noise: Tensor, t: Tensor) -> Tensor:
+        if self.options.denoised:
+            return x0
         return self.formulas.target(x0, noise, *self.coefficients(t, x0))
 
     def call_model(self, x_t: Tensor, t: Tensor, labels: Tensor | None) -> Tensor:
         s = self.formulas.noise_at(t)
-        return super().call_model(per_sample(self.formulas.scale(s), x_t) * x_t, self.formulas.told(s), labels)
+        answer = super().call_model(per_sample(self.formulas.scale(s), x_t) * x_t, self.formulas.told(s), labels)
+        if not self.options.denoised:
+            return answer
+        s = per_sample(s, x_t)
+        length = (s.square() + SIGMA_DATA**2).sqrt()
+        return SIGMA_DATA**2 / length.square() * x_t + s * SIGMA_DATA / length * answer
 
     def loss_of(self, pred: Tensor, target: Tensor, t: Tensor) -> Tensor:
         each = (pred - target).square().flatten(1).mean(1)
+        if self.options.denoised:
+            each = each * (t.square() + SIGMA_DATA**2) / (t * SIGMA_DATA).square()
         if self.options.weighting == "min-snr":
             s = self.formulas.noise_at(t)
             snr = (self.formulas.signal(s) / s.clamp(min=1e-3)).square()

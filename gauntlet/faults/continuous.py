@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from gauntlet.bases.continuous import SIGMA_DATA, Continuous, Way, formulas_of, walk
+from gauntlet.bases.continuous import Continuous, Way, formulas_of, walk
 from gauntlet.fault import fault
 from gauntlet.loop_parts import LoopParts, per_sample
 from gauntlet.options import CONTINUOUS
@@ -148,18 +148,10 @@ def weigh_by_ratio(run: LoopParts, kind: str) -> None:
     run.loss_of = weighted
 
 
-@fault("loss.weighting", bases=("edm",))
+@fault("loss.weighting", bases=("edm",), needs={"denoised": True})
 def forget_weights(run: LoopParts) -> None:
     """The error of the denoised image is not divided by c_out²."""
-    call = run.call_model
-
-    def denoised(x_t: Tensor, t: Tensor, labels: Tensor | None) -> Tensor:
-        s = per_sample(t, x_t)
-        length = (s.square() + SIGMA_DATA**2).sqrt()
-        return SIGMA_DATA**2 / length.square() * x_t + s * SIGMA_DATA / length * call(x_t, t, labels)
-
-    run.call_model = denoised
-    run.target_of = lambda x0, noise, t: x0
+    run.loss_of = lambda pred, target, t: (pred - target).square().mean()
 
 
 def _sample_as_before(loop: Continuous) -> None:

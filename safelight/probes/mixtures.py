@@ -65,8 +65,8 @@ class MixtureProbe:
             fitted = [torch.full(own.shape, torch.nan, dtype=torch.float64, device=own.device)] * 10
         like = fitted[0]
         for t in (told, own):
-            is_known = t is not None and t.shape == like.shape
-            fitted.append(t.detach().double().to(like.device) if is_known else torch.full_like(like, torch.nan))
+            unknown = torch.full_like(like, torch.nan)
+            fitted.append(unknown if t is None or t.shape != like.shape else t.detach().double().to(like.device))
         self._samples += len(like)
         return PendingReading((torch.stack(fitted).flatten(),), functools.partial(self._add, len(like)))
 

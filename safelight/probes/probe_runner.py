@@ -25,6 +25,7 @@ from safelight.probes.forward_pass import NARROW, Call, Declared, ForwardPass
 from safelight.probes.mixtures import MixtureProbe
 from safelight.probes.network import measure_network
 from safelight.probes.noising import measure_batch, measure_magnitudes, measure_noising, read_magnitudes
+from safelight.probes.preconditioning import Preconditioning
 from safelight.probes.probe_schedule import REPLAYED_FIRST, ProbeSchedule
 from safelight.probes.replay import measure_labels, measure_responses, replay_gradient, search_line
 from safelight.probes.sample_parameter import SampleParameter
@@ -85,6 +86,7 @@ class ProbeRunner:
         self._calls, self._is_sampler_measured = 0, False
         self._taken: np.ndarray | None = None  # images of a dataset that is slow to read, for whom else they serve
         self.mixtures = MixtureProbe()
+        self._preconditioning = Preconditioning()
         self._is_settled = False
         self._sampled: tuple[tuple[int, ...], float] | None = None  # shape and reach of what a sampler returns
         self.broken: dict[str, str] = {}  # probes that failed, and why
@@ -177,7 +179,7 @@ class ProbeRunner:
         return next(self.subject.model.parameters()).device
 
     def _needs_call(self) -> bool:
-        return not (self._has_all_tensors and self._schedule.is_quiet)
+        return self._preconditioning.is_needed or not (self._has_all_tensors and self._schedule.is_quiet)
 
     def _is_replayed(self) -> bool:
         return self._alone and self._schedule.due.replay and self._has_room()
@@ -308,6 +310,7 @@ class ProbeRunner:
         return None if self.subject.ema is None else self.subject.ema()
 
     def _after_update(self, passes: Sequence[ForwardPass]) -> list[PendingReading]:
+        passes = [self._preconditioning.undo(each) for each in passes]
         self._record_change(checks.ACCUMULATION_MICRO_BATCHES, float(len(passes)))
         self._record_change(checks.ACCUMULATION_BACKWARDS, float(self._hooks.take_backwards()))
         self._has_all_tensors = passes[-1].is_complete

@@ -22,6 +22,7 @@ from safelight.monitors.reading_buffer import PendingReading
 from safelight.probes.call_template import CallTemplate, Key, NotMeasurable
 from safelight.probes.forward_pass import Call, Declared, ForwardPass
 from safelight.probes.noising import measure_noising
+from safelight.probes.preconditioning import Preconditioning
 from safelight.probes.probe_schedule import LookSchedule
 from safelight.probes.random_state import kept_random_state
 from safelight.probes.seen_images import SeenImages, SeenInputs
@@ -70,6 +71,7 @@ class SkillProbe:
         self._template: CallTemplate | None = None
         self._disagreements: dict[str, Tensor] = {}  # by their words: how far off, on the device
         self._is_compared = False
+        self._preconditioning = Preconditioning()
         self._from_data: Tensor | None = None
         self._unfit = ""  # why the dataset cannot be used
         self._prepared: Prepared | None = None
@@ -116,7 +118,7 @@ class SkillProbe:
         self._updates += 1
         if self._prepared is None and (self._updates <= COLLECTED or not self._is_compared):
             for passed in passes:
-                self._observe(passed)
+                self._observe(self._preconditioning.undo(passed))
         if not self._declared.can_sample:
             if self._updates >= COLLECTED:  # nothing is kept without end for what was not recognised by now
                 self._is_on, self._seen = False, SeenImages()

@@ -36,7 +36,7 @@ class Outputs:
     shape: tuple[int, ...] = ()
     wanted: tuple[int, ...] = ()
     statistics: dict[str, float] = field(default_factory=dict)
-    by_timestep: list[tuple[int, float, float, float]] = field(default_factory=list)
+    by_timestep: list[tuple[float, float, float, float]] = field(default_factory=list)
     """(t, mean, standard deviation, change from the first over its length)."""
     samples: dict[str, float] = field(default_factory=dict)
     failed: str = ""
@@ -156,7 +156,7 @@ def _gradient_rows(readings: Series) -> list[Row]:
 
 def _timestep_rows(outputs: Outputs) -> list[Row]:
     return [
-        Row("timesteps", f"output at t = {t}", f"mean {mean:.3g}, deviation {deviation:.3g}, change {apart:.3g}")
+        Row("timesteps", f"output at t = {t:.6g}", f"mean {mean:.3g}, deviation {deviation:.3g}, change {apart:.3g}")
         for t, mean, deviation, apart in outputs.by_timestep
     ]
 

@@ -90,7 +90,7 @@ def draw_samples(seed: int, objective: Objective, x0: Tensor, own: Density | Non
     count, density = len(x0), own or make_density(objective.settings, objective.process.timesteps)
     t = draw_times("stratified", density, seed=seed, step=0, batch_size=count)
     noise = draw_noise(seed, 0, 0, count, tuple(x0.shape[1:]))
-    return FixedSamples(objective, *(each.to(objective.device) for each in (x0, noise, t)), own)
+    return FixedSamples(objective, *(each.to(objective.device) for each in (x0, noise, t)), density=own)
 
 
 def _on_host(losses: Tensor) -> np.ndarray:

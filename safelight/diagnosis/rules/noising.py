@@ -278,7 +278,7 @@ RULES = (
                 "is, without c_in.",
             ),
         ),
-        explained_by="forward.other forward.not-the forward.no-noise forward.clamped",
+        explained_by="forward.other forward.not-the forward.no-noise forward.clamped timesteps.",
     ),
     error("TIM008", "timesteps.scaled", "Times that are scaled twice")(
         what="Flow matching: the network is told a million times the noise, or a thousandth of it.",
