@@ -14,7 +14,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from safelight.capturing.ema import EmaSearch
 from safelight.capturing.explanation import Explained, explain, tensors_in
-from safelight.capturing.living import held_numbers, optimizer_of
+from safelight.capturing.living import has_compiled, held_numbers, optimizer_of
 from safelight.capturing.patches import Patches, is_wrapped, weakly
 from safelight.capturing.trace import SeenCall
 from safelight.capturing.window import Window
@@ -81,7 +81,7 @@ class Capture:
         """False where another capture is on."""
         if is_wrapped(torch.autograd, "backward"):
             return False
-        self._is_on = True
+        self._is_on, self.is_compiled = True, has_compiled(self.network)
         wrap = self._patches.wrap
         wrap(torch.Tensor, "backward", self._go_backward)  # before a function mode sees it
         wrap(torch.autograd, "backward", self._go_backward)
@@ -96,7 +96,8 @@ class Capture:
         ]
         if self.network is not None:
             self._follow(self.network)
-        self._window.open()
+        if not self.is_compiled:
+            self._window.open()
         return True
 
     def finish(self) -> None:

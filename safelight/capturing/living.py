@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
@@ -30,6 +31,16 @@ def optimizer_of(network: nn.Module) -> torch.optim.Optimizer | None:
 def held_numbers(optimizer: torch.optim.Optimizer, wanted: dict[int, int]) -> int:
     groups = getattr(optimizer, "param_groups", ())
     return sum({id(p): wanted.get(id(p), 0) for group in groups for p in group["params"]}.values())
+
+
+def has_compiled(network: nn.Module | None) -> bool:
+    """Whether `network`, or any where none is named, was given to torch.compile before anybody looked."""
+    loaded = sys.modules.get("torch._dynamo.eval_frame")
+    kind = getattr(loaded, "OptimizedModule", None)
+    if kind is None or not living(kind):
+        return False
+    gc.collect()  # those that nobody holds any more do not count
+    return any(network is None or network in set(each.modules()) for each in living(kind))
 
 
 def scaler_in_use() -> Any:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
+from types import FunctionType, MappingProxyType
 from typing import Any
 
 import torch
@@ -474,7 +474,7 @@ class Watch:
         ema = None
         if self._ema is not None and self._observer.monitors.measures_parts(self._updates):
             ema = ema_of_trained(self._ema, self._everything, self._named)
-            if ema is None and not callable(self._ema):
+            if ema is None and self._ema != self._lean.ema and not isinstance(self._ema, FunctionType):
                 self._report_once("The EMA could not be matched with the model: its distance is not recorded.")
         return Update(
             loss=losses.to(device),
