@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections import OrderedDict
 from typing import Any
 
 import torch
@@ -33,5 +34,5 @@ def _without_hooks(model: nn.Module) -> dict[int, Any]:
     memo: dict[int, Any] = {}
     for module in model.modules():
         for hooks in (getattr(module, name) for name in HOOKS):
-            memo[id(hooks)] = type(hooks)()
+            memo[id(hooks)] = OrderedDict()  # whatever kind of table a watch has put there
     return memo
