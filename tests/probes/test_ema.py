@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from safelight.probes.ema import measure_ema
+from safelight.probes.ema import compare_with_weights, measure_ema
 
 SIZES = ((8, 4), (8,), (4, 8))
 
@@ -77,3 +77,28 @@ def test_nothing_is_changed() -> None:
     before = [each.clone() for group in (OLD, LIVE) for each in group]
     measure_ema(OLD, mixed(0.9), LIVE)
     assert all(map(torch.equal, before, [*OLD, *LIVE]))
+
+
+def test_tensors_that_are_copied_are_left_out() -> None:
+    readings = measure_ema(OLD, [mixed(0.9)[0], LIVE[1].clone(), mixed(0.9)[2]], LIVE)
+    assert readings["average/decay"] == pytest.approx(0.9, abs=1e-5)
+    assert readings["average/left"] < 0.01
+
+
+@pytest.mark.parametrize(
+    ("name", "ema", "cosine", "shared"),
+    [
+        ("a copy", [each.clone() for each in LIVE], 1, 0),
+        ("the weights themselves", LIVE, 1, 1),
+        ("an average that lags", mixed(0.3), 0.9, 0),
+        ("another network", OLD, 0, 0),
+    ],
+)
+def test_an_average_is_one_of_these_weights(name: str, ema: list[Tensor], cosine: float, shared: float) -> None:
+    readings = compare_with_weights(ema, LIVE)
+    assert readings["average/cosine"] == pytest.approx(cosine, abs=0.2)
+    assert readings["average/shared"] == shared
+
+
+def test_an_average_of_zeros_has_no_direction() -> None:
+    assert "average/cosine" not in compare_with_weights([torch.zeros_like(each) for each in LIVE], LIVE)
