@@ -37,16 +37,16 @@ class Preconditioning:
             return passed
         if pred.device.type == "mps" or pred.dim() < 2:
             return passed
-        wide = [each.detach().double() for each in (pred, x_t, output)]
-        skip, scale, left = fit(*wide)
-        if self._is_needed is None and not self._decide(*wide, left):
+        made, seen, out = pred.detach().double(), x_t.detach().double(), output.detach().double()
+        skip, scale, left = fit(made, seen, out)
+        if self._is_needed is None and not self._decide(made, out, left):
             # Of an output of 0 nobody can tell: what it should have been is not known.
             return passed if self._is_needed is False else replace(passed, pred=None, target=None)
         shape = (-1, *[1] * (pred.dim() - 1))
-        asked = (target.detach().double() - skip.view(shape) * wide[1]) / scale.view(shape)
+        asked = (target.detach().double() - skip.view(shape) * seen) / scale.view(shape)
         return replace(passed, pred=output, target=asked.to(target.dtype))
 
-    def _decide(self, pred: Tensor, x_t: Tensor, output: Tensor, left: Tensor) -> bool:
+    def _decide(self, pred: Tensor, output: Tensor, left: Tensor) -> bool:
         lengths = pred.flatten(1).norm(dim=1)
         if float((pred - output).flatten(1).norm(dim=1).max()) <= ALIKE * float(lengths.max()):
             self._is_needed = False
