@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
+import json
+import os
+import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Annotated
 
 from tyro.conf import Positional, arg
 
 from safelight.cli import options
+from safelight.cli.lint_flags import LintFlags, Subject, relative
 from safelight.errors import UsageError
-from safelight.watching.scripts.launch import Options
+from safelight.watching.scripts.launch import Options, is_first_process, run_script
 
-VALUED = ("--run", "--steps", "--loggers")  # options that are followed by a word
+VALUED = (
+    "--run",
+    "--steps",
+    "--loggers",
+    "--select",
+    "--ignore",
+    "--baseline",
+    "--sarif",
+)  # options that are followed by a word
 
 
 @dataclass(frozen=True, kw_only=True)
-class Command:
+class Command(LintFlags):
     """Run a training script unchanged, as `python SCRIPT ARGS` would, and watch what it trains. Options before the
     script are those below; everything after it belongs to the script.
 
@@ -50,8 +63,6 @@ class Command:
     def run_script(self, target: Sequence[str], *, owns_process: bool) -> int:
         if self.script or not target:
             raise UsageError("Name a script: safelight run train.py, or safelight run -m project.train")
-        if not self.check and (self.strict or self.json):
-            raise UsageError(f"{'--strict' if self.strict else '--json'} belongs to --check.")
         given = Options(
             run=self.run,
             steps=options.whole("--steps", self.steps, at_least=1),
@@ -59,12 +70,37 @@ class Command:
             quiet=self.quiet,
         )
         if self.check:
-            from safelight.watching.scripts.check import check_script
-
-            return check_script(given, target, owns_process=owns_process, strict=self.strict, as_json=self.json)
-        from safelight.watching.scripts.launch import run_script
-
+            return self._check(given, target, owns_process)
+        if strange := next((field.name for field in fields(LintFlags) if getattr(self, field.name)), None):
+            raise UsageError(f"--{strange.replace('_', '-')} belongs to --check.")
+        if self.strict:
+            raise UsageError("--strict belongs to --check.")
         return run_script(given, target, owns_process=owns_process)
+
+    def _check(self, given: Options, target: Sequence[str], owns_process: bool) -> int:
+        from safelight.diagnosis.linting.selection import load_selection
+        from safelight.watching.scripts.check import check_script
+
+        subject = subject_of(target)
+        load_selection(self.select, self.ignore, subject.script)  # a wrong name is refused before the script runs
+        report = check_script(
+            given,
+            target,
+            owns_process=owns_process,
+            to_stderr=self.json or self.sarif == "-",
+            narrow=lambda found: self.narrow(found, subject),
+        )
+        if is_first_process() and not (report.diagnosis is not None and self.write_sarif(report.diagnosis, subject)):
+            words = report.words(quiet=self.quiet, every_rule=self.all)
+            text = json.dumps(report.to_json(self.strict), indent=1) if self.json else words
+            print(text, file=sys.stderr if self.sarif == "-" else sys.stdout, flush=True)
+        return report.exit_code(self.strict)
+
+
+def subject_of(target: Sequence[str]) -> Subject:
+    """The script, whose comments count, as far as it is a file."""
+    file = Path(f"{target[1].replace('.', os.sep)}.py") if target[0] == "-m" and len(target) > 1 else Path(target[0])
+    return Subject(relative(file), file) if file.is_file() else Subject(" ".join(target[:2]))
 
 
 def divide(words: Sequence[str]) -> tuple[list[str], list[str]]:

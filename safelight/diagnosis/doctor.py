@@ -142,7 +142,8 @@ def diagnose_run(run: str | Path) -> Diagnosis:
         skill, converged = skill_summary(history), progress(history)
         looked, samples = coverage(known), describe_samples(known)
         findings, explained = examine_all(known)
-        return Diagnosis(findings, looked, skill, config is None, converged, samples, explained)
+        can_pass_more = config is None and not known.status.get("captured")
+        return Diagnosis(findings, looked, skill, can_pass_more, converged, samples, explained)
 
 
 def diagnose_trial(run: RunHistory) -> Diagnosis:

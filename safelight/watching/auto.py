@@ -130,7 +130,11 @@ def start_capture(
 ) -> Captured:
     """Looks at whatever trains from now on in this process, until `finish`."""
     say = say or print_to_stderr
-    return Captured(say, lambda: WatchedRun(run, 0, say, steps=steps, loggers=loggers), on_finding, stop_after).start()
+
+    def open_run() -> WatchedRun:
+        return WatchedRun(run, 0, say, steps=steps, loggers=loggers, is_captured=True)
+
+    return Captured(say, open_run, on_finding, stop_after).start()
 
 
 def auto(

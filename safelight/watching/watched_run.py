@@ -19,7 +19,7 @@ from safelight.run import HEARTBEAT_SECONDS, RunFolder, free_name, point_latest
 
 
 class WatchedRun:
-    """Open from `step` on: what was recorded from there is replaced."""
+    """Open from `step` on: what was recorded from there is replaced. `is_captured`: a script that passes nothing."""
 
     def __init__(
         self,
@@ -29,6 +29,7 @@ class WatchedRun:
         *,
         steps: int | None = None,
         loggers: Sequence[str] = (),
+        is_captured: bool = False,
     ) -> None:
         if strangers := set(loggers) - set(LOGGERS):
             raise UsageError(f"There is no logger {min(strangers)!r}. Use {', '.join(LOGGERS)}.")
@@ -36,9 +37,10 @@ class WatchedRun:
         self.record = Recorder(*open_record(self.folder, step, say, loggers=loggers))
         self._beat, self._open, self._say = 0.0, True, say
         self._place, self._is_gone = identity(self.folder.path), False
-        planned = {} if steps is None else {"steps": steps}
+        known = {"steps": steps} if steps is not None else {}
+        known |= {"captured": True} if is_captured else {}
         self.folder.update_status(
-            status="training", step=step, kind="watched", versions={"safelight": __version__}, **planned
+            status="training", step=step, kind="watched", versions={"safelight": __version__}, **known
         )
 
     def beat(self, step: int) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from commands import ask, refused
 
-from safelight.cli.run import divide
+from safelight.cli.run import divide, subject_of
 
 
 @pytest.mark.parametrize(
@@ -19,6 +19,7 @@ from safelight.cli.run import divide
         ("--steps 5 -m project.train -m x", "--steps 5", "-m project.train -m x"),
         ("--quiet - x", "--quiet", "- x"),
         ("--check -- --odd.py -x", "--check", "--odd.py -x"),
+        ("--check --select TAR --sarif - a.py --x", "--check --select TAR --sarif -", "a.py --x"),
         ("--help", "--help", ""),
         ("--run", "--run", ""),
         ("--lr 3 a.py", "--lr", "3 a.py"),
@@ -38,6 +39,9 @@ def test_options_end_where_the_script_begins(words: str, ours: str, target: str)
         (["--steps", "many", "a.py"], ["--steps"]),
         (["--json", "a.py"], ["--json belongs to --check"]),
         (["--strict", "a.py"], ["--strict belongs to --check"]),
+        (["--select", "TAR", "a.py"], ["--select belongs to --check"]),
+        (["--write-baseline", "a.py"], ["--write-baseline belongs to --check"]),
+        (["--check", "--select", "TRA001", "a.py"], ["TRA001"]),
         (["--loggers", "paper", "a.py"], ["no logger 'paper'"]),
     ],
 )
@@ -59,3 +63,19 @@ def test_a_program_that_calls_main_goes_on(tmp_path: Path, capfd: pytest.Capture
     code, out, told = ask(capfd, "run", str(script))
     assert (code, out) == (7, "script\n")
     assert told == "Safelight: no training was seen: the script ended before an optimizer of torch made an update.\n"
+
+
+@pytest.mark.parametrize(
+    ("target", "name", "has_script"),
+    [(["a.py", "x"], "a.py", True), (["-m", "pack.part"], "pack/part.py", True), (["-m", "pytest"], "-m pytest", False),
+     (["none.py"], "none.py", False), (["-"], "-", False), (["-m"], "-m", False)],
+)  # fmt: skip
+def test_the_file_whose_comments_count(
+    target: list[str], name: str, has_script: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for file in (tmp_path / "a.py", tmp_path / "pack" / "part.py"):
+        file.parent.mkdir(exist_ok=True)
+        file.touch()
+    found = subject_of(target)
+    assert (found.name, found.script is not None) == (name, has_script)

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import subprocess
-import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from safelight.diagnosis import Diagnosis
 from safelight.errors import PreflightError
 from safelight.watching.scripts.launch import (
     Options,
     command_for,
     environment_for,
-    is_first_process,
     is_switched_off,
     refuse_options,
 )
@@ -27,9 +25,14 @@ STEPS = 20
 
 
 def check_script(
-    options: Options, target: Sequence[str], *, owns_process: bool, strict: bool = False, as_json: bool = False
-) -> int:
-    """The exit code: that of a script that failed, or the report's."""
+    options: Options,
+    target: Sequence[str],
+    *,
+    owns_process: bool,
+    to_stderr: bool = False,
+    narrow: Callable[[Diagnosis], Diagnosis] = lambda found: found,
+) -> ScriptReport:
+    """`to_stderr`: what the script prints. `narrow`: to the findings that count."""
     if is_switched_off():
         raise PreflightError("SAFELIGHT is off, so nothing was checked.")
     refuse_options(options)
@@ -37,16 +40,8 @@ def check_script(
     with tempfile.TemporaryDirectory(prefix="safelight-check-") as room:
         run, handover = options.run or str(Path(room) / "run"), Path(room) / "notes.json"
         given = options._replace(run=run, steps=options.steps or STEPS, handover=str(handover), quiet=True)
-        code = run_child(command, environment_for(given), to_stderr=as_json)
-        report = report_on(" ".join(target), Path(run), Notes.read(handover), code)
-    if is_first_process():
-        print_report(report, options.quiet, as_json)
-    return report.exit_code(strict)
-
-
-def print_report(report: ScriptReport, quiet: bool, as_json: bool) -> None:
-    sys.stdout.flush()
-    print(json.dumps(report.to_json(), indent=1) if as_json else report.words(quiet=quiet), flush=True)
+        code = run_child(command, environment_for(given), to_stderr=to_stderr)
+        return report_on(" ".join(target), Path(run), Notes.read(handover), code, narrow)
 
 
 def run_child(command: Sequence[str], environment: dict[str, str], *, to_stderr: bool) -> int:

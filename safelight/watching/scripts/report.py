@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -50,7 +50,7 @@ class ScriptReport:
     rows: tuple[Row, ...] = ()
     rules: tuple[Line, ...] = ()
     is_recognised: bool = False
-    """As a diffusion loop."""
+    """Process and target are known."""
 
     @property
     def has_failed(self) -> bool:
@@ -71,17 +71,18 @@ class ScriptReport:
     def verdict(self) -> str:
         """Nothing can be passed to a script that is not edited: the advice on that is left out."""
         if self.diagnosis is None:
-            return "Nothing could be checked: no optimizer of torch made an update."
+            why = self.notes.recognised or ("no optimizer of torch made an update.",)
+            return f"Nothing could be checked: {why[0]}"
         words = replace(self.diagnosis, watched=False).verdict
         if not self.is_recognised:
-            words += " What is trained was not recognised as diffusion: rules on noise, target and time could not look."
+            words += " It is not known which process and target are trained: rules on noise and time could not look."
         return words
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self, strict: bool = False) -> dict[str, Any]:
         found = {} if self.diagnosis is None else replace(self.diagnosis, watched=False).to_json()
         return {
             "script": self.target,
-            "exit_code": self.exit_code(),
+            "exit_code": self.exit_code(strict),
             "script_exit_code": self.code,
             "updates": self.notes.updates,
             "ending": self.notes.ending,
@@ -94,7 +95,8 @@ class ScriptReport:
             "verdict": self.verdict,
         }
 
-    def words(self, *, quiet: bool = False) -> str:
+    def words(self, *, quiet: bool = False, every_rule: bool = False) -> str:
+        """`every_rule`: on a line of its own."""
         if self.diagnosis is None:
             failed = f" The script left with exit code {self.code}." if self.has_failed else ""
             return f"{self.target}: {lower_first(self.verdict)}{failed}"
@@ -105,9 +107,13 @@ class ScriptReport:
         if not quiet:
             lines += ["", *self.notes.recognised] if self.notes.recognised else []
             lines += ["", *lines_of_rows(self.rows), ""] if self.rows else []
-            lines += lines_of_rules(self.rules)
+            lines += lines_of_each(self.rules) if every_rule else lines_of_rules(self.rules)
             lines += [f"note: {each}" for each in self.notes.said if each.startswith("Safelight's watch")]
         return "\n".join((*lines, "", self.verdict, *lines_of_findings(findings)))
+
+
+def lines_of_each(rules: Sequence[Line]) -> list[str]:
+    return [f"{each.state:<13}  {each.code}  {each.cause}  {each.reason}".rstrip() for each in rules]
 
 
 def lines_of_rules(rules: Sequence[Line]) -> list[str]:
@@ -116,7 +122,7 @@ def lines_of_rules(rules: Sequence[Line]) -> list[str]:
     for each in rules:
         if each.state == "found":
             lines.append(f"  found          {each.code}  {each.cause}: {each.title}")
-    for state in ("explained", "passed", "not looked at"):
+    for state in ("known", "explained", "passed", "not looked at"):
         for reason, codes in grouped(rule for rule in rules if rule.state == state).items():
             head = f"  {state:<13}  {len(codes):>3}  "
             text = " ".join((f"{reason}:", *codes) if reason else codes)
@@ -124,22 +130,27 @@ def lines_of_rules(rules: Sequence[Line]) -> list[str]:
     return lines
 
 
-def report_on(target: str, run: Path, notes: Notes | None, code: int) -> ScriptReport:
-    """From the record that the script left; a process that was killed leaves no notes."""
+def report_on(
+    target: str,
+    run: Path,
+    notes: Notes | None,
+    code: int,
+    narrow: Callable[[Diagnosis], Diagnosis] = lambda found: found,
+) -> ScriptReport:
+    """From the record that the script left; a process that was killed leaves no notes. `narrow`: to what counts."""
     folder = RunFolder(run)
     known = notes or Notes(int(folder.status().get("step", 0)))
     if not known.updates or not folder.record.is_file():
         return ScriptReport(target, known, code)
     try:
-        diagnosis = diagnose_run(run)
+        diagnosis = narrow(diagnose_run(run))
         with open_history(folder.record) as readings:
             history = RunHistory(readings, status=folder.status())
             rows = with_findings(rows_from(history), diagnosis.findings)
             rules = tuple(checklist(diagnosis, is_edited=False))
-            seen = readings.signals()
+            recognised = bool(readings.events("recognised"))
     except RecordError:
         return ScriptReport(target, known, code)
-    recognised = any(name.startswith(("check/mixture/", "check/forward/", "check/target/")) for name in seen)
     return ScriptReport(target, known, code, diagnosis, rows, rules, recognised)
 
 

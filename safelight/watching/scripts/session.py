@@ -23,6 +23,7 @@ ANNOUNCED = 3  # updates after which most of a loop has been seen: its EMA, accu
 AGAIN = 3  # times that a script which goes on is stopped
 GRACE = 60.0  # seconds that a stopped script has for its own leaving
 POLLED = 0.2
+PATIENCE = 5  # steps of optimizers for one update: there may be two of them, or none that trains a network
 
 
 class Session:
@@ -35,7 +36,8 @@ class Session:
         self._stop_after = self._options.steps if self._options.handover else None
         self._said: list[str] = []
         self._announced = self._is_registered = False
-        self._times_stopped, self._over = 0, threading.Event()
+        self._calls = self._times_stopped = 0  # of any optimizer
+        self._over = threading.Event()
         # Before the hooks of the capture: the last update of a check leaves through those.
         self._before = optimizers.register_optimizer_step_pre_hook(self._before_update)
         self._captured = start_capture(
@@ -67,22 +69,28 @@ class Session:
         if self._options.handover is not None:
             self._hand_over("stopped" if self._is_stopped else "itself")
         elif self._captured.watch is None:
-            self._say("no training was seen: no optimizer of torch made an update.")
+            self._say(f"no training was seen: {unseen(self._calls)}")
 
     @property
     def _is_stopped(self) -> bool:
-        return self._stop_after is not None and self._captured.updates >= self._stop_after
+        """After as many updates as were asked for; where none is recognised as one, after some more."""
+        return self._stop_after is not None and (
+            self._captured.updates >= self._stop_after or self._calls > PATIENCE * self._stop_after
+        )
 
     def _say(self, text: str) -> None:
         if os.getpid() != self._process:
             return
         self._said.append(text)
         if not self._options.quiet and self._options.handover is None:
-            self._write(text.removeprefix("Safelight: "))
+            self._write(text)
 
     def _before_update(self, *_: Any) -> None:
         """An update after the last one: the script caught what should have ended it."""
-        if not self._is_stopped or os.getpid() != self._process:
+        if os.getpid() != self._process:
+            return
+        self._calls += 1
+        if not self._is_stopped:
             return
         self._times_stopped += 1
         if self._times_stopped > AGAIN:
@@ -127,5 +135,16 @@ class Session:
 
     def _hand_over(self, ending: Ending) -> None:
         assert self._options.handover is not None
-        notes = Notes(self._captured.updates, ending, tuple(self._captured.recognised()), tuple(self._said))
+        recognised = tuple(self._captured.recognised()) if self._captured.updates else (unseen(self._calls),)
+        notes = Notes(self._captured.updates, ending, recognised, tuple(self._said))
         notes.write(Path(self._options.handover))
+
+
+def unseen(calls: int) -> str:
+    """Why nothing was, by how often optimizers were called."""
+    if calls:
+        return (
+            f"optimizers made {calls} steps, but none of them holds the parameters of a network that was called with "
+            "gradients. Was the network replaced, copied or wrapped after its optimizer was made?"
+        )
+    return "no optimizer of torch made an update."

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from safelight.cli import main
 from safelight.errors import PreflightError
 from safelight.watching.scripts import check
 from safelight.watching.scripts.check import check_script, run_child
@@ -38,7 +39,7 @@ def test_a_script_that_does_not_train_could_not_be_checked(
     text: str, code: int, words: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     script = write(tmp_path, text)
-    assert check_script(Options(), [script], owns_process=False) == code
+    assert main(["run", "--check", script]) == code
     told = capfd.readouterr()
     assert words in told.out
     assert ("ValueError: why" in told.err) == ("why" in text)
@@ -48,7 +49,7 @@ def test_json_is_all_that_is_on_stdout(tmp_path: Path, capfd: pytest.CaptureFixt
     script = write(
         tmp_path, "import subprocess, sys\nprint(1, flush=True)\nsubprocess.run([sys.executable, '-c', 'print(2)'])"
     )
-    assert check_script(Options(), [script, "x"], owns_process=False, as_json=True) == 3
+    assert main(["run", "--check", "--json", script, "x"]) == 3
     told = capfd.readouterr()
     assert json.loads(told.out)["script"] == f"{script} x"
     assert told.err.split() == ["1", "2"]
@@ -58,7 +59,7 @@ def test_other_processes_of_a_launcher_print_no_report(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RANK", "1")
-    assert check_script(Options(), [write(tmp_path, "")], owns_process=False) == 3
+    assert main(["run", "--check", write(tmp_path, "")]) == 3
     assert capfd.readouterr().out == ""
 
 

@@ -17,7 +17,7 @@ from awkward_scripts import FACTS, SCRIPTS, Script
 from safelight.watching.scripts import launch
 
 ROOT = Path(__file__).parents[3]
-OURS = "Safelight: "
+OURS = "Safelight"
 ADDRESS = re.compile("0x[0-9a-f]+")
 
 

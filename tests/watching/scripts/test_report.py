@@ -77,7 +77,7 @@ def test_the_ways_to_end_are_told_apart() -> None:
     assert "ended by itself after 20 updates, with exit code 1" in report(diagnosis(), "itself", 1).words()
     assert "although it caught" in report(diagnosis(), "swallowed").words()
     assert "a minute after" in report(diagnosis(), "late").words()
-    assert "not recognised as diffusion" in report(diagnosis(), recognised=False).words()
+    assert "not known which process" in report(diagnosis(), recognised=False).words()
     assert report(None, "itself", 1).words().endswith("The script left with exit code 1.")
 
 

@@ -90,7 +90,7 @@ def test_what_was_recognised_is_said_once_and_then_where_the_page_is(loop: Calla
     assert found.lines == ["Linear, 6 of 6 parameters in SGD.", "the page: safelight dashboard runs/watch-1"]
     found.session.end()
     found.session.end()
-    assert found.lines[2:] == ["1 error."]
+    assert found.lines[2:] == ["Safelight: 1 error."]
     assert (found.seen.finished, found.seen.facts) == (1, {})
 
 
@@ -98,7 +98,7 @@ def test_a_short_loop_is_announced_at_its_end(loop: Callable[..., Loop]) -> None
     found = loop()
     found.train(1)
     found.session.end()
-    assert [line.split()[0] for line in found.lines] == ["Linear,", "the", "1"]
+    assert [line.split()[0] for line in found.lines] == ["Linear,", "the", "Safelight:"]
 
 
 def test_nothing_is_said_where_it_is_quiet_or_nothing_was_trained(loop: Callable[..., Loop]) -> None:
@@ -109,6 +109,19 @@ def test_nothing_is_said_where_it_is_quiet_or_nothing_was_trained(loop: Callable
     idle = loop()
     idle.session.end()
     assert "no training was seen" in idle.lines[-1]
+
+
+def test_a_loop_in_which_no_update_is_recognised_is_stopped_too(loop: Callable[..., Loop], tmp_path: Path) -> None:
+    """As where the optimizer holds other parameters than the network's."""
+    found = loop(steps=2, handover=str(tmp_path / "notes"))
+    found.optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(()))], lr=0.1)  # not counted
+    with pytest.raises(StopAfter):
+        found.train(999)
+    found.session.end()
+    notes = Notes.read(tmp_path / "notes")
+    assert notes is not None
+    assert (notes.updates, notes.ending) == (0, "stopped")
+    assert "optimizers made 11 steps, but none of them holds" in notes.recognised[0]
 
 
 def test_a_crash_is_noted(loop: Callable[..., Loop], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -101,7 +101,8 @@ def say(text):
         return
     try:
         sys.__stderr__.flush()
-        os.write(sys.__stderr__.fileno(), f"Safelight: {text}\n".encode(errors="backslashreplace"))
+        line = text if text.startswith("Safelight") else f"Safelight: {text}"
+        os.write(sys.__stderr__.fileno(), f"{line}\n".encode(errors="backslashreplace"))
     except (OSError, ValueError):
         pass
 
