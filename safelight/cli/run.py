@@ -90,7 +90,9 @@ class Command(LintFlags):
             to_stderr=self.json or self.sarif == "-",
             narrow=lambda found: self.narrow(found, subject),
         )
-        if is_first_process() and not (report.diagnosis is not None and self.write_sarif(report.diagnosis, subject)):
+        if not is_first_process():  # the first one judges; launchers take any other code for a failure
+            return report.code if report.has_failed else 0
+        if not (report.diagnosis is not None and self.write_sarif(report.diagnosis, subject)):
             words = report.words(quiet=self.quiet, every_rule=self.all)
             text = json.dumps(report.to_json(self.strict), indent=1) if self.json else words
             print(text, file=sys.stderr if self.sarif == "-" else sys.stdout, flush=True)

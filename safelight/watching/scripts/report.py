@@ -74,7 +74,7 @@ class ScriptReport:
             why = self.notes.recognised or ("no optimizer of torch made an update.",)
             return f"Nothing could be checked: {why[0]}"
         words = replace(self.diagnosis, watched=False).verdict
-        if not self.is_recognised:
+        if not self.is_recognised and not self.diagnosis.findings:
             words += " It is not known which process and target are trained: rules on noise and time could not look."
         return words
 

@@ -59,7 +59,8 @@ def test_other_processes_of_a_launcher_print_no_report(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RANK", "1")
-    assert main(["run", "--check", write(tmp_path, "")]) == 3
+    assert main(["run", "--check", write(tmp_path, "")]) == 0
+    assert main(["run", "--check", write(tmp_path, "raise SystemExit(4)")]) == 4
     assert capfd.readouterr().out == ""
 
 
