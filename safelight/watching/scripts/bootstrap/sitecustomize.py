@@ -17,7 +17,7 @@ class Waiting:
 
     def __init__(self, options):
         self.options, self.process, self.session = options, os.getpid(), None
-        self.is_quiet = '"quiet": true' in options
+        self.is_quiet, self.is_check = '"quiet": true' in options, '"handover": null' not in options
 
     def begin(self):
         """The script has imported torch."""
@@ -27,8 +27,10 @@ class Waiting:
 
             self.session = Session(self.options, say)
         except Exception as error:  # whatever is wrong with us, the script runs
-            say(f"this script cannot be watched ({type(error).__name__}: {error}). It runs without.")
+            say(f"this script cannot be watched ({type(error).__name__}: {error}).")
             self.is_quiet = True
+            if self.is_check:
+                sys.exit(3)  # nothing would ever stop it
         finally:
             del sys.meta_path[-1]
 
@@ -53,7 +55,7 @@ class TorchFinder:
         others = [each for each in sys.meta_path if each is not self and hasattr(each, "find_spec")]
         spec = next((spec for each in others if (spec := each.find_spec(name, path, target)) is not None), None)
         if spec is not None and hasattr(spec.loader, "exec_module"):
-            spec.loader = TorchLoader(spec.loader, self)
+            spec.loader = TorchLoader(spec.loader, self)  # pyright: ignore[reportAttributeAccessIssue]
         return spec
 
 

@@ -28,6 +28,13 @@ def test_a_watch_that_cannot_start_is_said_and_the_script_runs(tmp_path: Path) -
     assert line.startswith("Safelight: this script cannot be watched (")
 
 
+def test_a_check_that_cannot_start_ends(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("x = 1")
+    done = start(tmp_path, "import torch\nprint(torch.x)", handover="notes", quiet=True)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "cannot be watched" in done.stderr
+
+
 def test_nothing_is_left_in_the_environment_of_the_script(tmp_path: Path) -> None:
     done = start(
         tmp_path, "import os\nprint([name for name in ('SAFELIGHT_RUN', 'SAFELIGHT_PYTHONPATH') if name in os.environ])"
