@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections import OrderedDict
-from collections.abc import Callable, ValuesView
+from collections.abc import Callable
 from typing import Any, SupportsIndex
 
 import torch
@@ -36,7 +36,7 @@ class HookTable(OrderedDict[int, Any]):
             self._known = set(self.before)
         return super().items()
 
-    def values(self) -> ValuesView[Any]:  # asked for by TorchScript, which would compile them
+    def values(self) -> Any:  # asked for by TorchScript, which would compile them
         return self.others().values()
 
     def __reduce_ex__(self, _: SupportsIndex) -> tuple[Any, ...]:
