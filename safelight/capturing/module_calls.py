@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.modules import module as modules
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from safelight.capturing.explanation import tensors_in
@@ -42,14 +43,16 @@ class ModuleCalls:
         self._stack: list[_Entry] = []
         self._opaque = 0
         self._sizes: weakref.WeakKeyDictionary[nn.Module, int] = weakref.WeakKeyDictionary()
-        self._undo: list[Callable[[], None]] = []
+        self._undo: list[Callable[[], object]] = []
 
     def attach(self) -> None:
         if not self._undo:
             self._stack, self._opaque = [], 0
+            after = register_module_forward_hook(weakly(self._after), with_kwargs=True, always_call=True)
             self._undo = [
                 register_module_forward_pre_hook(weakly(self._before)).remove,
-                register_module_forward_hook(weakly(self._after), with_kwargs=True, always_call=True).remove,
+                after.remove,
+                lambda: _forget(after.id),
             ]
 
     def detach(self) -> None:
@@ -132,3 +135,9 @@ def _fields(output: Any) -> Any:
         return output
     inner = getattr(output, "latent_dist", output)
     return [value for value in getattr(inner, "__dict__", {}).values() if isinstance(value, torch.Tensor)]
+
+
+def _forget(hook: int) -> None:
+    """What `remove` leaves in two tables of torch: a compiled module would warn of a global hook for ever."""
+    for table in (modules._global_forward_hooks_always_called, modules._global_forward_hooks_with_kwargs):
+        table.pop(hook, None)

@@ -122,6 +122,7 @@ def test_a_loop_is_recognised_and_not_changed(name: str) -> None:
     assert _get_current_function_mode_stack() == []
     assert not modules._global_forward_hooks
     assert not modules._global_forward_pre_hooks
+    assert not modules._has_any_global_hook()  # what a compiled module warns of
 
 
 def weights(model: nn.Module) -> list[bytes]:
