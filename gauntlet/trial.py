@@ -171,6 +171,7 @@ def _train_foreign(run: Loop, deed: Deed, verdict: Verdict, folder: Path, watche
                 sampler=lambda model, noise: run.sample(model, noise),
                 data=run.images,
                 scaler=run.scaler,
+                steps=run.options.steps,
                 say=lambda _: None,
             )
         except SafelightError as error:

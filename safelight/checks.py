@@ -45,6 +45,7 @@ TIMES_TOLD: Final = (
     "t = (1 − s)",
     "t = 1000·(1 − s)",
 )  # values of `sampler/right_for_time`
+SPACES: Final = ("pixel", "latent")  # values of `batch/space`
 SCHEDULES: Final = ("cosine", "linear", "scaled-linear", "sigmoid")
 
 # Limits that a probe applies and a rule repeats.
@@ -85,6 +86,14 @@ OPTIMIZER_HALF_WEIGHTS = Check("optimizer/half_weights", "Share of the trainable
 OPTIMIZER_ADAPTIVE = Check("optimizer/adaptive", "1 if it has second moments.")
 OPTIMIZER_FORGOTTEN = Check("optimizer/forgotten", "1 if its state was empty again before an update.")
 
+ADAPTER_BASE_TRAINED = Check("adapter/base_trained", "Share of the network beside its adapters that is trained.")
+ADAPTER_DEAD = Check("adapter/dead", "Share of the adapters whose matrices are all 0.")
+FROZEN_CHANGED = Check("optimizer/frozen_changed", "1 if weights that are not trained changed.", OPTIMIZER_MISSING)
+RATE_BETWEEN = Check("optimizer/rate_between", "1 if the rate changed between micro-batches.", OPTIMIZER_MISSING)
+RESUME_STEP = Check("resume/step", "Updates that were made before the watch began, as declared.")
+RESUME_OPTIMIZER = Check("resume/optimizer", "Updates that the state of the optimizer has seen; 0 where it is new.")
+RESUME_COPIED = Check("resume/copied", "1 if the EMA equals the weights to the last bit.")
+
 # The dataset, by a few hundred images.
 DATA_IMAGES = Check("data/images", "Number of images that were checked.")
 DATA_NONFINITE = Check("data/nonfinite", "Share of the images with NaN or infinity.")
@@ -109,6 +118,14 @@ BATCH_HIGHEST = Check("batch/highest", "Highest value of x0.")
 BATCH_REACH = Check("batch/reach", "Largest absolute value of x0.")
 BATCH_INTEGER = Check("batch/integer", "1 if x0 is of an integer type.")
 BATCH_DIMENSIONS = Check("batch/dimensions", "Number of dimensions of x0, the batch included.")
+BATCH_SPACE = Check("batch/space", "The declared space of x0: its place in SPACES.")
+BATCH_CHANNELS = Check("batch/channels", "Number of channels of x0, by its second dimension.")
+BATCH_TAILS = Check("batch/tails", "Largest distance of a value of x0 from the mean, over the standard deviation.")
+CHANNEL_OFFSET = Check(
+    "batch/channel_offset", "Largest mean of a channel of x0, over the standard deviation of the channel."
+)
+CHANNEL_LOWEST = Check("batch/channel_lowest", "Smallest standard deviation of a channel of x0.")
+CHANNEL_HIGHEST = Check("batch/channel_highest", "Largest standard deviation of a channel of x0.")
 BATCH_MOMENTS = (BATCH_MEAN, BATCH_STD, BATCH_LOWEST, BATCH_HIGHEST)
 NOISE_MEAN = Check("noise/mean", "Mean of the noise.")
 NOISE_STD = Check("noise/std", "Standard deviation of the noise.")
@@ -163,6 +180,7 @@ LOSS_MSE = Check("loss/error", "Mean squared error of prediction and target.")
 LOSS_ZERO_MSE = Check("loss/zero", "The same error for a prediction of 0.")
 LOSS_SLOPE = Check("loss/slope", "Factor of the prediction that would give the least error.")
 LOSS_REPORTED = Check("loss/told", "The loss that the loop passes.")
+TARGET_WITH_GRADIENT = Check("target/with_gradient", "1 if gradients flow through the target.")
 LOSS_SAME_SHAPE = Check("loss/same_shape", "1 if prediction and target have the same shape.")
 NONFINITE: dict[str, Check] = {
     name: Check(f"finite/{name}", f"0 at a step at which {name} is not finite.", beside)
@@ -196,6 +214,13 @@ STREAM_LABELS_NEIGHBOURS = Check("stream/labels_neighbours", "Share of neighbour
 STREAM_LABELS_NEIGHBOURS_EXPECTED = Check("stream/labels_neighbours_expected", "The same share for shuffled labels.")
 STREAM_LABELS_PAIRS = Check("stream/labels_pairs", "Number of neighbouring samples that were compared.")
 STREAM_LABELS_HIDDEN = Check("stream/labels_hidden", "Share of recent samples whose label the network is not shown.")
+STREAM_NULL_TRAINED = Check("stream/null_trained", "1 if a row of the label embedding that no label has was trained.")
+CONDITIONS_COUNT = Check("conditions/count", "Tensors of a call with an entry for each sample, but images and time.")
+CONDITIONS_EMPTY = Check("conditions/empty", "Share of the wide ones among them that are all 0.")
+CONDITIONS_CONSTANT = Check("conditions/constant", "Share of them that are the same for all samples of the batch.")
+CONDITIONS_GAIN = Check("conditions/gain", "How much larger the error is with the conditions of other samples.")
+CONDITIONS_GAIN_ERROR = Check("conditions/gain_error", "Standard error of that.")
+CONDITIONS_ERROR = Check("conditions/error", "The error with their own conditions.")
 STREAM_RECENT_KINDS = Check("stream/recent_kinds", "Number of different labels that the network was shown recently.")
 STREAM_RECENT_HIGHEST = Check("stream/recent_highest", "Highest label that the network was shown recently.")
 STREAM_SHOWN_KINDS = Check("stream/shown_kinds", "Number of different labels that the network was shown.")
@@ -220,6 +245,7 @@ NETWORK_LABEL_ROWS = Check("network/label_rows", "Number of rows of the label em
 NETWORK_LABEL_RESPONSE = Check("network/label_response", "Relative change of the output for other labels.")
 NETWORK_TIME_RESPONSE = Check("network/time_response", "Relative change of the output from first to last timestep.")
 NETWORK_TIME_COLLISION = Check("network/time_collision", "Least cosine between the embeddings of two timesteps.")
+NETWORK_TIME_HIGHEST = Check("network/time_highest", "Highest time of the first call.")
 NETWORK_COUPLING = Check("network/coupling", "Relative change of the other outputs when one image is replaced.")
 NETWORK_RESPONSE = Check("network/response", "Relative change of the output of that image.")
 NETWORK_LOUDEST = Check("network/loudest", "Largest output with a last layer 10,000 times as strong.")
@@ -288,12 +314,15 @@ LABELS_EXPLAIN = Check("labels/explain", "How much more alike images of one labe
 RESPONSE: dict[str, Check] = {
     "t": Check("response/time", "Relative change of the output for the timesteps of other samples."),
     "labels": Check("response/labels", "Relative change of the output for the labels of other samples."),
+    "conditions": Check("response/conditions", "The same for everything but images and time, of other samples."),
 }
 
 # The EMA.
 AVERAGE_DECAY = Check("average/decay", "Decay that best explains how the EMA moved.")
 AVERAGE_MOVED = Check("average/moved", "Way of the EMA over its distance from the weights.")
 AVERAGE_LEFT = Check("average/left", "Share of that way that neither the decay nor rounding explains.")
+AVERAGE_COSINE = Check("average/cosine", "Cosine of the matrices of the EMA with those of the weights.")
+AVERAGE_SHARED = Check("average/shared", "Share of its tensors that are the weights themselves.")
 AVERAGE_DISTANCE = Check("average/distance", "Distance of the EMA from the weights.")
 AVERAGE_ROUNDING = Check("average/rounding", "Rounding over the way.")
 AVERAGE_COARSE = Check("average/coarse", "1 if the EMA is kept in 16 bits.")

@@ -42,7 +42,7 @@ DOCUMENTED = {
     checks.DATA_HIGHEST, checks.DATA_INTEGER, checks.DATA_REACH,
     checks.STREAM_ALIKE["noise"], checks.DATA_MEAN, checks.DATA_STD, checks.NOISE_LOWEST,
     checks.NOISE_HIGHEST, checks.TARGET_SQUARE, checks.LOSS_SLOPE, checks.STREAM_TIMES_ALIKE,
-    checks.STREAM_LABELS_KINDS, checks.NETWORK_FINITE, checks.NETWORK_SAME_SHAPE, checks.NETWORK_SQUARE,
+    checks.NETWORK_FINITE, checks.NETWORK_SAME_SHAPE, checks.NETWORK_SQUARE,
     checks.NETWORK_RANDOM, checks.NETWORK_REACHED, checks.NETWORK_REHEARSED, checks.UPDATE_WEIGHTS,
     checks.REPLAY_OUTPUT_ERROR, checks.REPLAY_ZERO, checks.REPLAY_MISSING, checks.SAMPLER_ERROR,
     checks.SAMPLER_CLOUD_MEAN, checks.SAMPLER_CLOUD_SCALE, checks.SAMPLER_CLOUD_SHIFT, checks.SAMPLER_LAST,
@@ -114,7 +114,7 @@ def test_probes_import_nothing_of_the_diagnosis() -> None:
     [
         ("case.latest(checks.LOSS_MSE)", ["loss/error"]),
         ("checks.NONFINITE['x0']", ["finite/x0"]),
-        ("for check in checks.RESPONSE.values(): pass", ["response/labels", "response/time"]),
+        ("for check in checks.RESPONSE.values(): pass", ["response/conditions", "response/labels", "response/time"]),
         ("_moments(checks.NOISE_MOMENTS, x)", ["noise/highest", "noise/lowest", "noise/mean", "noise/std"]),
         ("other.LOSS_MSE", []),
         ("checks.FORWARD_LIMIT", []),

@@ -98,7 +98,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
         "Learning rate too high or too low",
         "learning rate|lr too high|lr too low|wrong learning rate|lr finder|learning rate finder|warmup",
         "the preflight tries the rate on real steps; `optimizer/lr` at every step",
-        "LRA001 LRA002 LRA006 LRA003 LRA004 LRA005",
+        "LRA001 LRA002 LRA006 LRA003 LRA004 LRA007 LRA005",
         "Take the rate that the finding names.",
     ),
     Symptom(
@@ -184,7 +184,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
         "EMA worse than the weights",
         "ema|ema decay|ema worse|ema samples bad|ema lag|ema too long|averaging",
         "`probe/ema` beside `probe/raw`, `ema/distance`, pictures of both",
-        "EMA001 EMA007 EMA002 EMA003 EMA004 EMA005 EMA006",
+        "EMA008 EMA001 EMA007 EMA002 EMA003 EMA004 EMA005 EMA006",
         "A shorter EMA: `ema.width=0.05`, or rebuild one after training: `safelight sample RUN --ema 0.05`.",
     ),
     Symptom(
@@ -192,7 +192,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
         "normalisation|normalization|image range|wrong range|[0, 1]|0 to 255|scaling|not normalised|data scale|"
         "pixel range",
         "the preflight of every run and the first step of a watched loop",
-        "SCA001 SCA002 SCA003 SCA004 SCA005",
+        "SCA001 SCA002 SCA003 SCA004 SCA005 SCA007",
         "Scale images to [-1, 1]: x / 127.5 - 1. Safelight's own data is always so.",
     ),
     Symptom(
@@ -221,7 +221,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
         "flow matching|rectified flow|velocity|flow|sd3|flux|shift|edm|karras|preconditioning|c_in|c_skip|c_out|"
         "c_noise|sigma_data|p_mean",
         "what x_t, target and time are made of in every loop that passes them, and the sampler with an exact denoiser",
-        "TAR005 TAR006 TAR007 TAR008 TAR009 FOR007 TIM007 TIM008 TIM009 SCA006 SAM007 TAR004",
+        "TAR005 TAR006 TAR007 TAR008 TAR009 TAR010 FOR007 TIM007 TIM008 TIM009 SCA006 SAM007 TAR004",
         "docs/diffusion.md has the formulas of each process and target in one table.",
     ),
     Symptom(
@@ -235,7 +235,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
         "Gradient accumulation wrong",
         "gradient accumulation|accumulation|accumulate|micro batch|micro-batch|effective batch size|zero_grad",
         "the sizes of gradients and windows of a watched loop",
-        "ACC001 ACC002 OPT002 EMA004",
+        "ACC001 ACC002 OPT002 EMA004 LRA007",
         "Divide the loss by the number of micro-batches; Safelight's `--accumulate N` gives the gradient of "
         "the whole batch.",
     ),
@@ -250,7 +250,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
         "Weights do not change",
         "weights do not change|weights not updating|no update|optimizer does nothing|frozen|requires_grad|detach",
         "`update/ratio` by part of the network",
-        "OPT001 OPT003 OPT004 OPT007 LRA003 MOD011 LOS002 PRE003",
+        "OPT001 OPT003 OPT004 OPT007 LRA003 MOD011 LOS002 PRE003 OPT009 OPT010 OPT011",
         "Build the optimizer from the parameters of the model that is trained, and step it after backward.",
     ),
     Symptom(

@@ -29,11 +29,12 @@ class GradientMonitor:
         kept = min(1.0, limit / max(norm, 1e-12)) if math.isfinite(norm) else norm
         return {
             signals.GRADIENT_NORM.name: norm,
-            signals.CLIP_LIMIT.name: limit,
             signals.CLIP_KEPT.name: kept,
             signals.CLIPPED.name: float(kept < 1),
             signals.NONFINITE_PARAMETERS.name: float(np.count_nonzero(~np.isfinite(norms))),
             **self._parts.by_name(signals.GRADIENT_PART, self._parts.norms(norms)),
+            # A loop that does not clip has no limit: an infinite one would be drawn as a number that is not finite.
+            **({signals.CLIP_LIMIT.name: limit} if math.isfinite(limit) else {}),
         }
 
     @torch.no_grad()

@@ -75,6 +75,11 @@ class CallHooks:
         while self.undo:
             self.undo.pop(0)()
 
+    @property
+    def call(self) -> Call | None:
+        """The last call of the network, where it is kept and was not taken yet."""
+        return self._call
+
     def pop_call(self) -> Call | None:
         """The last call of the network, once."""
         call, self._call = self._call, None

@@ -18,9 +18,21 @@ from safelight.diffusion.targets import Target, make_target
 from safelight.model.calls import answer_of as answer_of
 from safelight.probes.random_state import kept_random_state
 
-TIMES = ("timestep", "timesteps", "t", "time", "sigma", "noise_labels")
+IMAGES = ("sample", "hidden_states", "x", "x_t", "noisy", "latents", "input")
+TIMES = (
+    "timestep",
+    "timesteps",
+    "t",
+    "time",
+    "times",
+    "sigma",
+    "sigmas",
+    "noise_labels",
+    "noise_level",
+    "noise_levels",
+)
 NARROW = 10.0  # between the first and the last time: a sinusoidal embedding is made for 1,000
-LABELS = ("class_labels", "labels", "label", "y", "classes", "c", "cond")
+LABELS = ("class_labels", "labels", "label", "y", "classes", "class_cond", "c", "cond")
 
 
 @dataclass(frozen=True)
@@ -98,28 +110,89 @@ class Call:
 
     @property
     def x(self) -> Tensor | None:
-        given = (*self.inputs, *self.named.values())
-        return next((value for value in given if isinstance(value, Tensor) and value.dim() > 1), None)
+        """The noised images: by their name, else the first input of the shape of the output, else the first at all."""
+        found = [(name, value) for name, value in self._tensors() if value.dim() > 1]
+        named = (value for name, value in found if name in IMAGES and value.is_floating_point())
+        shape = None if self.output is None else self.output.shape
+        alike = (value for _, value in found if value.shape == shape)
+        return next(named, next(alike, next((value for _, value in found), None)))
 
     @property
     def t(self) -> Tensor | None:
-        return self._found(1, TIMES)
+        """One for each sample."""
+        raw = self._time
+        return raw if raw is None or raw.dim() == 1 else raw.reshape(-1)
+
+    @property
+    def _time(self) -> Tensor | None:
+        """As it was passed: [batch], or with dimensions of 1 behind. The second input, one of a usual name, or the only
+        vector that is passed by position, as in model(t, x)."""
+        found = self._found(1, TIMES)
+        if found is None:
+            vectors = [value for value in self.inputs if self._is_of_samples(value) and value.dim() == 1]
+            found = vectors[0] if len(vectors) == 1 and vectors[0].is_floating_point() else None
+        return found
 
     @property
     def labels(self) -> Tensor | None:
-        return self._found(2, LABELS)
+        found = self._found(2, LABELS)
+        return found if found is None or found.dim() == 1 else None
+
+    @property
+    def conditions(self) -> list[Tensor]:
+        """Everything with an entry for each sample but the images and the time, also inside of dicts and lists."""
+        x, time = self.x, self._time
+        if x is None:
+            return []
+        return [
+            value
+            for _, value in self._tensors()
+            if value is not x and value is not time and value.dim() and len(value) == len(x) and value.numel()
+        ]
+
+    def _is_of_samples(self, value: Any) -> bool:
+        """One number for each sample."""
+        x = self.x
+        return isinstance(value, Tensor) and x is not None and value.dim() > 0 and value.numel() == len(value) == len(x)
 
     def _found(self, place: int, names: tuple[str, ...]) -> Tensor | None:
-        """The first of these inputs that has one entry for each sample."""
-        values = [*self.inputs[place : place + 1], *(self.named.get(name) for name in names)]
-        size = None if self.x is None else self.x.shape[:1]
-        return next((value for value in values if isinstance(value, Tensor) and value.shape == size), None)
+        """The first of these inputs that has one number for each sample."""
+        by_name = dict(self._tensors())
+        values = [*self.inputs[place : place + 1], *(by_name.get(name) for name in names)]
+        return next((value for value in values if value is not self.x and self._is_of_samples(value)), None)
+
+    def _tensors(self) -> list[tuple[str, Tensor]]:
+        """All inputs that are tensors, with the name of the argument or the key that holds them."""
+        found: list[tuple[str, Tensor]] = []
+
+        def add(name: str, value: Any) -> None:
+            if isinstance(value, Tensor):
+                found.append((name, value))
+            elif isinstance(value, Mapping):
+                for key, each in value.items():
+                    add(str(key), each)
+            elif isinstance(value, list | tuple):
+                for each in value:
+                    add(name, each)
+
+        for value in self.inputs:
+            add("", value)
+        for name, value in self.named.items():
+            add(name, value)
+        return found
 
     def with_changes(self, *, x: Tensor | None = None, t: Tensor | None = None, labels: Tensor | None = None) -> Call:
         """The same call with other values in the same places."""
-        swaps = [(old, new) for old, new in ((self.x, x), (self.t, t), (self.labels, labels)) if new is not None]
+        raw = self._time
+        times = t if t is None or raw is None else t.reshape(-1, *raw.shape[1:])
+        swaps = [(old, new) for old, new in ((self.x, x), (raw, times), (self.labels, labels)) if new is not None]
 
         return self._map(lambda value: next((new for old, new in swaps if value is old), value))
+
+    def with_conditions(self, change: Callable[[Tensor], Tensor]) -> Call:
+        """The same call with other conditions."""
+        found = self.conditions
+        return self._map(lambda value: change(value) if any(value is each for each in found) else value)
 
     def of_first(self, count: int) -> Call:
         """On the first samples only: everything with one entry for each sample is cut."""
@@ -134,8 +207,15 @@ class Call:
         return self._map(lambda value: value.detach() if isinstance(value, Tensor) else value)
 
     def _map(self, change: Callable[[Any], Any]) -> Call:
-        named = {name: change(value) for name, value in self.named.items()}
-        return replace(self, inputs=tuple(map(change, self.inputs)), named=named, output=change(self.output))
+        def changed(value: Any) -> Any:
+            if isinstance(value, dict):
+                return {key: changed(each) for key, each in value.items()}
+            if type(value) in (list, tuple):
+                return type(value)(map(changed, value))
+            return change(value)
+
+        named = {name: changed(value) for name, value in self.named.items()}
+        return replace(self, inputs=tuple(map(changed, self.inputs)), named=named, output=change(self.output))
 
     def again(self, model: nn.Module, weights: Mapping[str, Tensor] | None = None) -> Tensor:
         """The output of this call, with the autocast and the random state of then. With other `weights`, the buffers

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -121,7 +122,8 @@ def _rehearse(network: nn.Module, call: Call, aim: Tensor) -> dict[str, float]:
         if step < REHEARSAL:
             optimizer.step()
     # Convolutions only: the inputs of a linear layer may be one-hot labels.
-    kernels = [m.weight for m in network.modules() if isinstance(m, nn.modules.conv._ConvNd)]
+    # Not the first one: its inputs are those of the network, such as an empty self-conditioning.
+    kernels = [m.weight for m in network.modules() if isinstance(m, nn.modules.conv._ConvNd)][1:]
     reached = [p for p in trained if p.grad is not None and bool(p.grad.any())]
     matrices, matrices_reached = (sum(p.dim() > 1 for p in group) for group in (trained, reached))
     return {
@@ -133,11 +135,13 @@ def _rehearse(network: nn.Module, call: Call, aim: Tensor) -> dict[str, float]:
 
 
 def _unused_inputs(weight: Tensor) -> float:
-    """The share of a layer's inputs that are 0 for every sample: their weights have a gradient of exactly 0."""
+    """The longest run of a layer's inputs that are 0 for every sample, as a share of them: their weights have a
+    gradient of exactly 0. What a cut connection leaves lies together; units that are off by chance are scattered."""
     if weight.grad is None or weight.shape[1] < 4:
         return 0.0
-    is_used = weight.grad.abs().transpose(0, 1).flatten(1).amax(1) > 0
-    return float((~is_used).float().mean()) if bool(is_used.any()) else 0.0
+    is_used = (weight.grad.abs().transpose(0, 1).flatten(1).amax(1) > 0).tolist()
+    runs = [len(list(group)) for used, group in itertools.groupby(is_used) if not used]
+    return max(runs, default=0) / len(is_used) if any(is_used) else 0.0
 
 
 def _responses(network: nn.Module, call: Call, timesteps: int | None) -> dict[str, float]:
@@ -169,7 +173,10 @@ def _response_to_time(network: nn.Module, call: Call, t: Tensor, timesteps: int 
     elif high == low:
         low, high = 0.0, max(high, 1.0)
     first, last = (call.with_changes(t=torch.full_like(t, end)).again(network) for end in (low, high))
-    readings: dict[str, float] = {checks.NETWORK_TIME_RESPONSE: _apart(last, first)}
+    readings: dict[str, float] = {
+        checks.NETWORK_TIME_RESPONSE: _apart(last, first),
+        checks.NETWORK_TIME_HIGHEST: float(t.max()),
+    }
     places = torch.linspace(low, high, len(t), device=t.device)
     if float(t.max()) == float(t.min()) and t.is_floating_point():
         return readings  # one time only: what others would be is not known

@@ -15,12 +15,13 @@ from safelight.probes.forward_pass import Declared, ForwardPass
 from safelight.probes.mixtures import fit
 
 TINY = 1e-12
+PICTURE = 3  # dimensions of a batch that has no channels of its own
 
 
 def measure_noising(micro_batch: ForwardPass, declared: Declared) -> dict[str, Tensor]:
     """Scalars on the device, by the name of the reading; what is not known is left out."""
     x0, noise, t = micro_batch.x0, micro_batch.noise, micro_batch.times
-    readings = measure_batch(micro_batch)
+    readings = measure_batch(micro_batch) | _passed_on(micro_batch)
     if noise is not None and noise.dim() > 1:
         readings |= _moments(checks.NOISE_MOMENTS, noise) | _spread(noise)
     if x0 is None or noise is None or t is None or x0.shape != noise.shape or not x0.is_floating_point():
@@ -43,7 +44,23 @@ def measure_noising(micro_batch: ForwardPass, declared: Declared) -> dict[str, T
 
 def measure_batch(micro_batch: ForwardPass) -> dict[str, Tensor]:
     x0 = micro_batch.x0
-    return _moments(checks.BATCH_MOMENTS, x0) if x0 is not None and x0.is_floating_point() and x0.dim() > 1 else {}
+    if x0 is None or not x0.is_floating_point() or x0.dim() < 2:
+        return {}
+    readings = _moments(checks.BATCH_MOMENTS, x0)
+    mean, std, low, high = readings.values()
+    readings[checks.BATCH_TAILS] = torch.maximum(high - mean, mean - low) / std.clamp(min=TINY)
+    return readings | (_channels(x0) if x0.dim() > PICTURE else {})
+
+
+def _channels(x0: Tensor) -> dict[str, Tensor]:
+    """The second dimension, as in torch. The channels of three-dimensional data may be the last: they are left out."""
+    std, mean = torch.std_mean(x0.detach().float().transpose(0, 1).flatten(1), dim=1)
+    return {
+        checks.BATCH_CHANNELS: torch.tensor(float(len(std)), device=std.device),
+        checks.CHANNEL_OFFSET: (mean.abs() / std.clamp(min=TINY)).max(),
+        checks.CHANNEL_LOWEST: std.min(),
+        checks.CHANNEL_HIGHEST: std.max(),
+    }
 
 
 def _forward(x_t: Tensor, x0: Tensor, noise: Tensor, a: Tensor, s: Tensor) -> dict[str, Tensor]:
@@ -148,11 +165,15 @@ def _network_input(micro_batch: ForwardPass, x_t: Tensor) -> dict[str, Tensor]:
     x, wanted = call.x.float().flatten(1), x_t.float().flatten(1)
     scale = (x * wanted).sum(1) / (wanted * wanted).sum(1).clamp(min=TINY)
     left = (x - scale[:, None] * wanted).norm(dim=1) / x.norm(dim=1).clamp(min=TINY)
-    readings: dict[str, Tensor] = {checks.FORWARD_INPUT_ERROR: left.median()}
-    t, shown = micro_batch.t, call.t
-    if t is not None and shown is not None and len(t) > 1 and t.shape == shown.shape:
-        readings[checks.TIMESTEPS_PASSED_ON] = _rank_correlation(t.double(), shown.double())
-    return readings
+    return {checks.FORWARD_INPUT_ERROR: left.median()}
+
+
+def _passed_on(micro_batch: ForwardPass) -> dict[str, Tensor]:
+    """Whatever the process is: the times of the call against those that the loop passes."""
+    t, shown = micro_batch.t, None if micro_batch.call is None else micro_batch.call.t
+    if t is None or shown is None or len(t) < 2 or t.shape != shown.shape:
+        return {}
+    return {checks.TIMESTEPS_PASSED_ON: _rank_correlation(t.double(), shown.double())}
 
 
 def _rank_correlation(t: Tensor, shown: Tensor) -> Tensor:

@@ -18,9 +18,9 @@ from safelight.model.memory import available_memory
 from safelight.monitors.modules import NAMED, trained
 from safelight.monitors.reading_buffer import PendingReading
 from safelight.probes.call_hooks import CallHooks
-from safelight.probes.dataset import measure_images, take_images
+from safelight.probes.conditions import exchange_conditions, has_null_gradient, measure_conditions
+from safelight.probes.dataset import measure_images, most_images, take_images
 from safelight.probes.draw_history import DrawHistory, fingerprints
-from safelight.probes.ema import measure_ema
 from safelight.probes.forward_pass import NARROW, Call, Declared, ForwardPass
 from safelight.probes.mixtures import MixtureProbe
 from safelight.probes.network import measure_network
@@ -30,9 +30,15 @@ from safelight.probes.probe_schedule import REPLAYED_FIRST, ProbeSchedule
 from safelight.probes.replay import measure_labels, measure_responses, replay_gradient, search_line
 from safelight.probes.sample_parameter import SampleParameter
 from safelight.probes.sampler import Sampler, accepts, measure_sampler
-from safelight.probes.seen_images import most_images
-from safelight.probes.settings import measure_optimizer, measure_schedule, unmatched_parameters
-from safelight.probes.update import StateBefore, copy_state, measure_update
+from safelight.probes.settings import (
+    FrozenWeights,
+    measure_adapters,
+    measure_optimizer,
+    measure_resume,
+    measure_schedule,
+    unmatched_parameters,
+)
+from safelight.probes.update import StateBefore, compare_with_weights, copy_state, measure_ema, measure_update
 from safelight.vocabulary import CHECK
 
 COPIES = 6  # times the weights: what a replay holds for the length of a step
@@ -52,6 +58,8 @@ class InspectedLoop:
     data: Any = None
     scaled: bool = False
     """Whether a gradient scaler is in use."""
+    space: str | None = None
+    """One of SPACES, where the data is declared to be in it."""
 
 
 class ProbeRunner:
@@ -65,11 +73,13 @@ class ProbeRunner:
         *,
         after_preflight: bool = False,
         alone: bool = True,
+        from_step: int = 0,
     ) -> None:
         """`after_preflight`: a preflight has checked the network and the sampler. `alone`: no other process contributes
-        to the gradient, so that it can be computed again."""
+        to the gradient, so that it can be computed again. `from_step`: updates that were made before."""
         self.subject, self.declared, self._say, self._alone = subject, declared, say, alone
-        self._after_preflight = after_preflight
+        self._after_preflight, self._from_step = after_preflight, from_step
+        self._frozen = FrozenWeights(subject.model)
         self._named = trained(subject.model)
         self._size = sum(p.numel() * p.element_size() for _, p in self._named)
         self._schedule = ProbeSchedule()
@@ -99,6 +109,7 @@ class ProbeRunner:
         self._previous: Mapping[str, Tensor | None] | None = None  # the gradients of the step before
         self._old_ema: list[Tensor] | None = None
         self._ema_at_call: list[Tensor] | None = None
+        self._rate: float | None = None  # at the last call
         self._had_state = False
         self._sample_parameter.forget()
         self._readings.clear()
@@ -113,8 +124,14 @@ class ProbeRunner:
             readings |= self._measure("schedule", measure_schedule, alphas, prediction)
         if optimizer is not None:
             readings |= self._measure("optimizer", measure_optimizer, self.subject.model, optimizer)
+        readings |= self._measure("adapters", measure_adapters, self.subject.model)
+        if self._from_step:
+            weights = [parameter for _, parameter in self._named]
+            readings |= self._measure("resume", measure_resume, self._from_step, optimizer, self._read_ema(), weights)
         readings |= self._measure("data", self._measure_data)
         readings |= self._declared_target()
+        if (space := self.subject.space) is not None:
+            readings[checks.BATCH_SPACE] = float(checks.SPACES.index(space))
         return with_check_prefix(readings | {checks.PRECISION_SCALED: float(self.subject.scaled)})
 
     def _declared_target(self) -> dict[str, float]:
@@ -257,6 +274,7 @@ class ProbeRunner:
         self._record_change(checks.MODE_TRAINING, float(training))
         self._record_change(checks.PRECISION_HALF, 0.0 if half is None else HALF.get(half, 0.0))
         self._calls += 1
+        self._compare_rates()
         if 0 < self._schedule.updates <= REPLAYED_FIRST:  # an EMA moves with an update, not between micro-batches
             ema = self._read_ema()
             if self._calls == 1:
@@ -264,6 +282,15 @@ class ProbeRunner:
             elif ema is not None and self._ema_at_call is not None:
                 has_moved = float(not all(map(torch.equal, ema, self._ema_at_call)))
                 self._readings[checks.AVERAGE_BETWEEN] = max(self._readings.get(checks.AVERAGE_BETWEEN, 0.0), has_moved)
+
+    def _compare_rates(self) -> None:
+        """A schedule moves the rate with an update, not between micro-batches. A rate that is a tensor is not read."""
+        optimizer = self.subject.optimizer
+        rate = None if optimizer is None or not optimizer.param_groups else optimizer.param_groups[0]["lr"]
+        if isinstance(rate, float):
+            if self._calls > 1 and self._rate is not None and rate != self._rate:
+                self._readings[checks.RATE_BETWEEN] = 1.0
+            self._rate = rate
 
     def _record_change(self, name: str, number: float) -> None:
         if self._recorded.get(name) != number:
@@ -281,11 +308,17 @@ class ProbeRunner:
         self._sample_ema = {}
         if self._schedule.is_quiet and self._old_ema is None:
             return
+        if self._schedule.due.noising and self._frozen.were_changed():
+            self._readings[checks.FROZEN_CHANGED] = 1.0
         self._compare_ema()
         if self._is_replayed() or self._is_searched():
             self._before = copy_state(self._named, self.subject.optimizer)
         if self._schedule.due.thorough:
             self._sample_parameter.before_update()
+            if not self._recorded.get(checks.STREAM_NULL_TRAINED) and has_null_gradient(
+                self.subject.model, self._hooks.call
+            ):
+                self._record_change(checks.STREAM_NULL_TRAINED, 1.0)
             ema, place = self._read_ema(), self._hooks.sample_place
             if ema is not None and place is not None and len(ema) == len(self._named):
                 self._sample_ema = self._sample_parameter.measure_ema(ema[place])
@@ -302,6 +335,8 @@ class ProbeRunner:
         if old is None and not is_due:
             return
         ema, weights = self._read_ema(), [parameter for _, parameter in self._named]
+        if ema is not None and len(ema) == len(weights):
+            self._readings |= self._measure("average", compare_with_weights, ema, weights)
         if ema is not None and old is not None and len(old) == len(ema) == len(weights):
             self._readings |= self._measure("average", measure_ema, old, ema, weights)
         self._old_ema = [each.clone() for each in ema] if is_due and ema is not None else None
@@ -349,6 +384,7 @@ class ProbeRunner:
         scalars = self._sample_parameter.after_update() | self._sample_ema | self._hooks.take_readings()
         scalars |= {checks.SAMPLE_PARAMETER_BACKWARD: self._gradient_norm} if scalars else {}
         scalars |= measure_noising(last, self.declared) if due.noising else measure_batch(last)
+        scalars |= measure_conditions(last.call)
         pieces += self._pending(scalars, dict)
         if due.noising and not self.mixtures.is_done:
             pieces += [_at_once(piece) for piece in (self.mixtures.measure(last),) if piece is not None]
@@ -398,6 +434,7 @@ class ProbeRunner:
             readings |= self._measure("search", search_line, model, before, passes[-1])
             readings |= self._measure("labels", measure_labels, model, before, passes[-1])
             readings |= self._measure("response", measure_responses, model, before, passes[-1])
+            readings |= self._measure("conditions", exchange_conditions, model, before, passes[-1])
         return readings
 
     def _measure_first_batch(self, micro_batch: ForwardPass, old: Mapping[str, Tensor]) -> dict[str, float]:
@@ -410,6 +447,8 @@ class ProbeRunner:
             if not self._is_sampler_measured and x.dim() > 1:
                 readings |= self._measure_sampler(tuple(x.shape[1:]), float(x.detach().float().abs().max()))
         answer, target = micro_batch.answer, micro_batch.target
+        if target is not None:
+            readings[checks.TARGET_WITH_GRADIENT] = float(target.requires_grad)
         if answer is not None and target is not None:
             readings[checks.LOSS_SAME_SHAPE] = float(answer.shape == target.shape)
         if self._has_room():

@@ -11,6 +11,9 @@ from torch import Tensor, nn
 from safelight import checks
 from safelight.config.tree import Prediction
 
+SAMPLED, NUMBERS = 64, 256  # frozen tensors, and numbers of each
+ADAPTERS = ("lora", "adapter", "lokr", "loha", "oft_", "dora", "vera_", "hada_")  # of peft, LyCORIS and by hand
+
 
 def measure_schedule(alphas: Tensor, prediction: Prediction | None) -> dict[str, float]:
     table = alphas.double().cpu().numpy()
@@ -29,13 +32,31 @@ def measure_schedule(alphas: Tensor, prediction: Prediction | None) -> dict[str,
     }
 
 
+def measure_adapters(model: nn.Module) -> dict[str, float]:
+    """Of a network with adapters of low rank: how much else is trained, and how many of them are off for good: where
+    both matrices are 0 neither has a gradient."""
+    named = [(name, p, any(word in name.lower() for word in ADAPTERS)) for name, p in model.named_parameters()]
+    adapters = [(name, p) for name, p, is_adapter in named if is_adapter and p.dim() > 1]
+    if not adapters:
+        return {}
+    base = [p for _, p, is_adapter in named if not is_adapter]
+    pairs: dict[str, list[bool]] = {}
+    for name, p in adapters:  # …lora_A.weight and …lora_B.weight, or …lora_down and …lora_up
+        place = next(i for i, part in enumerate(name.split(".")) if any(word in part.lower() for word in ADAPTERS))
+        pairs.setdefault(".".join(name.split(".")[:place]), []).append(bool(p.detach().any()))
+    return {
+        checks.ADAPTER_BASE_TRAINED: _share((p for p in base if p.requires_grad), base),
+        checks.ADAPTER_DEAD: sum(not any(each) for each in pairs.values()) / len(pairs),
+    }
+
+
 def measure_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, float]:
     """Parameters by identity: those of the model that the optimizer lacks, and those that are not the model's."""
     groups = optimizer.param_groups
     held = [p for group in groups for p in group["params"]]
     ours, known = {id(p) for p in model.parameters()}, {id(p) for p in held}
     trained = [p for p in model.parameters() if p.requires_grad]
-    frozen = [p for p in model.parameters() if not p.requires_grad and id(p) in known]
+    frozen = [p for _, p in _frozen(model) if id(p) in known]
     return {
         checks.OPTIMIZER_MISSING: _share((p for p in trained if id(p) not in known), trained),
         checks.OPTIMIZER_FOREIGN: _share((p for p in held if id(p) not in ours), held),
@@ -55,8 +76,64 @@ def unmatched_parameters(model: nn.Module, optimizer: torch.optim.Optimizer) -> 
     named = list(model.named_parameters())
     return {
         "missing": [name for name, p in named if p.requires_grad and id(p) not in known],
-        "frozen": [name for name, p in named if not p.requires_grad and id(p) in known],
+        "frozen": [name for name, p in _frozen(model) if id(p) in known],
     }
+
+
+def measure_resume(
+    step: int, optimizer: torch.optim.Optimizer | None, ema: list[Tensor] | None, weights: list[nn.Parameter]
+) -> dict[str, float]:
+    """What a loop that was resumed has brought with it."""
+    readings: dict[str, float] = {checks.RESUME_STEP: float(step)}
+    if optimizer is not None:
+        seen = [float(state["step"]) for state in optimizer.state.values() if "step" in state]
+        keeps_moments = any(group.get("momentum") or "betas" in group for group in optimizer.param_groups)
+        if keeps_moments:  # plain SGD has no state to lose
+            readings[checks.RESUME_OPTIMIZER] = max(seen, default=float(step if optimizer.state else 0))
+    if ema is not None and len(ema) == len(weights):
+        readings[checks.RESUME_COPIED] = float(all(map(torch.equal, ema, weights)))
+    return readings
+
+
+class FrozenWeights:
+    """A few numbers of every weight that is not trained, as they were at first: nothing may change them."""
+
+    def __init__(self, model: nn.Module) -> None:
+        frozen = [p for p in model.parameters() if not p.requires_grad and p.numel()]
+        self._kept = [(p, self._some(p).clone()) for p in frozen[:: max(1, len(frozen) // SAMPLED)]]
+
+    def were_changed(self) -> bool:
+        return any(not torch.equal(self._some(p), kept) for p, kept in self._kept if not p.requires_grad)
+
+    @staticmethod
+    def _some(parameter: Tensor) -> Tensor:
+        flat = parameter.detach().reshape(-1)
+        return flat[:: max(1, len(flat) // NUMBERS)]
+
+
+def _frozen(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
+    """Weights of layers that require no gradient. A parameter of a module's own, such as the position embedding of DiT
+    or random Fourier features, is a constant by design; and where adapters train, the rest is frozen on purpose."""
+    if is_adapted(model):
+        return []
+    owners = {
+        f"{name}.{each}".lstrip("."): module
+        for name, module in model.named_modules()
+        for each, _ in module.named_parameters(recurse=False)
+    }
+    return [(name, p) for name, p in model.named_parameters() if not p.requires_grad and _is_layer(owners.get(name))]
+
+
+def _is_layer(module: nn.Module | None) -> bool:
+    return module is not None and type(module).__module__.startswith("torch.nn")
+
+
+def is_adapted(model: nn.Module) -> bool:
+    """Whether adapters of low rank, by their usual names, are trained beside a network that is not."""
+    named = list(model.named_parameters())
+    adapters = [p for name, p in named if p.requires_grad and any(word in name.lower() for word in ADAPTERS)]
+    others = [p for name, p in named if not any(word in name.lower() for word in ADAPTERS)]
+    return bool(adapters) and not all(p.requires_grad for p in others)
 
 
 def _share(part: Iterable[Tensor], whole: Iterable[Tensor]) -> float:

@@ -20,12 +20,12 @@ from safelight.keys import derive_seed
 from safelight.monitors.modules import trained
 from safelight.monitors.reading_buffer import PendingReading
 from safelight.probes.call_template import CallTemplate, Key, NotMeasurable
+from safelight.probes.dataset import SeenImages, SeenInputs
 from safelight.probes.forward_pass import Call, Declared, ForwardPass
 from safelight.probes.noising import measure_noising
 from safelight.probes.preconditioning import Preconditioning
 from safelight.probes.probe_schedule import LookSchedule
 from safelight.probes.random_state import kept_random_state
-from safelight.probes.seen_images import SeenImages, SeenInputs
 from safelight.yardstick.denoisers import AT_ONCE, DatasetDenoisers
 from safelight.yardstick.fixed_samples import SIZE, FixedSamples, draw_samples
 from safelight.yardstick.linear import ENOUGH

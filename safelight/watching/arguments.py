@@ -5,10 +5,11 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from torch import nn
 
+from safelight.checks import SPACES
 from safelight.diffusion.process import SIGMA_DATA
 from safelight.diffusion.schedulers import declaration_of, prediction_of
 from safelight.errors import UsageError
@@ -21,6 +22,8 @@ from safelight.watching.samples.preview_plan import Features as Features
 from safelight.watching.samples.preview_plan import PreviewIntervals as PreviewIntervals
 from safelight.watching.samples.previews import Previews
 from safelight.watching.watched_run import WatchedRun
+
+Space = Literal["pixel", "latent"]
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,8 @@ class WatchArguments:
     data: Any = None
     process: Any = None
     previews: PreviewIntervals = USUAL_INTERVALS
+    space: Space | None = None
+    """What the model is trained on; seen by its channels and distribution where it is not declared."""
 
     def __post_init__(self) -> None:
         refuse_sharded(self.model)  # on every process: one that goes on alone would wait for the others
@@ -47,6 +52,8 @@ class WatchArguments:
             raise UsageError("The model has no parameter that requires a gradient: there is nothing to watch.")
         if self.optimizer is not None:
             bare_optimizer(self.optimizer)  # before a folder is made
+        if self.space is not None and self.space not in SPACES:
+            raise UsageError(f"space is {self.space!r}. Use pixel or latent, or leave it out.")
         if self.sampler is not None and not accepts(self.sampler):
             raise UsageError("sampler should be a function of (model, noise) that returns samples.")
 

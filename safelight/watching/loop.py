@@ -31,7 +31,7 @@ from safelight.probes.forward_pass import ForwardPass
 from safelight.probes.probe_runner import InspectedLoop, ProbeRunner
 from safelight.probes.skill import SkillProbe, Subject
 from safelight.vocabulary import DATA_WAIT, LEARNING_RATE, LOSS_SCALE, NONFINITE_PARAMETERS, REFUSED, SPEED
-from safelight.watching.arguments import Features, PreviewIntervals
+from safelight.watching.arguments import Features, PreviewIntervals, Space
 from safelight.watching.arguments import WatchArguments as WatchArguments
 from safelight.watching.flush_timer import FlushTimer
 from safelight.watching.foreign import (
@@ -69,6 +69,7 @@ def watch(
     scaler: Any = None,
     step: int = 0,
     steps: int | None = None,
+    space: Space | None = None,
     loggers: Sequence[str] = (),
     sample_every: int | None = None,
     evaluate_every: int | None = None,
@@ -84,8 +85,9 @@ def watch(
 
     `scaler`: a torch.amp.GradScaler, so that updates it skips are counted; accelerate's is found by itself. `step`:
     updates that were made before, when a loop is resumed: what was recorded from there on is replaced. `steps`: how
-    many updates are planned in all. `loggers`: tensorboard, wandb, jsonl. For the diagnosis: `prediction`, what the
-    model predicts: epsilon, sample, v_prediction, flow (noise − x0), reverse_flow (x0 − noise), score or edm;
+    many updates are planned in all. `space`: pixel or latent, where the data does not show it. `loggers`:
+    tensorboard, wandb, jsonl. For the diagnosis: `prediction`, what the model predicts: epsilon, sample,
+    v_prediction, flow (noise − x0), reverse_flow (x0 − noise), score or edm;
     `sampler(model, noise)`, which returns samples and uses only the model it is given; `data`, a tensor, an array or a
     Dataset of images as the loop trains on them: with process and prediction also for the skill of the model.
 
@@ -100,7 +102,9 @@ def watch(
     of them; the losses are those of the first one's share of the batch.
     """
     often = PreviewIntervals(sample_every, evaluate_every, features)
-    arguments = WatchArguments(model, optimizer, ema, schedule, scaler, prediction, sampler, data, process, often)
+    arguments = WatchArguments(
+        model, optimizer, ema, schedule, scaler, prediction, sampler, data, process, often, space
+    )
     say = say or print_to_stderr
     return open_watch(
         arguments, lambda: WatchedRun(run, step, say, steps=steps, loggers=loggers), step, say, on_finding
@@ -173,7 +177,7 @@ class Watch:
         self._new: list[Finding] = []  # that `on_finding` has not seen yet
         alphas = arguments.declared.alphas
         levels = None if alphas is None else levels_of_table(log_snr_of(alphas))
-        self._probe_runner, self._skill = self._prepare_inspection(arguments)
+        self._probe_runner, self._skill = self._prepare_inspection(arguments, step)
         diagnosis = LiveDiagnosis(run.folder, run.record, say, self._new.append)
         self._observer = Observer(run.record, Monitors(model, levels), self._probe_runner, diagnosis, self._skill)
         self._hooks: OptimizerHooks | None = None
@@ -380,14 +384,14 @@ class Watch:
             self._reported.add("no_update")
             self._record.event(self._updates, "no_update", batches=batches)
 
-    def _prepare_inspection(self, given: WatchArguments) -> tuple[ProbeRunner, SkillProbe]:
+    def _prepare_inspection(self, given: WatchArguments, step: int) -> tuple[ProbeRunner, SkillProbe]:
         optimizer = None if given.optimizer is None else bare_optimizer(given.optimizer)
         ema = None if given.ema is None else functools.partial(ema_of_trained, given.ema, self._everything, self._named)
         scaled = given.scaler is not None or getattr(given.optimizer, "scaler", None) is not None
         model = unwrapped(given.model)
-        subject = InspectedLoop(model, optimizer, ema, given.sampler, given.data, scaled=scaled)
+        subject = InspectedLoop(model, optimizer, ema, given.sampler, given.data, scaled=scaled, space=given.space)
         declared = given.declared
-        runner = ProbeRunner(subject, declared, self._say)
+        runner = ProbeRunner(subject, declared, self._say, from_step=step)
         measured = Subject(model, ema, runner.pop_images, is_compiled(given.model))
         return runner, SkillProbe(measured, declared, functools.partial(self._report_no_skill, given.data is not None))
 

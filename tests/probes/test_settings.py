@@ -14,7 +14,15 @@ from safelight.config.tree import Diffusion, Prediction
 from safelight.diagnosis.doctor import examine
 from safelight.diagnosis.run_history import InMemoryReadings, RunHistory
 from safelight.diffusion.schedule import make_schedule
-from safelight.probes.settings import measure_optimizer, measure_schedule, unmatched_parameters
+from safelight.probes.settings import (
+    FrozenWeights,
+    is_adapted,
+    measure_adapters,
+    measure_optimizer,
+    measure_resume,
+    measure_schedule,
+    unmatched_parameters,
+)
 
 
 def causes(readings: dict[str, float]) -> list[str]:
@@ -118,3 +126,54 @@ def test_names() -> None:
         "frozen": ["time.weight", "time.bias"],
     }
     assert np.isfinite(measure_schedule(ALPHAS, None)["schedule/largest_jump"])
+
+
+class Adapted(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.base = nn.Linear(8, 8).requires_grad_(False)
+        self.position = nn.Parameter(torch.zeros(1, 8), requires_grad=False)
+        self.lora_A, self.lora_B = nn.Linear(8, 2, bias=False), nn.Linear(2, 8, bias=False)
+        nn.init.zeros_(self.lora_B.weight)
+
+
+def test_adapters_are_known_by_their_names() -> None:
+    model = Adapted()
+    assert measure_adapters(model) == {"adapter/base_trained": 0, "adapter/dead": 0}
+    assert is_adapted(model)
+    nn.init.zeros_(model.lora_A.weight)
+    assert measure_adapters(model)["adapter/dead"] == 1
+    model.base.requires_grad_(True)
+    assert measure_adapters(model)["adapter/base_trained"] > 0.8
+    assert measure_adapters(nn.Linear(8, 8)) == {}
+
+
+def test_constants_are_no_frozen_parts() -> None:
+    model = Adapted()
+    del model.lora_A, model.lora_B
+    model.head = nn.Linear(8, 8)
+    optimizer = torch.optim.Adam(model.parameters())
+    assert unmatched_parameters(model, optimizer)["frozen"] == ["base.weight", "base.bias"]
+    assert unmatched_parameters(Adapted(), torch.optim.Adam(Adapted().parameters()))["frozen"] == []
+
+
+def test_frozen_weights_that_change_are_seen() -> None:
+    model = Adapted()
+    kept = FrozenWeights(model)
+    with torch.no_grad():
+        model.lora_A.weight.add_(1)
+        assert not kept.were_changed()
+        model.base.weight.add_(1)
+    assert kept.were_changed()
+
+
+def test_a_resume_brings_its_state_or_not() -> None:
+    model = nn.Linear(4, 4)
+    weights, optimizer = list(model.parameters()), torch.optim.Adam(model.parameters())
+    readings = measure_resume(500, optimizer, [each.detach().clone() for each in weights], weights)
+    assert readings == {"resume/step": 500, "resume/optimizer": 0, "resume/copied": 1}
+    model(torch.ones(1, 4)).sum().backward()
+    optimizer.step()
+    readings = measure_resume(500, optimizer, [each.detach() * 0.9 for each in weights], weights)
+    assert readings == {"resume/step": 500, "resume/optimizer": 1, "resume/copied": 0}
+    assert measure_resume(500, torch.optim.SGD(weights, lr=0.1), None, weights) == {"resume/step": 500}

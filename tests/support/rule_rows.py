@@ -34,11 +34,18 @@ class Row:
     """Whether `series` is all that was recorded."""
     wrong: str = ""
     """Why the rules do not do it yet."""
+    severities: tuple[str, ...] = ()
+    """One for each cause; empty where any will do."""
+    planned: int | None = None
+    """The steps that a loop of somebody else has passed."""
 
 
 def row(name: str, causes: str = "", series: Series | None = None, **rest: Any) -> Row:
-    """`causes` in one string."""
-    return Row(name, tuple(causes.split()), series or {}, **rest)
+    """`causes` in one string, each with a severity where that matters: ema.too-long:info."""
+    named = [each.partition(":") for each in causes.split()]
+    return Row(
+        name, tuple(cause for cause, _, _ in named), series or {}, severities=tuple(last for *_, last in named), **rest
+    )
 
 
 PARTS_STILL = measured(update__ratio__conv_in=([0, 64], [0, 0]), update__ratio__conv_out=([0, 64], [0, 0]))
@@ -80,7 +87,8 @@ def history_of(given: Row) -> tuple[Series, Config | None]:
 
 def case_of(given: Row) -> RunHistory:
     series, config = history_of(given)
-    return RunHistory(InMemoryReadings(series, given.events), config)
+    status = {} if given.planned is None else {"steps": given.planned}
+    return RunHistory(InMemoryReadings(series, given.events), config, status)
 
 
 def parameters(rows: Iterable[Row]) -> list[Any]:
@@ -97,6 +105,8 @@ def fires_in(rows: Iterable[Row]) -> set[str]:
 def check_row(given: Row) -> None:
     found = examine(case_of(given))
     assert [finding.cause for finding in found] == list(given.causes)
+    for finding, severity in zip(found, given.severities, strict=True):
+        assert severity in ("", finding.severity)
     for finding in found:
         json.dumps(finding.to_json(), allow_nan=False)
         assert finding.evidence

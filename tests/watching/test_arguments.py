@@ -19,6 +19,7 @@ from safelight.watching.arguments import WatchArguments
         ({"schedule": object()}, "alphas_cumprod"),
         ({"prediction": "velocity field"}, "prediction is 'velocity field'"),
         ({"optimizer": object()}, "torch optimizer"),
+        ({"space": "pixels"}, "space is 'pixels'. Use pixel or latent"),
         ({"sampler": lambda: None}, r"function of \(model, noise\)"),
     ],
 )

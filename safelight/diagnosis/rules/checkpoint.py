@@ -22,6 +22,33 @@ def forgotten_once(run: RunHistory) -> Detection | None:
     )
 
 
+def resumed_without_moments(run: RunHistory) -> Detection | None:
+    step = run.latest(checks.RESUME_STEP, 0.0)
+    if not (step > 0 and run.latest(checks.RESUME_OPTIMIZER, 1.0) == 0):
+        return None
+    return Detection(
+        int(step),
+        f"The loop continues from step {step:,.0f}, and the optimizer's state is empty: it was not loaded.",
+        run.evidence_of({checks.RESUME_STEP: None, checks.RESUME_OPTIMIZER: "above 0"}),
+        severity="warning",
+    )
+
+
+def resumed_with_copy(run: RunHistory) -> Detection | None:
+    """An average of many updates equals the last weights to the last bit only where it was made from them."""
+    step = run.latest(checks.RESUME_STEP, 0.0)
+    if not (step > 0 and run.latest(checks.RESUME_COPIED, 0.0) == 1):
+        return None
+    return Detection(
+        int(step),
+        f"The loop continues from step {step:,.0f}, and its EMA equals the weights to the last bit: it was made anew, "
+        "not loaded.",
+        run.evidence_of({checks.RESUME_STEP: None, checks.RESUME_COPIED: "0"}),
+        ("an EMA of another network: that would differ from the weights",),
+        severity="warning",
+    )
+
+
 def not_exact(run: RunHistory) -> Detection | None:
     readings = (*checks.CHECKPOINT.values(), checks.CHECKPOINT_STEP)
     model, average, optimizer, step = (run.latest(reading, 0.0) for reading in readings)
@@ -43,9 +70,9 @@ RULES = (
         what=f"{WHAT} The optimizer's moments are not those that were saved.",
         why="Every resume starts like a new run, with a jump of the loss.",
         similar="Without the EMA, the optimizer is right and samples differ.",
-        limits="Loops that are not ours: their checkpoints are not checked.",
+        limits="Of loops that are not ours only what they have after watch(…, step=N).",
         fix="Save and load the state of the optimizer.",
-        needs=((checks.CHECKPOINT["optimizer"], checks.OPTIMIZER_FORGOTTEN),),
+        needs=((checks.CHECKPOINT["optimizer"], checks.OPTIMIZER_FORGOTTEN, checks.RESUME_OPTIMIZER),),
         detect=first_of(
             on_latest(
                 {checks.CHECKPOINT["optimizer"]: "0", checks.CHECKPOINT_STEP: "0"},
@@ -55,20 +82,25 @@ RULES = (
                 SAME_WITHOUT,
             ),
             forgotten_once,
+            resumed_without_moments,
         ),
     ),
     error("CHK002", "checkpoint.average-lost", "Checkpoints without the EMA")(
         what=f"{WHAT} The EMA weights are not those that were saved.",
         why="Samples of a resumed run come from different weights.",
         similar="Without the optimizer, the EMA is right.",
-        limits="Loops that are not ours.",
+        limits="Of loops that are not ours only what they have after watch(…, step=N).",
         fix="Save and load raw and EMA weights separately.",
-        needs=(checks.CHECKPOINT["average"],),
-        detect=on_latest(
-            {checks.CHECKPOINT["average"]: "0", checks.CHECKPOINT_STEP: "0"},
-            lambda share, _: share != 0,
-            "A checkpoint that was loaded has different EMA weights ({:.0%} of them): samples of a resumed run differ.",
-            SAME_WITHOUT,
+        needs=((checks.CHECKPOINT["average"], checks.RESUME_COPIED),),
+        detect=first_of(
+            on_latest(
+                {checks.CHECKPOINT["average"]: "0", checks.CHECKPOINT_STEP: "0"},
+                lambda share, _: share != 0,
+                "A checkpoint that was loaded has different EMA weights ({:.0%} of them): samples of a resumed run "
+                "differ.",
+                SAME_WITHOUT,
+            ),
+            resumed_with_copy,
         ),
     ),
     error("CHK003", "checkpoint.not-exact", "Checkpoints that are not exact")(

@@ -168,13 +168,21 @@ def summed(run: RunHistory) -> Detection | None:
     hits = (counts > 1) & (cosines > 0.98) & (np.abs(factor / np.maximum(counts, 1) - 1) < 0.1)
     if (episode := episode_of(steps, hits)) is None:
         return None
+    scale_free = _is_scale_free(run)
     return Detection(
         episode.first,
         f"The gradient of {run.latest(checks.REPLAY_MICRO_BATCHES):.0f} micro-batches is "
-        f"{float(factor[hits][-1]):.2f} times that of their mean: they are added up.",
+        f"{float(factor[hits][-1]):.2f} times that of their mean: they are added up."
+        + (" This optimizer divides by the size of the gradient: only clipping feels it." if scale_free else ""),
         (run.evidence(checks.REPLAY_RATIO, "1", episode.last), run.evidence(checks.REPLAY_MICRO_BATCHES)),
         over=episode.over,
+        severity="info" if scale_free else None,
     )
+
+
+def _is_scale_free(run: RunHistory) -> bool:
+    """Adam and its kin make the same update of any multiple of the gradients: what only scales them is a choice."""
+    return run.latest(checks.OPTIMIZER_ADAPTIVE, 0.0) == 1
 
 
 def last_alone(run: RunHistory) -> Episode | None:
@@ -193,8 +201,11 @@ def short_window(run: RunHistory) -> Detection | None:
     return Detection(
         int(steps[1]),
         f"Updates are made from {counts.min():.0f} to {counts.max():.0f} micro-batches: the last one of an epoch is "
-        "short, and its gradient is smaller than it should be, or its samples count more.",
+        "short, as accelerate makes it. Where the loss is divided by the full number, that update has a gradient of "
+        f"{counts.min() / counts.max():.0%}; where by the true one, its samples count more.",
         run.evidence_of(counted),
+        # Adam's update hardly changes; plain SGD's is that much shorter.
+        severity="info" if _is_scale_free(run) else None,
     )
 
 
@@ -236,7 +247,7 @@ RULES = (
         what="The gradient is as many times too large as there are micro-batches.",
         why="Learning rate and clipping have another effect than intended.",
         similar="A loss that is summed over pixels is itself that large.",
-        limits="Gradients that were clipped.",
+        limits="Gradients that were clipped. With Adam and its kin it is a remark: they divide it out.",
         fix="Divide the loss by the number of micro-batches.",
         needs=(checks.REPLAY_RATIO, checks.REPLAY_MICRO_BATCHES, checks.REPLAY_COSINE, checks.REPLAY_ERROR),
         detect=summed,
@@ -244,6 +255,7 @@ RULES = (
     warning("ACC002", "accumulation.short-window", "Updates from fewer micro-batches")(
         what="The number of micro-batches per update changes, or only the last of them counts.",
         why="At the end of every epoch an update has another size, or computed gradients are lost.",
+        limits="With Adam and its kin a changing number is a remark.",
         fix="Drop the rest of an epoch, or divide by the true number of samples.",
         needs=((checks.REPLAY_LAST_COSINE, checks.ACCUMULATION_MICRO_BATCHES, checks.ACCUMULATION_BACKWARDS),),
         detect=first_of(

@@ -6,8 +6,9 @@ import numpy as np
 
 from safelight import checks
 from safelight.diagnosis.budget import RATE, bound
+from safelight.diagnosis.finding import Fix
 from safelight.diagnosis.rule import Detection, error, first_of, on_episode, on_latest, warning
-from safelight.diagnosis.run_history import RunHistory
+from safelight.diagnosis.run_history import AWAKE, RunHistory, episode_of
 
 SHOWN = (
     checks.STREAM_SHOWN_KINDS,
@@ -24,6 +25,8 @@ ENOUGH = 400  # draws without the null label: with 5 % of labels dropped, chance
 LATE, LEARNT, SMALL = 60, 0.6, 0.05  # steps; share of the zero predictor's loss; share of the loss
 MANY = 6  # looks
 BELONG = 3.0  # deviations of chance, of all looks together
+BATCHES = 8  # in a row, where an occasional one may be without a condition
+STRONG = 0.05  # of the output, when all conditions are exchanged
 GUIDED = 1e-3  # where predictions lie a tenth apart, and the arithmetic is in single precision
 PLAIN, FADED = 5.0, 0.25  # the same of a single look, where labels clearly belong; share of it that may be chance
 
@@ -36,8 +39,80 @@ ignored = on_episode(
 )
 
 
+def conditions_ignored(run: RunHistory) -> Detection | None:
+    """Exact, after updates have moved layers of zeros: no condition of another sample changes the answer."""
+    steps, responses = run.series(checks.RESPONSE["conditions"])
+    late = steps >= AWAKE
+    episode = episode_of(steps[late], responses[late] == 0, 2)
+    if episode is None or episode.over is not None:
+        return None
+    return Detection(
+        episode.first,
+        "The output is the same, to the last bit, when text, observations or other conditions of all samples are "
+        "exchanged.",
+        run.evidence_of({checks.RESPONSE["conditions"]: "above 0.001", checks.CONDITIONS_COUNT: None}),
+        ("a zero output layer: updates have moved it",),
+    )
+
+
+def conditions_empty(run: RunHistory) -> Detection | None:
+    """Exact: a wide condition was 0 for every sample of every batch that was looked at."""
+    steps, shares = run.series(checks.CONDITIONS_EMPTY)
+    if len(steps) < BATCHES or not (shares > 0).all():
+        return None
+    return Detection(
+        int(steps[0]),
+        f"Of the tensors that condition the network, {float(shares[-1]):.0%} of the wide ones hold nothing but zeros, "
+        f"in all of {len(steps):,} batches.",
+        run.evidence_of({checks.CONDITIONS_EMPTY: "0", checks.CONDITIONS_COUNT: None}),
+        ("conditions that are dropped now and then: every batch was without",),
+        severity="warning",
+        fix=Fix("Check what the encoder returns, and the comparison with the share that is dropped."),
+    )
+
+
+def conditions_constant(run: RunHistory) -> Detection | None:
+    """All conditions are the same for all samples: wrong where labels differ, a choice where one prompt is trained."""
+    steps, shares = run.series(checks.CONDITIONS_CONSTANT)
+    if len(steps) < BATCHES or not (shares == 1).all():
+        return None
+    differ = run.latest(checks.STREAM_LABELS_KINDS, 1.0) > 1
+    return Detection(
+        int(steps[0]),
+        f"Every sample of a batch is shown the same condition, in all of {len(steps):,} batches"
+        + (", though their labels differ." if differ else ": right for one prompt, wrong for anything else."),
+        run.evidence_of({checks.CONDITIONS_CONSTANT: "below 1", checks.STREAM_LABELS_KINDS: None}),
+        severity="warning" if differ else "info",
+        fix=Fix("Check how conditions are gathered for a batch: one row for each sample."),
+    )
+
+
+def conditions_unhelpful(run: RunHistory) -> Detection | None:
+    """As for labels. The answer depends strongly on what helps nothing: a network that was told little would not."""
+    steps, gains = run.series(checks.CONDITIONS_GAIN)
+    errors, losses = (run.at(check, steps) for check in (checks.CONDITIONS_GAIN_ERROR, checks.CONDITIONS_ERROR))
+    responses = run.at(checks.RESPONSE["conditions"], steps, 0.0)
+    late = np.flatnonzero((steps >= LATE) & (responses > STRONG))
+    learnt = run.latest(checks.LOSS_MSE, 1.0) < LEARNT * run.latest(checks.LOSS_ZERO_MSE, 0.0)
+    if len(late) < 2 or not learnt or len(run.steps(checks.LABELS_GAIN)):
+        return None
+    certain = bound("labels that help nothing", len(late) - 1, 1)
+    if not _is_nothing(gains[late], errors[late], losses[late], certain, SMALL):
+        return None
+    return Detection(
+        int(steps[late[-1]]),
+        "The network uses its conditions, and those of other samples would serve it as well as the right ones: they do "
+        "not belong to their images.",
+        (run.evidence(checks.CONDITIONS_GAIN, "above 0"), run.evidence(checks.CONDITIONS_GAIN_ERROR)),
+        ("conditions that are ignored: the output does change with them",),
+        confidence=1 - RATE,
+    )
+
+
 def never_dropped(run: RunHistory) -> Detection | None:
     kinds, rows, low, high, drawn = map(run.latest, SHOWN)
+    if run.latest(checks.STREAM_NULL_TRAINED, 0.0) == 1:
+        return None  # dropped inside of the network
     unused = (high == rows - 2 and low == 0) or (low == 1 and high == rows - 1)
     if not (unused and kinds == rows - 1 >= 2 and drawn >= ENOUGH):
         return None
@@ -47,6 +122,8 @@ def never_dropped(run: RunHistory) -> Detection | None:
         "for the null label is never trained, and guidance would compare with noise.",
         (run.evidence(checks.STREAM_SHOWN_KINDS, f"{rows:.0f}"), run.evidence(checks.NETWORK_LABEL_ROWS)),
         confidence=0.999,
+        # Without a row 0 labels may as well be counted from 1, and no guidance be meant.
+        severity="info" if low == 1 else None,
     )
 
 
@@ -154,17 +231,17 @@ RULES = (
         what="The output stays the same, to the last bit, whatever the labels.",
         why="All classes look alike.",
         similar="Labels that belong to other images do change the output.",
-        limits="Conditions that are not integers.",
+        limits="A single one of several conditions.",
         fix="Add the label's embedding to that of the timestep, and look for a multiplication by zero or a detach().",
-        needs=((checks.NETWORK_LABEL_RESPONSE, checks.RESPONSE["labels"]),),
-        detect=ignored,
+        needs=((checks.NETWORK_LABEL_RESPONSE, checks.RESPONSE["labels"], checks.RESPONSE["conditions"]),),
+        detect=first_of(ignored, conditions_ignored),
         explained_by="model.zero-init model.bounded model.dead",
     ),
     warning("CON002", "conditioning.never-dropped", "Labels are never dropped")(
         what="The network has a row for the null label, which no sample ever used.",
         why="Guidance subtracts the prediction for the null label: here that of random weights.",
         similar="An embedding without such a row is not meant for guidance.",
-        limits="Models that drop the embedding and not the label.",
+        limits="Where row 0 is the unused one, labels may be counted from 1: that is a remark.",
         fix="Replace a tenth of the labels by the null label while training.",
         needs=SHOWN,
         detect=never_dropped,
@@ -175,8 +252,10 @@ RULES = (
         why="The model is unconditional, and guidance has no effect.",
         similar="With one class only, the class itself is shown.",
         fix="Drop a tenth of the labels, not all of them: check the comparison with the drop rate.",
-        needs=(checks.STREAM_LABELS_DRAWN, ANY_SHOWN),
-        detect=always_dropped,
+        limits="Text, observations and the like: only where they are zeros (a warning), or the same for all samples (a "
+        "remark, and a warning where labels are passed that differ).",
+        needs=((*ANY_SHOWN, checks.CONDITIONS_EMPTY, checks.CONDITIONS_CONSTANT),),
+        detect=first_of(always_dropped, conditions_empty, conditions_constant),
     ),
     error("CON004", "conditioning.one-class", "One class only")(
         what="All samples have the same label.",
@@ -202,8 +281,8 @@ RULES = (
         similar="Labels that are ignored do not change the output at all.",
         limits="A part of the labels; labels that are renamed as a whole.",
         fix="Check where images and labels are joined: both must be shuffled by the same order.",
-        needs=((checks.ROWS_LABELS_MOVED, checks.LABELS_EXPLAIN, checks.LABELS_GAIN),),
-        detect=first_of(moved, faded, unhelpful),
+        needs=((checks.ROWS_LABELS_MOVED, checks.LABELS_EXPLAIN, checks.LABELS_GAIN, checks.CONDITIONS_GAIN),),
+        detect=first_of(moved, faded, unhelpful, conditions_unhelpful),
         explained_by="conditioning. data.not-shuffled optimizer. loss. target. lr. model. forward. timesteps. data. "
         "scale.",
     ),

@@ -7,7 +7,7 @@ import numpy as np
 from safelight import checks
 from safelight.config.check import WARNED_INITIAL_SHARE, initial_share
 from safelight.diagnosis.finding import Evidence, Fix
-from safelight.diagnosis.rule import CONFIG, Detection, error, on_episode, warning
+from safelight.diagnosis.rule import CONFIG, Detection, error, first_of, on_episode, warning
 from safelight.diagnosis.run_history import Episode, RunHistory, episode_of
 from safelight.vocabulary import EMA_DECAY, EMA_GAIN, PROBE_EMA, PROBE_RAW, REFUSED
 
@@ -17,6 +17,8 @@ SPARSE = 24  # updates: EMAs that are updated rarely are updated at every 10th
 SAME, OTHER = 1e-5, 1e-3  # between samples; between weights, over their length
 HOPELESS = 0.5  # more than half of what is sampled are initial weights
 NEAR_END, CERTAIN, LAG = 0.95, 4.0, 0.05  # of the planned steps; standard errors; of the loss
+HALFWAY = 0.5  # of the planned steps
+RELATED = 0.5  # cosine; two new networks have 0.01, an EMA at its start 1, after a resume 0.9 and more
 ENOUGH, INITIAL = 60, 0.9  # steps; the share of initial weights that is too much for any run of that length
 
 
@@ -39,22 +41,29 @@ def too_long(run: RunHistory) -> Detection | None:
         return None
     every = np.log(np.interp(np.arange(steps[0], steps[-1] + 1), steps, np.clip(decays, 1e-6, 1.0)))
     share = float(np.exp(every.sum()))
-    if run.config is not None:  # the length of the run is known
-        left = max(0, run.config.train.steps - int(steps[-1]))
+    planned = run.planned_steps
+    if planned is not None:
+        left = max(0, planned - int(steps[-1]))
         if float(np.exp(every.sum() + left * every[-1])) < HOPELESS:
             return None
     elif share < INITIAL or steps[-1] < ENOUGH:
         return None
+    # What a loop plans is not known unless it passes `steps=`: 0.9999 is right for a million of them. Where samples of
+    # this EMA are drawn already, they show its initial weights.
+    is_drawn = len(run.steps(checks.PICTURES_APART)) > 0
+    certain = planned is not None or is_drawn
     needed = int(np.log(0.01) / np.log(min(float(decays[-1]), 1 - 1e-9)))
     return Detection(
         int(steps[0]),
-        f"After {int(steps[-1]):,} steps {share:.0%} of the EMA are still initial weights; at this decay "
-        f"({float(decays[-1]):.6f}) it takes {needed:,} steps until 1 % is left.",
+        f"After {int(steps[-1]):,} steps{'' if certain else ' so far'} {share:.0%} of the EMA are still initial "
+        f"weights; at this decay ({float(decays[-1]):.6f}) it takes {needed:,} steps until 1 % is left."
+        + ("" if certain else " Train for longer than that, or pass steps= for a judgement."),
         (
             run.evidence(checks.AVERAGE_DECAY, "grows with the run"),
             Evidence("initial share", share, usual="below 0.01"),
         ),
         ("an EMA that grows with the run: its decays would have been smaller at first",),
+        severity=None if planned is not None else "warning" if is_drawn else "info",
     )
 
 
@@ -79,10 +88,62 @@ def not_an_average(run: RunHistory) -> Episode | None:
     steps, left = run.series(checks.AVERAGE_LEFT)
     decays, rounding = run.at(checks.AVERAGE_DECAY, steps), run.at(checks.AVERAGE_ROUNDING, steps, 0.0)
     late = steps > 2 * ENOUGH
-    strange = (left > 0.1) | (decays < -0.01) | (decays > 1.001) | (late & (decays < 0.05))
+    # A decay of 0 is a copy of the weights: many EMAs are one until they begin (step_start_ema, update_after_step).
+    strange = (left > 0.1) | (decays < -0.01) | (decays > 1.001)
     strange &= (rounding < ROUGH) & ~np.isnan(decays)
     # Late looks are far apart: two of them are many updates.
     return episode_of(steps, strange, LOOKS) or episode_of(steps[late], strange[late], 2)
+
+
+def shares_weights(run: RunHistory) -> Detection | None:
+    """Exact: its tensors lie where the weights lie."""
+    share = run.latest(checks.AVERAGE_SHARED, 0.0)
+    if share < HOPELESS:
+        return None
+    return Detection(
+        int(run.steps(checks.AVERAGE_SHARED)[0]),
+        f"{share:.0%} of the tensors of the EMA are the weights themselves, not copies of them: nothing is averaged.",
+        (run.evidence(checks.AVERAGE_SHARED, "0"),),
+        ("an EMA that equals the weights for now: these lie in the same memory",),
+        fix=Fix("Make the EMA from a deep copy of the model."),
+    )
+
+
+def copies_weights(run: RunHistory) -> Detection | None:
+    """A choice until the run is half over: many EMAs copy until they begin."""
+    steps, decays = run.series(checks.AVERAGE_DECAY)
+    episode = episode_of(steps, np.abs(decays) < 0.05, LOOKS)
+    if episode is None or episode.over is not None or episode.last <= 2 * ENOUGH:
+        return None
+    planned = run.planned_steps
+    is_late = planned is not None and episode.last > HALFWAY * planned
+    return Detection(
+        episode.first,
+        f"So far, at step {episode.last:,}, the EMA is a copy of the weights: it has not begun to average.",
+        (run.evidence(checks.AVERAGE_DECAY, "0.9 to 0.9999", episode.last),),
+        severity="warning" if is_late else "info",
+        fix=Fix("Check after how many updates it begins (step_start_ema, update_after_step), and its decay."),
+    )
+
+
+def unrelated(run: RunHistory) -> Detection | None:
+    """At the first look an EMA equals the weights, or after a resume lies near them; another network does not."""
+    steps, cosines = run.series(checks.AVERAGE_COSINE)
+    if len(steps) < LOOKS or not (cosines[0] < RELATED and cosines[-1] < RELATED):
+        return None
+    decay = run.latest(checks.AVERAGE_DECAY, 1.0)
+    needed = (
+        f" At its decay of {decay:.6f} it takes {np.log(0.01) / np.log(decay):,.0f} steps until 1 % of it is left."
+        if 0.5 < decay < 1
+        else ""
+    )
+    return Detection(
+        int(steps[0]),
+        f"The EMA has nothing in common with the weights (a cosine of {float(cosines[0]):.2f} when the watch began): "
+        "it is another network, such as a new one that no checkpoint was loaded into." + needed,
+        (run.evidence(checks.AVERAGE_COSINE, "above 0.9", int(steps[0])), run.evidence(checks.AVERAGE_COSINE)),
+        ("an EMA that lags: it was never near the weights",),
+    )
 
 
 def not_sampled(run: RunHistory) -> Episode | None:
@@ -117,11 +178,12 @@ RULES = (
         what="An EMA without warm-up, with a decay so near 1 that the initial weights are still in it.",
         why="Samples come from the EMA: they stay noise while the weights are fine.",
         similar="With weights that are bad themselves, samples of the raw weights are bad too.",
-        limits="A decay that is slightly too long for the speed of the training.",
+        limits="A decay that is slightly too long for the speed of the training. In a loop that is not ours it is a "
+        "remark until the loop passes steps=, or samples of the EMA are drawn.",
         fix="ema.kind power, or ema.warmup true, or a smaller ema.decay.",
         needs=((CONFIG, checks.AVERAGE_DECAY),),
         detect=too_long,
-        explained_by="ema.frozen ema.low-precision ema.not-an-average",
+        explained_by="ema.frozen ema.low-precision ema.not-an-average ema.unrelated",
     ),
     error("EMA002", "ema.frozen", "An EMA that stands still")(
         what="The EMA is not updated while the weights are.",
@@ -171,14 +233,29 @@ RULES = (
         why="Samples come from weights that were never trained.",
         similar="A decay that changes with the steps is allowed for.",
         fix="ema = decay · ema + (1 − decay) · weights, after the update, for every parameter in its own place.",
-        needs=(checks.AVERAGE_LEFT, checks.AVERAGE_DECAY),
-        detect=on_episode(
-            not_an_average,
-            "The EMA does not follow the weights: no decay explains {:.0%} of its way (the best is {:.4f}).",
-            evidence={checks.AVERAGE_LEFT: "below 0.01"},
-            latest={checks.AVERAGE_DECAY: "0.9 to 0.9999"},
+        limits="An EMA that copies the weights until it begins is a remark; from the middle of a run whose length is "
+        "known on, a warning.",
+        needs=((checks.AVERAGE_LEFT, checks.AVERAGE_SHARED, checks.AVERAGE_DECAY),),
+        detect=first_of(
+            shares_weights,
+            on_episode(
+                not_an_average,
+                "The EMA does not follow the weights: no decay explains {:.0%} of its way (the best is {:.4f}).",
+                evidence={checks.AVERAGE_LEFT: "below 0.01"},
+                latest={checks.AVERAGE_DECAY: "0.9 to 0.9999"},
+            ),
+            copies_weights,
         ),
         explained_by="ema.every-micro ema.low-precision",
+    ),
+    error("EMA008", "ema.unrelated", "An EMA of another network")(
+        what="When the watch begins, the EMA is neither the weights nor near them, and it stays so.",
+        why="Samples come from the EMA: they are noise, while the loss of the weights looks right.",
+        similar="A long EMA lags behind the weights, from which it began. One that stands still is ema.frozen.",
+        limits="Networks of few weights; an EMA that is loaded after the watch began.",
+        fix="After a resume, load the EMA from the checkpoint as well; at the start, copy the weights into it.",
+        needs=(checks.AVERAGE_COSINE,),
+        detect=unrelated,
     ),
     warning("EMA006", "ema.not-sampled", "An EMA that is never sampled from")(
         what="Samples of the EMA are those of the raw weights, from the same noise, to the last digits.",

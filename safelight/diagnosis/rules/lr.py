@@ -9,7 +9,7 @@ import numpy as np
 from safelight import checks
 from safelight.diagnosis.finding import Evidence, Fix
 from safelight.diagnosis.rate_shapes import begins_anew
-from safelight.diagnosis.rule import Detection, error, first_of, warning
+from safelight.diagnosis.rule import Detection, error, first_of, on_count, warning
 from safelight.diagnosis.rules.learning import broken_weights, short_updates, stays_by_short_updates
 from safelight.diagnosis.run_history import RunHistory, episode_of
 from safelight.diagnosis.spacing import LogNeed
@@ -29,6 +29,8 @@ PEAK = 0.9  # of the highest rate: a warm-up was over, or never there
 JUMP, ENDED = 5.0, 1e-3
 LONG = 50  # steps
 ZEROS, JUDGED = 5, 12  # readings of a rate
+USUAL_RATE = 1e-5  # of Adam, in published recipes: 1e-5 to 2e-3
+MOVED_ENOUGH = 0.5  # of the error, by all updates of a run together
 
 
 def raises_error(run: RunHistory) -> Detection | None:
@@ -196,7 +198,18 @@ def too_low(run: RunHistory) -> Detection | None:
         ("a run that has converged: longer steps would not help it", "warm-up: the rate no longer rises"),
         confidence=0.99,
         fix=_raise(float(rates.max()) * _raised(run, int(steps[last]))),  # the setting is that of the highest rate
+        severity="info" if _is_a_choice(run, rate, 1 - float(whole[last])) else None,
     )
+
+
+def _is_a_choice(run: RunHistory, rate: float, gain: float) -> bool:
+    """In a loop that is not ours a usual rate is slow on purpose, unless the run is too short for it by far."""
+    if run.config is not None:
+        return False
+    planned = run.planned_steps
+    if planned is not None and planned * gain < MOVED_ENOUGH:
+        return False
+    return rate >= USUAL_RATE and run.latest(checks.OPTIMIZER_ADAPTIVE, 0.0) == 1
 
 
 def _raised(run: RunHistory, step: int) -> float:
@@ -358,6 +371,20 @@ RULES = (
         needs=(LEARNING_RATE,),
         detect=ended_early,
         logs=LogNeed(LONG, of=LEARNING_RATE),
+    ),
+    warning("LRA007", "lr.every-micro-batch", "A schedule that is stepped with every micro-batch")(
+        what="The learning rate changes between the micro-batches of one update.",
+        why="With k micro-batches a schedule that was made for updates ends after a k-th of the run.",
+        similar="A schedule that ended before the run shows only at its end.",
+        limits="A schedule that was made for micro-batches on purpose ends with the run, and can be ignored.",
+        fix="scheduler.step() after optimizer.step() only.",
+        needs=(checks.RATE_BETWEEN,),
+        detect=on_count(
+            checks.RATE_BETWEEN,
+            3,
+            "Before {} updates the learning rate changed between micro-batches, where no weight moves: its schedule "
+            "runs faster than the updates.",
+        ),
     ),
     warning("LRA006", "lr.no-warmup", "A rate that is high from the first step")(
         what="One of the first updates raises the error on its own batch several times; later ones do not.",

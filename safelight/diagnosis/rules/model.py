@@ -13,6 +13,9 @@ from safelight.vocabulary import GRADIENT_NORM, GRADIENT_PART
 LOUD = 4.0  # times the zero predictor; healthy networks begin at 1 to 1.5
 BOUND = 20.0  # of an output whose last layer was made 10,000 times as strong; healthy ones have 100,000
 SILENT, DROPPED, UNUSED = 0.5, 0.6, 0.2
+UNIT = 1.5  # the highest time of networks that are told times from 0 to 1
+# Updates; of the answer, when timesteps are exchanged: 0.02 to 1 in healthy networks, less while blocks are at 0.
+LEARNT, FAINT = 512, 0.005
 COLLIDED = 0.9  # cosine; sines of 64 numbers have 0 between the first and the last timestep
 
 ENOUGH = 8  # steps: an output layer of zeros sends no gradient down in the first step, and a little in the second
@@ -85,6 +88,26 @@ def frozen(run: RunHistory) -> Detection | None:
         f"{run.named_parameters('frozen')}.",
         (run.evidence(checks.OPTIMIZER_FROZEN, "0"),),
         ("parts that are frozen on purpose: those are not in the optimizer",),
+    )
+
+
+def embedding_collapsed(run: RunHistory) -> Detection | None:
+    """Not an error in itself: layers behind an embedding can pull close vectors apart. It hurts where the network
+    hardly answers to its time; and where whole timesteps are shrunk inside of the network, that was not meant."""
+    cosine = run.latest(checks.NETWORK_TIME_COLLISION)
+    if not cosine > COLLIDED:
+        return None
+    steps, responses = run.series(checks.RESPONSE["t"])
+    late = responses[steps >= LEARNT]
+    is_faint = len(late) > 1 and float(np.median(late)) < FAINT
+    is_unit = run.latest(checks.NETWORK_TIME_HIGHEST, 1000.0) <= UNIT
+    return Detection(
+        run.latest_step(checks.NETWORK_TIME_COLLISION),
+        f"The embeddings of any two timesteps have a cosine of at least {cosine:.4f}: the network can hardly tell the "
+        "first from the last." + (" After hundreds of updates its answer hardly depends on them." if is_faint else ""),
+        run.evidence_of({checks.NETWORK_TIME_COLLISION: "below 0.5", checks.RESPONSE["t"]: "above 0.01"}),
+        ("a network that ignores its timestep: this one uses it, and always sees the same",),
+        severity="info" if is_unit and not is_faint else None,
     )
 
 
@@ -193,20 +216,15 @@ RULES = (
         ),
         explained_by="model.zero-init model.bounded model.dead model.embedding timesteps.not-passed-on",
     ),
-    error("MOD008", "model.embedding-collapsed", "Timestep embeddings that are all alike")(
+    warning("MOD008", "model.embedding-collapsed", "Timestep embeddings that are all alike")(
         what="The embeddings of the first and the last timestep are nearly the same vector.",
         why="The network can hardly tell noise levels apart.",
         similar="A network that ignores its timestep does not respond at all.",
-        limits="Embeddings that do not pass through a linear layer.",
+        limits="Embeddings that do not pass through a linear layer. Networks that are told times from 0 to 1 often "
+        "learn to tell them apart: a remark, unless the trained network hardly answers to them.",
         fix="Pass timesteps from 0 to 999 to a sinusoidal embedding; multiply those in [0, 1] by 1,000.",
         needs=(checks.NETWORK_TIME_COLLISION,),
-        detect=on_latest(
-            {checks.NETWORK_TIME_COLLISION: "below 0.5"},
-            lambda cosine: cosine > COLLIDED,
-            "The embeddings of any two timesteps have a cosine of at least {:.4f}: the network can hardly tell the "
-            "first from the last.",
-            "a network that ignores its timestep: this one uses it, and always sees the same",
-        ),
+        detect=embedding_collapsed,
     ),
     error("MOD009", "model.batch-coupling", "Samples that depend on each other")(
         what="One image of a batch changes the outputs for the others.",

@@ -368,7 +368,7 @@ RULES = (
         fix="Call the model with the t of the noising.",
         needs=(checks.TIMESTEPS_PASSED_ON,),
         detect=on_episode(
-            lambda run: run.episode(checks.TIMESTEPS_PASSED_ON, lambda numbers: numbers < 0.9, 2),
+            lambda run: run.episode(checks.TIMESTEPS_PASSED_ON, lambda numbers: np.abs(numbers) < 0.9, 2),
             "The network is called with other timesteps than x_t was made with, and they are not scaled ones: it "
             "cannot know the noise level.",
             evidence={checks.TIMESTEPS_PASSED_ON: "1"},

@@ -18,6 +18,7 @@ USUAL, RISEN = 16, 1.1  # steps; times their loss
 AGAINST = -0.1  # cosine of gradient and update; Adam has 0.05 to 0.6, with momentum a little below 0 for a while
 EXPLAINED = 0.995  # of the gradient, by that of the step before and its own
 CARRIED = 0.5  # of the gradient of the step before, over the new one; cleared gradients have 0, kept ones 1
+BASE = 0.1  # of the network: norms and the like are less
 OTHER = 0.05  # of the update's length
 ROUNDING = 0.01  # of it: steps of a weight by itself are a few of its last digits
 FAST = 2e-4  # of the weights per step: half of them are gone after 3,500
@@ -290,6 +291,47 @@ RULES = (
         needs=(checks.OPTIMIZER_MISSING,),
         detect=missing_parameters,
         explained_by="optimizer.other-parameters",
+    ),
+    warning("OPT009", "optimizer.base-trained", "The network beside its adapters is trained")(
+        what="Adapters of low rank are in the network, and the weights that they adapt are trained as well.",
+        why="The adapters alone, which are saved, do not hold what was learnt.",
+        similar="A few layers that are trained beside adapters, such as norms, are a choice.",
+        limits="Adapters whose names do not say so.",
+        fix="requires_grad_(False) on the network before adapters are added, and pass only what is left to the "
+        "optimizer.",
+        needs=(checks.ADAPTER_BASE_TRAINED,),
+        detect=on_latest(
+            {checks.ADAPTER_BASE_TRAINED: "below 0.1"},
+            lambda share: share > BASE,
+            "{:.0%} of the network beside its adapters requires a gradient and is trained with them.",
+            step=0,
+        ),
+    ),
+    error("OPT010", "optimizer.adapter-dead", "Adapters that cannot learn")(
+        what="Both matrices of an adapter are 0.",
+        why="Each of them is multiplied by the other: neither has a gradient, ever.",
+        similar="Usually the second one is 0, and the first is not.",
+        fix="Initialise the first matrix by random numbers and only the second one by zeros.",
+        needs=(checks.ADAPTER_DEAD,),
+        detect=on_latest(
+            {checks.ADAPTER_DEAD: "0"},
+            lambda share: share > 0,
+            "{:.0%} of the adapters have two matrices of zeros: they have no gradient and stay so.",
+            step=0,
+        ),
+    ),
+    warning("OPT011", "optimizer.frozen-changed", "Weights that are not trained have changed")(
+        what="Weights that require no gradient are not what they were when the watch began.",
+        why="What is frozen is not saved with adapters, and not expected to differ.",
+        similar="Buffers, such as the statistics of batch norm, may change.",
+        fix="Look for what writes to them: an EMA that is copied into the model, a merge of adapters, a cast.",
+        needs=(checks.FROZEN_CHANGED,),
+        detect=on_count(
+            checks.FROZEN_CHANGED,
+            1,
+            "Weights that are not trained were changed, as seen at {} looks.",
+            "swapped weights that were put back: they would be the same again",
+        ),
     ),
     error("OPT005", "optimizer.maximize", "An optimizer that maximises")(
         what="Updates point along the gradient instead of against it.",

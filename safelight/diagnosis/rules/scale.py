@@ -16,6 +16,18 @@ NEAR = 0.03
 PICTURE, FAR = 3, 20.0  # dimensions of a batch of images; numbers that only integer pixels reach
 WIDE, NARROW = 2.5, 0.15  # standard deviations: digits have 0.75, photographs about 0.5, latents 1
 SIGMA_RATIO = 2.5  # between sigma_data and the deviation of the data
+# 1.3 is where `scale.outside` begins. Batches of photographs reach 2 to 3 deviations from their mean, digits 2, images
+# that were normalised for classifiers 2.7; thousands of normal numbers 3.8 and more.
+COLOURS, OUTSIDE, LONG_TAILS, FAR_OUT = 3, 1.3, 3.3, 4.0
+# EDM2 trains on latents of 0.5, others have 0.8 to 1.2; raw ones of Stable Diffusion 5.5, scaled twice 0.18. Means of
+# raw channels of usual autoencoders are at most 0.8 of their deviation away, and deviations within a factor of 3.
+LATENT_STD, OFFSET, UNEQUAL = (0.4, 2.0), 2.0, 10.0
+LATENTS: HealthyRanges = {
+    checks.BATCH_STD: "0.5 to 1.2",
+    checks.CHANNEL_OFFSET: "below 1",
+    checks.CHANNEL_LOWEST: None,
+    checks.CHANNEL_HIGHEST: None,
+}
 USUAL: HealthyRanges = {checks.BATCH_LOWEST: "-1", checks.BATCH_HIGHEST: "1", checks.BATCH_STD: "0.3 to 1"}
 
 
@@ -24,9 +36,56 @@ def _range(run: RunHistory) -> tuple[float, float, float, bool] | None:
     lows, highs, stds = (run.numbers(check)[:16] for check in USUAL)
     if not len(stds) or not np.isfinite([lows.min(initial=np.inf), highs.max(initial=-np.inf)]).all():
         return None
-    images = run.latest(checks.BATCH_DIMENSIONS, 4.0) > PICTURE
+    images = run.latest(checks.BATCH_DIMENSIONS, 4.0) > PICTURE and not is_latent(run)
     # Of most batches: one broken image is another cause.
     return float(np.median(lows)), float(np.median(highs)), float(np.median(stds)), images
+
+
+def is_latent(run: RunHistory) -> bool:
+    """Whether these are latents, or other data of unit variance, and no pixels: as declared, or by evidence. Pixels end
+    at both sides, and images have one or three channels. Of the latents of an autoencoder some values lie far out."""
+    declared = run.latest(checks.BATCH_SPACE)
+    if declared in (0.0, 1.0):
+        return checks.SPACES[int(declared)] == "latent"
+    tails, channels = run.numbers(checks.BATCH_TAILS)[:16], run.latest(checks.BATCH_CHANNELS, 1.0)
+    if not len(tails) or run.latest(checks.BATCH_DIMENSIONS, 4.0) <= PICTURE:
+        return False
+    reach = float(np.median(run.numbers(checks.BATCH_HIGHEST)[:16])) if len(run.steps(checks.BATCH_HIGHEST)) else 1.0
+    far = float(np.median(tails))
+    if channels > COLOURS:
+        return reach > OUTSIDE or far > LONG_TAILS
+    return reach > OUTSIDE and far > FAR_OUT
+
+
+def wrong_latents(run: RunHistory) -> Detection | None:
+    """Against unit variance, by the first batches: what autoencoders' factors and shifts are made for."""
+    if not is_latent(run) or not len(run.steps(checks.BATCH_STD)):
+        return None
+    readings = checks.BATCH_STD, checks.CHANNEL_OFFSET, checks.CHANNEL_LOWEST, checks.CHANNEL_HIGHEST
+    std, offset, low, high = (
+        float(np.median(found)) if len(found := run.numbers(reading)[:16]) else math.nan for reading in readings
+    )
+    if not np.isfinite(std) or std == 0:
+        return None
+    if not LATENT_STD[0] <= std <= LATENT_STD[1]:
+        words = (
+            f"The latents have a standard deviation of {std:.3g} where noise has 1: the factor of their autoencoder is "
+            + (f"missing (about {1 / std:.2g})." if std > 1 else "applied twice, or is that of another one.")
+        )
+    elif offset > OFFSET:
+        words = (
+            f"The mean of one channel of the latents is {offset:.2g} times its standard deviation away from 0: the "
+            "shift of their autoencoder is missing."
+        )
+    elif high > UNEQUAL * max(low, 1e-12):
+        words = (
+            f"The channels of the latents have standard deviations from {low:.2g} to {high:.2g}: at least one is empty "
+            "or scaled otherwise."
+        )
+    else:
+        return None
+    step = int(run.steps(checks.BATCH_STD)[0])
+    return Detection(step, words, run.evidence_of(LATENTS, step=0), ("pixels: their values end at both sides",))
 
 
 def on_range(is_wrong: Callable[[RunHistory, float, float, float, bool], bool], summary: str) -> Detector:
@@ -54,6 +113,8 @@ def _is_0_255(_: RunHistory, low: float, high: float, *__: float) -> bool:
 
 def _is_of_wrong_scale(run: RunHistory, low: float, high: float, std: float, images: bool) -> bool:
     flat = images and high - low < 0.3
+    if is_latent(run):
+        return False
     return not _is_0_255(run, low, high) and (flat or not NARROW <= std <= WIDE)
 
 
@@ -135,11 +196,23 @@ RULES = (
         ),
         explained_by="scale.range scale.integer scale.wrong-std scale.outside data. target.other-sigma-data",
     ),
+    warning("SCA007", "scale.latents", "Latents of another scale than the noise")(
+        what="Latents whose deviation is far from 1, or whose channels are shifted or of unequal size.",
+        why=WHY,
+        similar="Pixels are judged by their range, which samplers clamp to.",
+        limits="Factors of less than two. Latents of three-dimensional data are judged as one channel.",
+        fix="(z - shift_factor) * scaling_factor, once, with the config of the autoencoder that made them; or subtract "
+        "the mean of every channel and divide by its deviation.",
+        needs=(checks.BATCH_STD, checks.BATCH_TAILS),
+        detect=wrong_latents,
+        explained_by="data.nonfinite data.blank scale.integer",
+    ),
     warning("SCA005", "scale.outside", "Images outside [-1, 1]")(
         what="Images that reach beyond [-1, 1], or fill only a part of it.",
         why="Samplers clamp to [-1, 1]: what lies outside can be learnt and never drawn.",
         similar="Noised images reach beyond; these are the clean ones.",
-        limits="A little more than 1.",
+        limits="A little more than 1. Latents are checked by scale.latents: they are told by their channels and "
+        'distribution, or by watch(…, space="latent").',
         fix=f"Use the plain range: {NEEDED} Means and deviations of ImageNet are for classifiers.",
         needs=tuple(USUAL),
         detect=on_range(

@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 
 from safelight import checks
-from safelight.diagnosis.rule import Detection, error, warning
+from safelight.diagnosis.rule import Detection, error, on_latest, warning
 from safelight.diagnosis.run_history import Episode, RunHistory
 
 WRONG = 0.05  # of the target's length
@@ -163,6 +163,19 @@ SIGMAS_APART = 0.02  # in logarithms; they are fitted to 0.001
 NO_SAMPLER = "Loops that do not pass x0, noise and target."
 MIXTURE = (checks.MIXTURE_PROCESS, checks.MIXTURE_ROW, checks.MIXTURE_TIME)
 RULES = (
+    warning("TAR010", "target.with-gradient", "Gradients flow through the target")(
+        what="The target of the loss is computed with gradients: of the network itself, or of something else.",
+        why="The network learns to move its target towards its prediction, and both collapse to one answer.",
+        similar="An encoder that is trained together with the network gives such a target on purpose.",
+        limits="Targets that are not passed to watch.step.",
+        fix="target.detach(), or torch.no_grad() around the teacher.",
+        needs=(checks.TARGET_WITH_GRADIENT,),
+        detect=on_latest(
+            {checks.TARGET_WITH_GRADIENT: "0"},
+            lambda flag: flag == 1,
+            "The target requires a gradient: the loss also moves the target towards the prediction.",
+        ),
+    ),
     error("TAR001", "target.other-type", "Another prediction type than declared")(
         what="The target is exactly the noise, the image or a velocity, but not the one that was declared.",
         why="The sampler turns the prediction into an image by the declared type: good loss, garbage samples.",

@@ -11,6 +11,11 @@ from safelight.diagnosis.rules import checkpoint
 
 ROWS = [
     row("moments are lost", "checkpoint.optimizer-lost", checks(checkpoint__optimizer=1, checkpoint__step=1)),
+    row("resumed without moments", "checkpoint.optimizer-lost:warning",
+        checks(resume__step=5000, resume__optimizer=0, resume__copied=0)),
+    row("resumed with all", "", checks(resume__step=5000, resume__optimizer=5000, resume__copied=0)),
+    row("resumed with an average made anew", "checkpoint.average-lost:warning",
+        checks(resume__step=5000, resume__optimizer=5000, resume__copied=1)),
     row("the average is lost", "checkpoint.average-lost", checks(checkpoint__average=1)),
     row("weights are rounded", "checkpoint.not-exact", checks(checkpoint__model=0.5, checkpoint__step=1)),
     row("something else is missing", "checkpoint.not-exact", checks(checkpoint__step=1)),

@@ -36,8 +36,11 @@ ROWS = [
         | measured(precision__scale=(STEPS, np.full(128, 65536.0)))),
     row("clipped after it was unscaled", "", checks(replay__norm=np.full(3, 0.1), replay__ratio=np.full(3, 0.33),
         precision__scaled=1) | measured(precision__scale=(STEPS, np.full(128, 65536.0)))),
-    row("micro-batches are added", "accumulation.sum",
+    row("micro-batches are added", "accumulation.sum:warning",
         checks(replay__micro_batches=np.full(3, 4.0), replay__ratio=np.full(3, 4.0), accumulation__micro_batches=4)),
+    row("micro-batches are added, which Adam does not feel", "accumulation.sum:info",
+        checks(replay__micro_batches=np.full(3, 4.0), replay__ratio=np.full(3, 4.0), accumulation__micro_batches=4,
+               optimizer__adaptive=1)),
     row("micro-batches are averaged", "",
         checks(replay__micro_batches=np.full(3, 4.0), accumulation__micro_batches=4)),
     row("only the last micro-batch counts", "accumulation.short-window",
@@ -45,6 +48,8 @@ ROWS = [
     row("one micro-batch is all there is", "", checks(replay__last_cosine=np.ones(3))),
     row("a short last window", "accumulation.short-window",
         checks(accumulation__micro_batches=([0, 30, 31], [4, 2, 4]))),
+    row("a short last window of Adam", "accumulation.short-window:info",
+        checks(accumulation__micro_batches=([0, 30, 31], [4, 2, 4]), optimizer__adaptive=1)),
     row("always four", "", checks(accumulation__micro_batches=([0], [4]))),
 ]  # fmt: skip
 

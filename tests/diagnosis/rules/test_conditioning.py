@@ -9,12 +9,36 @@ from rule_rows import Row, check_row, fires_in, parameters, row
 
 from safelight.diagnosis.rules import conditioning
 
+TEXT = checks(
+    conditions__count=np.full(64, 2.0), conditions__empty=np.zeros(64), conditions__constant=np.zeros(64),
+    response__conditions=(LOOKS, np.full(7, 0.2)), conditions__gain=(LOOKS, np.full(7, 0.05)),
+    conditions__gain_error=(LOOKS, np.full(7, 0.002)), conditions__error=(LOOKS, np.full(7, 0.35)),
+)  # fmt: skip
+
 ROWS = [
     row("labels are ignored", "conditioning.ignored", LABELS | checks(network__label_response=0)),
     row("labels are ignored later", "conditioning.ignored",
         LABELS | checks(network__label_response=0.3, response__labels=([16, 32, 48, 64], [0.2, 0.3, 0, 0]))),
     row("labels that a block of zeros still hides", "",
         LABELS | checks(network__label_response=0.3, response__labels=([1, 4, 16, 32], [0, 0, 0.1, 0.3]))),
+    row("labels that are dropped inside of the network", "",
+        LABELS | checks(stream__shown_kinds=10, stream__shown_highest=9, stream__null_trained=([2], [1.0]))),
+    row("labels counted from 1", "conditioning.never-dropped:info",
+        LABELS | checks(stream__shown_kinds=10, stream__shown_lowest=1, stream__shown_highest=10)),
+    row("text is ignored", "conditioning.ignored", TEXT | checks(response__conditions=(LOOKS, np.zeros(7)))),
+    row("text that a block of zeros still hides", "", TEXT
+        | checks(response__conditions=(LOOKS, [0, 0, 0, 0.01, 0.1, 0.1, 0.1]))),
+    row("text of zeros", "conditioning.always-dropped:warning", TEXT
+        | checks(conditions__empty=np.ones(64), conditions__constant=np.ones(64))),
+    row("text that is dropped in some batches", "", TEXT | checks(conditions__empty=np.arange(64) % 8 == 0)),
+    row("one prompt for all", "conditioning.always-dropped:info", TEXT | checks(conditions__constant=np.ones(64))),
+    row("one prompt for all labels", "conditioning.always-dropped:warning", TEXT
+        | checks(conditions__constant=np.ones(64), stream__labels_kinds=10)),
+    row("text of other images", "conditioning.permuted:warning", TEXT
+        | checks(conditions__gain=(LOOKS, np.zeros(7)))),
+    row("text that says little", "", TEXT
+        | checks(conditions__gain=(LOOKS, np.zeros(7)), response__conditions=(LOOKS, np.full(7, 0.01)))),
+    row("healthy, with text", "", TEXT),
     row("labels are mostly dropped", "conditioning.always-dropped", LABELS | checks(stream__labels_hidden=0.9)),
     row("labels are dropped half of the time", "", LABELS | checks(stream__labels_hidden=0.5)),
     row("labels hardly matter", "", LABELS | checks(network__label_response=1e-4)),

@@ -18,6 +18,14 @@ def compared(raw: list[float], ema: list[float], gain: list[float]) -> Series:
 
 LONG = {"ema.kind": "exponential", "ema.warmup": False, "ema.decay": 0.9999}
 
+EARLY = [0, 1, 2, 64]
+TOO_LONG = checks(
+    average__decay=([1, 2, 3, 16, 96], np.full(5, 0.9999)), average__moved=([1, 2, 3, 16, 96], np.full(5, 1e-4))
+)
+COPIES = checks(
+    average__decay=([1, 2, 3, 64, 128, 192], np.zeros(6)), average__moved=([1, 2, 3, 64, 128, 192], np.ones(6))
+)
+
 ROWS = [
     row("an average that lags at the end", "ema.lags", compared([.5, .4, .3, .3], [.7, .6, .5, .4], [-9, -9, -9, -9]),
         settings={"train.steps": 128}),
@@ -30,8 +38,11 @@ ROWS = [
     row("an average longer than the run", "ema.too-long", settings=LONG | {"train.steps": 2000}),
     row("long enough", settings=LONG | {"train.steps": 60_000}),
     row("warmed up", settings=LONG | {"train.steps": 2000, "ema.warmup": True}),
-    row("a foreign average that is too long", "ema.too-long", checks(
-        average__decay=([1, 2, 3, 16, 96], np.full(5, 0.9999)), average__moved=([1, 2, 3, 16, 96], np.full(5, 1e-4)))),
+    row("a foreign average that is too long so far", "ema.too-long:info", TOO_LONG),
+    row("a foreign average that is too long for what is planned", "ema.too-long:error", TOO_LONG, planned=2000),
+    row("a foreign average that will have its time", "", TOO_LONG, planned=60_000),
+    row("a foreign average that samples are drawn from", "ema.too-long:warning", TOO_LONG
+        | checks(pictures__apart=([63], [0.1]), pictures__distance=([63], [0.05]))),
     row("a foreign average of a hundred steps", "", checks(
         average__decay=([1, 2, 3, 16, 96], np.full(5, 0.99)), average__moved=([1, 2, 3, 16, 96], np.full(5, 1e-2)))),
     row("an average that stands still", "ema.frozen", checks(average__moved=([1, 2, 3, 16, 32], np.zeros(5)),
@@ -46,6 +57,16 @@ ROWS = [
         average__moved=([1, 2, 3, 16, 32], np.zeros(5)))),
     row("moved between micro-batches", "ema.every-micro-batch", checks(average__between=([1, 2], [1, 1]))),
     row("not an average", "ema.not-an-average", checks(average__left=([1, 2, 3, 16, 32], np.full(5, 0.5)))),
+    row("a copy until it begins", "ema.not-an-average:info", COPIES),
+    row("a copy, and the run is half over", "ema.not-an-average:warning", COPIES, planned=200),
+    row("a copy, and most of the run is to come", "ema.not-an-average:info", COPIES, planned=100_000),
+    row("a copy at first", "", checks(average__decay=([1, 2, 3, 64, 128, 192], [0, 0, 0, 0, 0.9, 0.99]),
+        average__moved=([1, 2, 3, 64, 128, 192], np.full(6, 0.5)))),
+    row("the weights themselves", "ema.not-an-average:error", checks(average__shared=(EARLY, np.ones(4)))),
+    row("one tensor that is shared", "", checks(average__shared=(EARLY, np.full(4, 0.02)))),
+    row("another network", "ema.unrelated:error", checks(average__cosine=(EARLY, np.full(4, 0.02)))),
+    row("another network, forgotten soon", "", checks(average__cosine=(EARLY, [0.02, 0.1, 0.2, 0.95]))),
+    row("an average that lags far behind", "", checks(average__cosine=(EARLY, [1, 0.99, 0.9, 0.4]))),
     row("not an average, once", "", checks(average__left=([1, 2, 3, 16, 32], [0, 0, 0.5, 0, 0]))),
     row("our own average stands still", "ema.frozen",
         checks(average__moved=([1, 2, 3, 16, 32], [0.01, 0.01, 0.01, 0, 0])), settings={"train.steps": 2000}),

@@ -20,6 +20,9 @@ ROWS = [
         search__1=([1], [np.nan]), search__rate=([1], [0.1]), search__10=([1], [np.nan]),
         search__100=([1], [np.nan]), search__start=([1], [0.5]), search__zero=([1], [1.0]))
         | {f"check/search/{length}": ([1], [2.0]) for length in ("0.1", "0.3", "3")}),
+    row("a schedule that is stepped between micro-batches", "lr.every-micro-batch:warning",
+        checks(optimizer__rate_between=([3, 4, 5], np.ones(3)))),
+    row("a rate that is set by hand between micro-batches, once", "", checks(optimizer__rate_between=([3], [1.0]))),
     row("too high once", "", checks(search__1=(LOOKS, [1.0, 1.0, 1.0, 2.0, 1.0, 1.0, 1.0]))),
     row("a little too far", "", checks(search__1=(LOOKS, np.full(7, 1.1)))),
     row("a rate that the preflight could not take", "lr.too-high",

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from histories import ERROR, STEPS, checks, measured
+from histories import ERROR, LOOKS, STEPS, checks, measured
 from rule_rows import Row, check_row, fires_in, parameters, row
 
 from safelight.diagnosis.rules import model
+
+LATE = 8 * LOOKS
 
 ROWS = [
     row("a part without gradient", "model.no-gradient", measured(gradient__part__time=(STEPS, np.zeros(128)))),
@@ -34,6 +36,14 @@ ROWS = [
         checks(network__time_response=0.3, response__time=([16, 32, 48, 64], [0.2, 0.3, 0, 0]))),
     row("a faint response to the timestep", "", checks(network__time_response=1e-4)),
     row("timesteps look alike", "model.embedding-collapsed", checks(network__time_collision=0.9999)),
+    row("times from 0 to 1 that look alike", "model.embedding-collapsed:info",
+        checks(network__time_collision=0.99, network__time_highest=0.98)),
+    row("times from 0 to 1 that are hardly heard", "model.embedding-collapsed:warning",
+        checks(network__time_collision=0.99, network__time_highest=0.98, response__time=(LATE, np.full(7, 0.001)))),
+    row("times from 0 to 1 that are hardly heard yet", "model.embedding-collapsed:info",
+        checks(network__time_collision=0.99, network__time_highest=0.98, response__time=(LOOKS, np.full(7, 0.001)))),
+    row("times from 0 to 1 that are heard", "model.embedding-collapsed:info",
+        checks(network__time_collision=0.99, network__time_highest=0.98, response__time=(LATE, np.full(7, 0.2)))),
     row("timesteps look a little alike", "", checks(network__time_collision=0.6)),
     row("samples see each other", "model.batch-coupling", checks(network__coupling=0.01)),
     row("sums in another order", "", checks(network__coupling=1e-6)),

@@ -21,8 +21,12 @@ def rolled(**numbers: float) -> Series:
 
 ROWS = [
     row("with gradients", "system.sampling-with-gradients", checks(sampler__with_gradients=1)),
-    row("starved", "system.starved-loader", measured(speed__data_wait=(WAITS,
-        [0.01, 0.01, 0.6, 0.6, 0.6, 0.6, 0.6, 0.6]))),
+    row("starved", "system.starved-loader:warning", measured(speed__data_wait=(WAITS,
+        [0.01, 0.01, 0.7, 0.7, 0.7, 0.7, 0.7, 0.7]))),
+    row("a foreign loop on a busy machine", "system.starved-loader:info", measured(speed__data_wait=(WAITS,
+        [0.01, 0.01, 0.4, 0.4, 0.4, 0.4, 0.4, 0.4]))),
+    row("our own loader that is slow", "system.starved-loader:warning", measured(speed__data_wait=(WAITS,
+        [0.01, 0.01, 0.4, 0.4, 0.4, 0.4, 0.4, 0.4])), settings={"train.steps": 2000}),
     row("a slow start", "", measured(speed__data_wait=(WAITS, [0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.1, 0.1]))),
     row("all processes agree", "", rolled(drift=0, same_noise=0, overlap=0)),
     row("one process drifts", "distributed.drift", measured(distributed__drift=(ROLLS, [0, 0, 1, 1]))),

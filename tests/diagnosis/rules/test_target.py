@@ -20,6 +20,8 @@ ROWS = [
         checks(mixture__sigma_data=0.5, mixture__target_sigma_data=1.0)),
     row("one sigma_data", "", checks(mixture__sigma_data=0.5, mixture__target_sigma_data=0.501)),
     row("another type", "target.other-type", checks(target__epsilon=np.full(16, 1.5), target__sample=np.zeros(16))),
+    row("a target with gradients", "target.with-gradient:warning", checks(target__with_gradient=1)),
+    row("a target without", "", checks(target__with_gradient=0)),
     row("declared as v, and is v", "", checks(target__declared=2, target__epsilon=np.full(16, 1.5),
         target__v_prediction=np.zeros(16))),
     row("nothing was declared", "", without("target/declared") | checks(target__epsilon=np.full(16, 1.5)), whole=True),
