@@ -21,7 +21,6 @@ from safelight.probes.call_hooks import CallHooks
 from safelight.probes.conditions import exchange_conditions, has_null_gradient, measure_conditions
 from safelight.probes.dataset import measure_images, most_images, take_images
 from safelight.probes.draw_history import DrawHistory, fingerprints
-from safelight.probes.ema import compare_with_weights, measure_ema
 from safelight.probes.forward_pass import NARROW, Call, Declared, ForwardPass
 from safelight.probes.mixtures import MixtureProbe
 from safelight.probes.network import measure_network
@@ -39,7 +38,7 @@ from safelight.probes.settings import (
     measure_schedule,
     unmatched_parameters,
 )
-from safelight.probes.update import StateBefore, copy_state, measure_update
+from safelight.probes.update import StateBefore, compare_with_weights, copy_state, measure_ema, measure_update
 from safelight.vocabulary import CHECK
 
 COPIES = 6  # times the weights: what a replay holds for the length of a step
