@@ -23,6 +23,7 @@ PROBES = [
     PACKAGE / "training" / "previews.py",
     PACKAGE / "observing" / "batch_check.py",
     PACKAGE / "observing" / "sample_check.py",
+    PACKAGE / "observing" / "stage_pictures.py",
 ]
 FAMILIES = {name: value for name, value in vars(checks).items() if isinstance(value, dict | tuple) and name.isupper()}
 DECLARED = {name: value for name, value in vars(checks).items() if isinstance(value, Check)}

@@ -324,6 +324,8 @@ ALONE = {
     ("run.py", "os.replace"): "the link `latest`, beside the run",
     ("run.py", "temporary.symlink_to"): "the link `latest`, beside the run",
     ("cli/options.py", "folder.mkdir"): "a folder that the user named",
+    ("output.py", "open"): "the null device, and a crash file of a new name",
+    ("output.py", "folder.mkdir"): "the folder of crash files, of this user alone",
     ("export.py", "(out / 'README.md').write_text"): "a temporary folder of this process",
     ("watching/scripts/notes.py", "path.write_text"): "a temporary folder of this process",
     ("record/database.py", "sqlite3.connect"): "after files.database looked at it",

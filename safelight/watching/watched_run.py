@@ -73,8 +73,10 @@ class WatchedRun:
             self._is_gone = True
             self._say(f"The run folder {self.folder.path} is gone, and what was recorded with it. The loop goes on.")
         try:
-            self.folder.path.mkdir(parents=True, exist_ok=True)
-        except OSError:  # a file has its name, or nothing can be written: tried again with the next sign of life
+            make_directories(self.folder.path)
+        except OSError:  # nothing can be written: tried again with the next sign of life
+            return
+        if identity(self.folder.path) is None:  # a file has its name
             return
         self._place, self._is_gone = identity(self.folder.path), False
         self.record.begin_again(open_record(self.folder, step, self._say)[0])
