@@ -250,7 +250,7 @@ OFF: dict[str, tuple[nn.Module, dict[str, Any], str]] = {
     "another answer": (
         Known("linear"),
         {"call": lambda model, x, t: 2 * model(x, t)},
-        "returns something else than pred",
+        "the target is not epsilon",  # in the terms of what the network returns: half of it
     ),
     "twice the channels": (
         Twice("linear"),
