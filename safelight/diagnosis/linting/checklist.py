@@ -12,6 +12,7 @@ from safelight.diagnosis.doctor import Diagnosis
 from safelight.diagnosis.logs.readings import SIGNALS
 from safelight.diagnosis.rule import CONFIG
 from safelight.diagnosis.rules import RULES
+from safelight.vocabulary import CHECK
 
 State = Literal["found", "known", "explained", "passed", "not looked at"]
 NOT_RECOGNISED = "what the network is shown was not recognised"
@@ -33,6 +34,15 @@ UNSEEN = {
     "pred": NOT_RECOGNISED,
     "process=": "no noise schedule was declared to compare with",
     "prediction=": "no prediction type was declared to compare with",
+}
+NO_SAMPLES, OF_OWN_RUNS = "no samples were drawn", "only runs of `safelight train` have it"
+# The same by the area of a reading, for what a loop cannot pass; the first area that is lacking is named.
+UNSEEN_AREAS = {
+    "average": "no EMA was seen",
+    "adapter": "no adapter was seen",
+    **dict.fromkeys(("samples", "pictures", "quality", "diversity", "copies"), NO_SAMPLES),
+    **dict.fromkeys((CONFIG, "checkpoint", "rows", "trial", "distributed", "probe"), OF_OWN_RUNS),
+    **dict.fromkeys(("labels", "stream", "response", "conditions"), "no labels or other conditions were seen"),
 }
 
 
@@ -76,8 +86,12 @@ def _lacking(diagnosis: Diagnosis, code: str, is_edited: bool) -> str:
         logged = [name for name in names if name in LOGGED]
         return f"the log has no {logged[0]}" if logged else NO_LOG
     arguments = diagnosis.coverage.arguments.get(code)
-    if arguments and not is_edited:
-        return next((reason for name, reason in UNSEEN.items() if name in arguments), NOT_RECOGNISED)
+    if not is_edited:
+        areas = {name.removeprefix(f"{CHECK.name}/").partition("/")[0] for name in diagnosis.coverage.missing[code]}
+        unseen = (reason for name, reason in UNSEEN.items() if name in (arguments or ()))
+        unseen_areas = (reason for area, reason in UNSEEN_AREAS.items() if area in areas)
+        if reason := next(unseen, None) or next(unseen_areas, None):
+            return reason
     if arguments and diagnosis.watched:
         return f"pass {', '.join(each.removesuffix('=') for each in arguments)}"
     if names == (CONFIG,):

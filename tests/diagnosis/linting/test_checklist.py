@@ -9,7 +9,7 @@ import numpy as np
 from safelight.diagnosis.coverage import coverage
 from safelight.diagnosis.doctor import Diagnosis, Explained
 from safelight.diagnosis.finding import Finding, Fix
-from safelight.diagnosis.linting.checklist import checklist, count, to_json
+from safelight.diagnosis.linting.checklist import Line, checklist, count, grouped, to_json
 from safelight.diagnosis.linting.selection import Selection, apply
 from safelight.diagnosis.rules import RULES
 from safelight.diagnosis.run_history import InMemoryReadings, RunHistory
@@ -58,3 +58,25 @@ def test_a_rule_that_looked_and_found_nothing_passed() -> None:
     assert len(passed) == coverage(run).looked
     unwatched = checklist(replace(Diagnosis([], coverage(run)), watched=False))
     assert next(line.reason for line in unwatched if line.code == "SCH001") == "lacks check/schedule/rising"
+
+
+def test_a_script_that_is_not_edited_is_not_asked_to_pass_anything() -> None:
+    run = RunHistory(InMemoryReadings({LOSS.name: (np.arange(99), np.ones(99))}))
+    lines = {line.code: line.reason for line in checklist(Diagnosis([], coverage(run), watched=True), is_edited=False)}
+    expected = {
+        "SAM001": "no sampler is known",
+        "TAR004": "what the network is shown was not recognised",
+        "EMA001": "no EMA was seen",
+        "DIV007": "no samples were drawn",
+        "CHK003": "only runs of `safelight train` have it",
+        "CON002": "no labels or other conditions were seen",
+        "OPT010": "no adapter was seen",
+    }
+    assert {code: lines[code] for code in expected} == expected
+    assert not any("pass " in reason for reason in lines.values())
+    assert grouped(
+        [Line("A", "", "", "passed", "x"), Line("B", "", "", "passed", "y"), Line("C", "", "", "passed", "y")]
+    ) == {
+        "y": ["B", "C"],
+        "x": ["A"],
+    }
