@@ -108,8 +108,8 @@ def _shown(row: Row) -> str:
 
 
 def with_findings(rows: Sequence[Row], findings: Sequence[Finding]) -> tuple[Row, ...]:
-    """The rows that prove a finding are marked; a finding that no row shows gets one of its own. A remark (info) on what
-    may be a choice marks nothing."""
+    """The rows that prove a finding are marked; a finding that no row shows gets one of its own. A remark (info) on
+    what may be a choice marks nothing."""
     marked = list(rows)
     for finding in (each for each in findings if each.severity != "info"):
         signals = {each.signal for each in finding.evidence}
