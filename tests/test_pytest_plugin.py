@@ -39,7 +39,7 @@ def test_unknown(safelight_check):
 
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_ADDOPTS": ""}
-    plugins = ["-p", "no:cacheprovider", "-p", "safelight.pytest_plugin"]
+    plugins = ["-p", "no:cacheprovider"]  # ours is known by its entry point
     command = [sys.executable, "-m", "pytest", "-q", *plugins, *arguments]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 

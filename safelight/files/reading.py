@@ -10,12 +10,13 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from safelight.errors import CheckpointError
 from safelight.files.disk import DISK, Disk, LinkInside
+
+if TYPE_CHECKING:
+    import numpy as np
 
 CHUNK = 8 << 20  # bytes per system call: large enough for speed, small enough that hashing and writing interleave
 LARGEST_JSON = 64 << 20
@@ -98,6 +99,8 @@ def read_json(path: Path, disk: Disk = DISK, *, most: int = LARGEST_JSON) -> Any
 
 def open_mapped(path: Path, kind: np.dtype, shape: tuple[int, ...], disk: Disk = DISK) -> np.ndarray:
     """A regular file as an array that is read when it is touched."""
+    import numpy as np  # help and refusals answer without it
+
     with open_plain(path, disk) as (descriptor, size):
         if size != int(np.prod(shape, dtype=object)) * kind.itemsize:
             raise CheckpointError(f"{path} has {size:,} bytes, which is not {shape} of {kind}.")

@@ -68,7 +68,7 @@ def test_the_help_of_a_verb_names_every_flag(verb: str, capsys: pytest.CaptureFi
         "script": "SCRIPT",
         "runs": "RUN",
         "data": "DATA",
-        "subject": "RUN|DATA",
+        "subject": "RUN|LOG|DATA",
         "signals": "SIGNAL",
         "what": "RUN | IMAGES",
         "words": "get inception",

@@ -42,13 +42,17 @@ def test_an_unexpected_error_of_the_disk_ends_in_words(
 
 
 def test_a_mistake_of_ours_is_not_dressed_up(
-    copied: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    copied: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Near miss: a bug keeps its traceback, or nobody could mend it."""
+    """Near miss: a bug keeps its traceback, in a file that is named, or nobody could fix it."""
 
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError
 
     monkeypatch.setattr("safelight.start.resume", broken)
-    with pytest.raises(ZeroDivisionError):
-        ask(capsys, "resume", str(copied))
+    monkeypatch.setenv("SAFELIGHT_CACHE", str(tmp_path / "cache"))
+    code, _, err = ask(capsys, "resume", str(copied))
+    [kept] = (tmp_path / "cache").rglob("crash-*.txt")
+    assert code == 1
+    assert str(kept) in err
+    assert "in broken\n    raise ZeroDivisionError" in kept.read_text()

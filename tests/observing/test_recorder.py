@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 from tiny import Quiet, fingerprints, tiny
 
+from safelight import run as run_module
 from safelight import start
 from safelight.record.history import open_history
 from safelight.record.reading import read_signal
+from safelight.run import RunFolder
 
 
 def train(path: Path, **settings: object) -> Quiet:
@@ -28,11 +30,17 @@ def test_json_lines_are_the_record(tmp_path: Path) -> None:
     assert all(abs(told[step] - kept[step]) < 1e-6 for step in kept)
 
 
-def test_a_logger_that_fails_leaves_the_run_as_it_is(tmp_path: Path) -> None:
+def test_a_logger_that_fails_leaves_the_run_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plain, sick = tmp_path / "plain", tmp_path / "sick"
     train(plain)
-    sick.mkdir()
-    (sick / "metrics.jsonl").mkdir()  # where the logger wants to write
+    create = run_module.create_run
+
+    def create_with_obstacle(path: Path) -> RunFolder:
+        folder = create(path)
+        (folder.path / "metrics.jsonl").mkdir()  # where the logger wants to write
+        return folder
+
+    monkeypatch.setattr("safelight.start.create_run", create_with_obstacle)
     terminal = train(sick, log__to="jsonl")
     assert any("jsonl" in text for text in terminal.said)
     assert fingerprints(plain) == fingerprints(sick)

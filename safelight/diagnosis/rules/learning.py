@@ -271,6 +271,7 @@ def undertrained(run: RunHistory) -> Detection | None:
         "does better. It is undertrained.",
         (run.evidence(SKILL_RAW, "above 1"),),
         confidence=0.99,
+        severity=None if run.config is not None else "info",  # how long somebody else's loop is tried is a choice
     )
 
 

@@ -164,7 +164,8 @@ def _undertrained(run: RunHistory, found: Sequence[Evaluation], episode: Episode
         (Evidence(SKILL_EMA.name, latest.skill, (latest.step, latest.step), "above 1"), *_distances(run, latest)),
         ("mode collapse: the network has not learnt enough yet to be said to have collapsed",),
         confidence=0.99,
-        severity="warning" if latest.is_last else "info",
+        # How long somebody else's loop is trained, or tried, is a choice.
+        severity="warning" if latest.is_last and run.config is not None else "info",
         fix=_shorter_ema(run, latest) or _longer(run),
         over=episode.over,
     )

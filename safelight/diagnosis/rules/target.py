@@ -245,7 +245,7 @@ RULES = (
         similar="The two directions of a flow are both in use: target.against-time. EDM's F at sigma_data 1 is −v.",
         limits=NO_SAMPLER,
         fix="Use the target as it is; what should count more belongs into the weight of the loss.",
-        needs=(checks.MIXTURE_ROW,),
+        needs=((checks.MIXTURE_ROW, checks.MIXTURE_TARGET_SCALE),),
         detect=scaled,
         explained_by="target.other-type target.wrong",
     ),
