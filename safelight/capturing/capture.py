@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
@@ -11,6 +12,7 @@ import torch.nn.utils.clip_grad as clipping
 import torch.utils.data.dataloader as loaders
 from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.utils.hooks import RemovableHandle
 
 from safelight.capturing.ema import EmaSearch
 from safelight.capturing.explanation import Explained, explain, tensors_in
@@ -62,6 +64,7 @@ class Capture:
         self.optimizer = optimizer
         self._window = Window(weakly(self._fail))
         self._patches, self._undo = Patches(), list[Callable[[], None]]()
+        self._step_hooks: list[RemovableHandle] = []
         self._is_on = self._in_step = False
         self._late: tuple[nn.Module, torch.optim.Optimizer, Explained] | None = None
         self._is_proven = network is not None
@@ -80,6 +83,8 @@ class Capture:
     def start(self) -> bool:
         """False where another capture is on."""
         if is_wrapped(torch.autograd, "backward"):
+            gc.collect()  # one that was left without an end, as in a notebook's cell that is run again
+        if is_wrapped(torch.autograd, "backward"):
             return False
         self._is_on, self.is_compiled = True, has_compiled(self.network)
         wrap = self._patches.wrap
@@ -90,9 +95,10 @@ class Capture:
         wrap(torch, "compile", self._compile)
         self._patches.wrap_everywhere(clipping, "clip_grad_norm_", self._clip_norm)
         self._patches.wrap_everywhere(clipping, "clip_grad_value_", self._clip_value)
-        self._undo = [
-            register_optimizer_step_pre_hook(weakly(self._before_step)).remove,
-            register_optimizer_step_post_hook(weakly(self._after_step)).remove,
+        _remove_silenced()
+        self._step_hooks = [
+            register_optimizer_step_pre_hook(weakly(self._before_step)),
+            register_optimizer_step_post_hook(weakly(self._after_step)),
         ]
         if self.network is not None:
             self._follow(self.network)
@@ -100,21 +106,24 @@ class Capture:
             self._window.open()
         return True
 
-    def finish(self) -> None:
-        """Takes everything off."""
+    def finish(self, *, inside_step: bool = False) -> None:
+        """Takes everything off. `inside_step`: torch may be going through its hooks of optimizers just now."""
         if self._is_on:
             self._is_on = False
             self._window.close()
             self._patches.restore()
             while self._undo:
                 self._undo.pop()()
+            _silence(self._step_hooks)
+            if not inside_step:
+                _remove_silenced()
             self._pending.clear()
             self._last_call = self._late = None
             if self.ema is not None:
                 self.ema.drop()
 
     def __del__(self) -> None:
-        self.finish()
+        self.finish(inside_step=True)  # whenever the garbage collector comes
 
     def aside(self) -> AbstractContextManager[None]:
         """For work of the follower at other times: it is no part of the script."""
@@ -128,7 +137,7 @@ class Capture:
 
     def _fail(self, error: Exception) -> None:
         if self._is_on:
-            self.finish()
+            self.finish(inside_step=True)
             reason = (str(error).strip().splitlines() or [""])[0][:200]
             self._say(
                 f"Safelight's capture stopped ({type(error).__name__}: {reason}); your training continues without it."
@@ -293,3 +302,24 @@ class Capture:
             if self.ema is not None:
                 self._guarded(self.ema.after_update, self.updates)
             self._guarded(self._window.open)
+
+
+_silenced: list[RemovableHandle] = []  # hooks of captures that ended, to be removed when no step is made
+
+
+def _silence(handles: list[RemovableHandle]) -> None:
+    """In place: torch iterates over the table itself, and a removal would end the step with an error."""
+    for handle in handles:
+        table = handle.hooks_dict_ref()
+        if table is not None and handle.id in table:
+            table[handle.id] = _do_nothing
+    _silenced.extend(handles)
+    handles.clear()
+
+
+def _remove_silenced() -> None:
+    while _silenced:
+        _silenced.pop().remove()
+
+
+def _do_nothing(*_: object) -> None: ...

@@ -245,3 +245,29 @@ def test_the_first_steps_are_captured_and_few_later() -> None:
     captured = [updates for updates in range(4096) if is_captured(updates)]
     assert captured[:64] == list(range(64))
     assert len(captured) < 64 + 2 * 30 + 2 * 12 + 30
+
+
+def test_a_fault_inside_an_update_does_not_reach_the_script(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch goes through its own table of hooks: one that is removed meanwhile would end the step with an error."""
+    from torch.optim import optimizer as optimizers
+
+    before = len(optimizers._global_optimizer_post_hooks)
+    model = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    followed = Followed()
+    watched = followed.capture
+    assert watched.start()
+
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError("a fault of ours")
+
+    monkeypatch.setattr(watched, "_after_step", lambda *given: watched._guarded(fail, *given))
+    handle = watched._step_hooks[1]
+    table = handle.hooks_dict_ref()
+    assert table is not None
+    table[handle.id] = watched._after_step
+    model(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+    assert "capture stopped (ZeroDivisionError" in followed.said[0]
+    capture._remove_silenced()
+    assert len(optimizers._global_optimizer_post_hooks) == before
