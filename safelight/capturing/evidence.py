@@ -20,7 +20,7 @@ class Evidence:
 
     def __init__(self) -> None:
         self._columns: list[np.ndarray] = []
-        self._samples = self.explained = self.unexplained = 0
+        self._samples = self.explained = 0
         self.left, self.other_noise, self.perturbed = 0.0, 0, 0
         self.sigma_data: float | None = None
         self.lowest, self.highest, self.shape = np.inf, -np.inf, ()
@@ -33,7 +33,6 @@ class Evidence:
         if found.call is not None and found.call.half is not None:
             self.half = str(found.call.half).removeprefix("torch.")
         if found.mixing is None or found.x0 is None:
-            self.unexplained += 1
             return
         self.explained += 1
         self.other_noise += found.has_other_noise

@@ -186,9 +186,3 @@ def encode_images(images: np.ndarray) -> Iterator[tuple[str, bytes]]:
     """(name, PNG) each, numbered from 0, at their own size."""
     for index, pixels in enumerate(images):
         yield f"{index:06d}.png", encode(Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels))
-
-
-def save_images(images: np.ndarray, folder: Path) -> None:
-    """One PNG each."""
-    for name, content in encode_images(images):
-        save_atomically(content, folder / name)

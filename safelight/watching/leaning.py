@@ -30,7 +30,6 @@ class Lean:
 
     def __init__(self, model: nn.Module, optimizer: Any, say: Callable[[str], None]) -> None:
         self._seen: list[Explained] = []
-        self._is_over = False
         self._capture: Capture | None = None
         if optimizer is None or is_compiled(model) or not is_first_process():
             return

@@ -16,7 +16,7 @@ import safelight
 from safelight.errors import DataError, UsageError
 from safelight.evaluate.features import Extractor, extract, own_extractor
 from safelight.evaluate.fid import FID
-from safelight.pictures.grid import save_images
+from safelight.pictures.grid import encode_images
 
 REAL, SAMPLES = (torch.from_numpy(part) for part in np.split(photographs(600, 8), [400]))
 
@@ -82,7 +82,9 @@ def test_the_range_and_the_container_do_not_matter(samples: Any, means: Extracto
 
 
 def test_a_folder_is_the_same_as_its_images(means: Extractor, tmp_path: Path) -> None:
-    save_images(REAL.permute(0, 2, 3, 1).numpy(), tmp_path / "real")
+    (tmp_path / "real").mkdir()
+    for name, content in encode_images(REAL.permute(0, 2, 3, 1).numpy()):
+        (tmp_path / "real" / name).write_bytes(content)
     fid = FID(tmp_path / "real", means, cache=tmp_path / "cache")
     assert fid.ranges["real"] == "uint8"
     same = FID(REAL, means, cache=tmp_path / "cache").add(SAMPLES).compute()
