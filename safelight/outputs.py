@@ -31,8 +31,8 @@ def check_output(path: Path, flag: str = "-o", *, of_run: str | None = None) -> 
     return place
 
 
-def write_output(path: Path, content: bytes, flag: str = "-o", *, of_run: str | None = None) -> None:
-    with open_output(path, flag, of_run=of_run) as file:
+def write_output(path: Path, content: bytes, *, of_run: str | None = None) -> None:
+    with open_output(path, of_run=of_run) as file:
         file.write(content)
 
 
@@ -64,15 +64,15 @@ def open_output(path: Path, flag: str = "-o", *, of_run: str | None = None) -> I
         ) from error
 
 
-def check_output_folder(path: Path, flag: str = "-o") -> Path:
+def check_output_folder(path: Path) -> Path:
     """Where a folder of results really goes; a run folder and what lies in it are refused."""
-    _refuse_link_in_run(path, flag)
+    _refuse_link_in_run(path, "-o")
     place = Path(os.path.realpath(path))
     if os.path.lexists(place) and not os.path.isdir(place):
-        raise UsageError(f"{path} cannot be written: it is a file. Choose another place with {flag}.")
+        raise UsageError(f"{path} cannot be written: it is a file. Choose another place with -o.")
     run = place if _is_run(place) else _run_around(place)
     if run is not None and (run == place or place.relative_to(run).parts[0] in (*INNER, *OWN)):
-        raise UsageError(f"{path} belongs to the run {run}. Name another folder with {flag}.")
+        raise UsageError(f"{path} belongs to the run {run}. Name another folder with -o.")
     return place
 
 

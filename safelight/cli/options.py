@@ -149,11 +149,11 @@ def make_room(folder: Path) -> None:
 
 
 @contextmanager
-def writing(out: Path, flag: str = "-o") -> Iterator[None]:
+def writing(out: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise UsageError(f"{out} cannot be written: {error.strerror}. Choose another place with {flag}.") from error
+        raise UsageError(f"{out} cannot be written: {error.strerror}. Choose another place with -o.") from error
 
 
 def dashboard_unless(refused: bool) -> Callable[[Path, Callable[[str], None]], object] | None:

@@ -35,10 +35,10 @@ def check_features(features: np.ndarray, name: str = "features", least: int = LE
     return wide
 
 
-def check_pair(features: np.ndarray, other: np.ndarray, other_name: str = "reference") -> tuple[np.ndarray, np.ndarray]:
+def check_pair(features: np.ndarray, reference: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Both checked, and of one dimension."""
-    first, second = check_features(features), check_features(other, f"{other_name} features")
-    check_dimension(first.shape[1], second.shape[1], other_name)
+    first, second = check_features(features), check_features(reference, "reference features")
+    check_dimension(first.shape[1], second.shape[1])
     return first, second
 
 

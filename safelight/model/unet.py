@@ -133,13 +133,13 @@ def units_of(model: nn.Module) -> list[nn.Module]:
     return [unit for unit in units if any(True for _ in unit.parameters())]
 
 
-def add_spectral_norm(model: nn.Module, seed: int = 0) -> int:
+def add_spectral_norm(model: nn.Module) -> int:
     """Bound the spectral norm of every convolution and linear layer inside the blocks, of a model without blocks of all
     but the last; returns how many.
 
     Each layer gains two buffers, the singular vectors of a power iteration. Every forward pass in
     training moves them: they are state, saved and loaded with the model. The start is a function of
-    (model, seed). State dict names change (`weight` becomes `parametrizations.weight.original`):
+    the model. State dict names change (`weight` becomes `parametrizations.weight.original`):
     export after `torch.nn.utils.parametrize.remove_parametrizations`.
     """
     parts = [part for prefix, block in _named_blocks(model).items() for part in block.named_modules(prefix=prefix)]
@@ -150,7 +150,7 @@ def add_spectral_norm(model: nn.Module, seed: int = 0) -> int:
     for name, layer in layers:
         if not isinstance(layer.weight, FakeTensor) and not torch.any(layer.weight):
             raise UsageError(f"model.spectral_norm cannot divide {name} by its norm: its weights are all zero.")
-    with _fixed_random(derive_seed(seed, "init", 1)):
+    with _fixed_random(derive_seed(0, "init", 1)):
         for _, layer in layers:
             spectral_norm(layer)
     return len(layers)
