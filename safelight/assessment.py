@@ -9,22 +9,14 @@ from pathlib import Path
 from PIL import Image
 
 from safelight.changes import check_data
-from safelight.config.tree import Data, Features
+from safelight.config.tree import COMPONENTS, Data, Features
 from safelight.data.batches import Augmentation, Batches
 from safelight.data.cache import cache_root
 from safelight.data.images import Images, hold_out
 from safelight.data.prepare import open_images
 from safelight.diagnosis.sample_quality import SampleQuality, judge_samples
 from safelight.errors import UsageError
-from safelight.evaluate.examination import (
-    COMPONENTS,
-    Distances,
-    Examination,
-    Real,
-    examine,
-    measure_distances,
-    prepare_real,
-)
+from safelight.evaluate.examination import Distances, Examination, Real, examine, measure_distances, prepare_real
 from safelight.evaluate.features import Extractor, extract, load_extractor
 from safelight.evaluate.moments import LEAST
 from safelight.evaluate.networks.pixels import quantise

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from safelight.config.tree import COMPONENTS as COMPONENTS
-from safelight.config.tree import Data
+from safelight.config.tree import COMPONENTS, Data
 from safelight.data.images import Images, hold_out
 from safelight.evaluate.diversity import diversity
 from safelight.evaluate.features import Extractor

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from safelight.config.tree import COMPONENTS
 from safelight.diagnosis.rules.samples import RULES
 from safelight.diagnosis.sample_quality import Kind, judge_samples
 from safelight.errors import UsageError
 from safelight.evaluate.diversity import MOST, mean_distance
-from safelight.evaluate.examination import COMPONENTS, LEAST_REAL, Real, examine
+from safelight.evaluate.examination import LEAST_REAL, Real, examine
 from safelight.evaluate.features import Extractor
 from safelight.evaluate.fid import FeatureName, SampleFeatures
 from safelight.evaluate.figures import Figure, draw_rows, range_text

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from safelight import checks
+from safelight.model.calls import answer_of
 from safelight.monitors.hook_table import hook_after_call, hook_before_call, is_traced
-from safelight.probes.forward_pass import Call, answer_of
+from safelight.probes.forward_pass import Call
 from safelight.probes.update import dense
 
 

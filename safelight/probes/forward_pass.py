@@ -15,7 +15,7 @@ from torch.func import functional_call
 from safelight.diffusion.process import SIGMA_DATA, Process, vp
 from safelight.diffusion.schedulers import Family
 from safelight.diffusion.targets import Target, make_target
-from safelight.model.calls import answer_of as answer_of
+from safelight.model.calls import answer_of
 from safelight.probes.random_state import kept_random_state
 
 IMAGES = ("sample", "hidden_states", "x", "x_t", "noisy", "latents", "input")

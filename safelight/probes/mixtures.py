@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from safelight import checks
-from safelight.diffusion.recognition import DRAWS, EXACT, EXPLAINED, Mixtures, Recognised, recognise
+from safelight.diffusion.clocks import EXACT
+from safelight.diffusion.recognition import DRAWS, EXPLAINED, Mixtures, Recognised, recognise
 from safelight.monitors.reading_buffer import PendingReading
 from safelight.probes.forward_pass import Declared, ForwardPass
 from safelight.probes.settling import Times, settle

@@ -13,13 +13,11 @@ from safelight.checks import SPACES
 from safelight.diffusion.process import SIGMA_DATA
 from safelight.diffusion.schedulers import declaration_of, prediction_of
 from safelight.errors import UsageError
-from safelight.monitors.modules import trained
+from safelight.monitors.modules import trained, unwrapped
 from safelight.probes.forward_pass import Declared
 from safelight.probes.sampler import accepts
-from safelight.watching.foreign import bare_optimizer, refuse_sharded, unwrapped
-from safelight.watching.samples.preview_plan import USUAL_INTERVALS
-from safelight.watching.samples.preview_plan import Features as Features
-from safelight.watching.samples.preview_plan import PreviewIntervals as PreviewIntervals
+from safelight.watching.foreign import bare_optimizer, refuse_sharded
+from safelight.watching.samples.preview_plan import USUAL_INTERVALS, PreviewIntervals
 from safelight.watching.samples.previews import Previews
 from safelight.watching.watched_run import WatchedRun
 

@@ -18,8 +18,10 @@ from safelight.capturing.living import scaler_in_use
 from safelight.diagnosis import Diagnosis
 from safelight.monitors.modules import unwrapped
 from safelight.observing.live_diagnosis import OnFinding
-from safelight.watching.loop import SilentWatch, Watch, WatchArguments, open_watch, print_to_stderr
+from safelight.watching.arguments import WatchArguments
+from safelight.watching.loop import SilentWatch, Watch, open_watch
 from safelight.watching.watched_run import WatchedRun
+from safelight.words import print_to_stderr
 
 ANNOUNCED = 3  # updates after which most of a loop has been seen: its EMA, accumulation, clipping
 PREDICTIONS = {"epsilon": "epsilon", "sample": "sample", "v": "v_prediction"}

@@ -17,14 +17,14 @@ from safelight.diffusion.schedulers import declaration_of, prediction_of
 from safelight.errors import UsageError
 from safelight.model.calls import call_model
 from safelight.model.copies import copy_with_optimizer
-from safelight.monitors.modules import trained
+from safelight.monitors.modules import trained, unwrapped
 from safelight.probes.forward_pass import Declared
 from safelight.probes.random_state import kept_random_state
 from safelight.probes.sampler import accepts
 from safelight.vocabulary import CHECK
 from safelight.watching.check_report import CheckReport, with_findings
 from safelight.watching.check_rows import observe_outputs, rows_of, trace_memory
-from safelight.watching.foreign import bare_optimizer, refuse_sharded, unwrapped
+from safelight.watching.foreign import bare_optimizer, refuse_sharded
 from safelight.watching.trial_steps import Trial, take_trial_steps
 
 MOST = 32  # images of the batch

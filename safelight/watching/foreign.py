@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from safelight.errors import UsageError
-from safelight.monitors.modules import unwrapped as unwrapped
+from safelight.monitors.modules import unwrapped
 
 
 def log_snr_of(alphas: Tensor) -> np.ndarray:

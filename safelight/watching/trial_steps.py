@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from safelight.diffusion.objective import target_of
+from safelight.diffusion.targets import target_of
 from safelight.errors import UsageError
 from safelight.monitors.loss import Levels, levels_of_draws, levels_of_table
 from safelight.monitors.modules import NAMED, trained

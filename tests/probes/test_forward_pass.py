@@ -10,7 +10,8 @@ from micro_batches import ALPHAS, batch, declared, micro_batch, network, noised,
 from torch import Tensor
 
 from safelight.diffusion.process import Process, edm, linear_flow
-from safelight.probes.forward_pass import Call, Declared, ForwardPass, answer_of
+from safelight.model.calls import answer_of
+from safelight.probes.forward_pass import Call, Declared, ForwardPass
 
 X0, NOISE, T = batch(8)
 LABELS = torch.arange(8) % 3

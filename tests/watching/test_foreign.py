@@ -9,7 +9,8 @@ from loops import Denoiser
 from torch import nn
 
 from safelight.errors import UsageError
-from safelight.watching.foreign import bare_optimizer, ema_of, log_snr_of, unwrapped
+from safelight.monitors.modules import unwrapped
+from safelight.watching.foreign import bare_optimizer, ema_of, log_snr_of
 
 
 def test_log_snr_of_a_table_falls() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from safelight.config.tree import Features as Features
+from safelight.config.tree import Features
 from safelight.errors import UsageError
 from safelight.observing.stage_pictures import planned_steps
 
