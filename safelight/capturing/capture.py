@@ -22,6 +22,7 @@ from safelight.capturing.trace import SeenCall
 from safelight.capturing.window import Window
 from safelight.monitors.hook_table import hook_before_call, is_traced
 from safelight.monitors.modules import unwrapped
+from safelight.probes.forward_pass import ForwardPass
 from safelight.probes.probe_schedule import CLOSE, EVERY, SELDOM, SETTLED, due_at
 
 
@@ -70,7 +71,7 @@ class Capture:
         self._is_proven = network is not None
         self._division = 1.0  # of the loss, before backward
         self._was_called = False
-        self._last_call: SeenCall | None = None
+        self._last_called: nn.Module | None = None
         self._pending: list[Explained] = []
         self._micro_batches = self.updates = 0
         self.accumulates: int | None = None
@@ -118,7 +119,7 @@ class Capture:
             if not inside_step:
                 _remove_silenced()
             self._pending.clear()
-            self._last_call = self._late = None
+            self._last_called = self._late = None
             if self.ema is not None:
                 self.ema.drop()
 
@@ -203,7 +204,7 @@ class Capture:
         if not self._window.is_open:
             trace.clear()
             if self._was_called:
-                self._add(Explained(plain.detach() / self._division))
+                self._add(Explained(ForwardPass(plain.detach() / self._division)))
         elif calls := self._network_calls():
             with self._window.aside(), torch.no_grad():
                 explained = explain(trace, plain, calls)
@@ -235,26 +236,26 @@ class Capture:
     # --- the network and its optimizer ----------------------------------------------------------------------------
 
     def _find(self, explained: Explained) -> None:
-        call = explained.call
-        if self.network is not None or call is None:
+        network = explained.network
+        if self.network is not None or network is None:
             return
-        self._last_call = call
-        if explained.mixing is not None and (optimizer := optimizer_of(call.module)) is not None:
+        self._last_called = network
+        if explained.mixing is not None and (optimizer := optimizer_of(network)) is not None:
             if self._in_step:  # inside of a closure: nobody would see the gradients of this update
-                self._late = call.module, optimizer, explained
+                self._late = network, optimizer, explained
             else:
-                self._open(call.module, optimizer, explained)
+                self._open(network, optimizer, explained)
 
     def _choose_network(self, optimizer: torch.optim.Optimizer) -> None:
         """Nothing was proven, or the optimizer was not there: the outermost module that holds what it trains."""
-        call = self._last_call
-        if call is not None:
-            wanted = {id(p): p.numel() for p in call.module.parameters() if p.requires_grad}
+        network = self._last_called
+        if network is not None:
+            wanted = {id(p): p.numel() for p in network.parameters() if p.requires_grad}
             if held_numbers(optimizer, wanted):
-                self._open(call.module, optimizer, None)
+                self._open(network, optimizer, None)
 
     def _open(self, module: nn.Module, optimizer: torch.optim.Optimizer, first: Explained | None) -> None:
-        self.network, self.optimizer, self._last_call = unwrapped(module), optimizer, None
+        self.network, self.optimizer, self._last_called = unwrapped(module), optimizer, None
         self._is_proven = first is not None
         self._follow(self.network)
         with self._window.aside():

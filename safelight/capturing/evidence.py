@@ -29,10 +29,11 @@ class Evidence:
 
     def add(self, found: Explained) -> None:
         """On the host; only of captured steps."""
-        self.has_target |= found.target is not None
-        if found.call is not None and found.call.half is not None:
-            self.half = str(found.call.half).removeprefix("torch.")
-        if found.mixing is None or found.x0 is None:
+        passed = found.passed
+        self.has_target |= passed.target is not None
+        if passed.call is not None and passed.call.half is not None:
+            self.half = str(passed.call.half).removeprefix("torch.")
+        if found.mixing is None or passed.x0 is None:
             return
         self.explained += 1
         self.other_noise += found.has_other_noise
@@ -40,9 +41,9 @@ class Evidence:
         self.sigma_data = found.sigma_data
         self.left = max(self.left, found.mixing.left)
         self.frozen = found.frozen
-        low, high = (float(edge) for edge in found.x0.float().aminmax())
+        low, high = (float(edge) for edge in passed.x0.float().aminmax())
         self.lowest, self.highest = min(self.lowest, low), max(self.highest, high)
-        self.shape, self.has_labels = tuple(found.x0.shape[1:]), found.labels is not None
+        self.shape, self.has_labels = tuple(passed.x0.shape[1:]), passed.labels is not None
         if self._samples < MOST:
             self._columns.append(_columns(found))
             self._samples += self._columns[-1].shape[1]

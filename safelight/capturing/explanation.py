@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from safelight.capturing.mixing import HALF, Mixing, Numbers, explain_by, explain_input, relation_of
 from safelight.capturing.trace import Compared, Made, SeenCall, Trace
-from safelight.model.calls import answer_of
-from safelight.probes.forward_pass import Call
+from safelight.probes.forward_pass import Call, ForwardPass
 
 MOST_CLEANS, MOST_NOISES = 24, 6
 TABLE = 1e-4  # of a², between a table and what was mixed: float32 has 1e-6
@@ -21,17 +20,12 @@ TABLE = 1e-4  # of a², between a table and what was mixed: float32 has 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """What is known of one micro-batch; None where it is not known. The names are those of `Watch.step`."""
+    """What is known of one micro-batch; None where it is not known."""
 
-    loss: Tensor
-    call: SeenCall | None = None
-    t: Tensor | None = None
-    x0: Tensor | None = None
-    noise: Tensor | None = None
-    x_t: Tensor | None = None
-    target: Tensor | None = None
-    pred: Tensor | None = None
-    labels: Tensor | None = None
+    passed: ForwardPass
+    """As `Watch.step` is passed it, with the call that can be repeated."""
+    network: nn.Module | None = None
+    """That was called."""
     mixing: Mixing | None = None
     row: tuple[np.ndarray, np.ndarray] | None = None
     """(p, q) of the target = p·x0 + q·noise."""
@@ -48,22 +42,9 @@ class Explained:
     frozen: str = ""
     """The class of the frozen network that x0 came out of."""
 
-    @property
-    def tensors(self) -> dict[str, Tensor]:
-        found = {name: getattr(self, name) for name in ("t", "x0", "noise", "x_t", "target", "pred", "labels")}
-        return {name: value for name, value in found.items() if value is not None}
-
-    @property
-    def as_call(self) -> Call | None:
-        """As the probes take it."""
-        seen = self.call
-        if seen is None:
-            return None
-        return Call(seen.inputs, seen.named, answer_of(seen.output), seen.training, seen.half, seen.random).detached()
-
 
 def explain(trace: Trace, loss: Tensor, calls: Sequence[SeenCall]) -> Explained:
-    """`calls`: those that may be the network's, the most likely first."""
+    """`calls`: those that may be the network's, the most likely first; at least one."""
     numbers = Numbers()
     for call in calls:
         for given in tensors_in((*call.inputs, *call.named.values())):
@@ -71,11 +52,14 @@ def explain(trace: Trace, loss: Tensor, calls: Sequence[SeenCall]) -> Explained:
                 mixing = _explain_form(trace, form, call, numbers)
                 if mixing is not None:
                     return _complete(trace, loss, call, given, form, mixing, numbers)
-    call = calls[0] if calls else None
-    pair = None if call is None else _last_loss(trace, call)
-    answer = None if call is None else answer_of(call.output)
+    call = calls[0]
+    pair, answer = _last_loss(trace, call), call.answer
     pred, target = (None, None) if pair is None or answer is None else _in_space_of(answer, None, pair, numbers)
-    return Explained(loss.detach(), call, target=target, pred=pred)
+    return Explained(ForwardPass(loss.detach(), target=target, pred=pred, call=_repeatable(call)), call.module)
+
+
+def _repeatable(seen: SeenCall) -> Call:
+    return Call(seen.inputs, seen.named, seen.answer, seen.training, seen.half, seen.random).detached()
 
 
 def tensors_in(value: Any, depth: int = 3) -> Iterator[Tensor]:
@@ -111,7 +95,7 @@ def _complete(
     x0, noise = mixing.x0.tensor, mixing.noise.tensor
     shown, t, labels = _times_and_labels(trace, call, form, mixing, len(form))
     pred, target, row, other = None, None, None, None
-    answer = answer_of(call.output)
+    answer = call.answer
     if answer is not None:
         chosen = _choose_pair(trace, call, mixing, numbers)
         if chosen is not None:
@@ -121,10 +105,11 @@ def _complete(
                 again = explain_by(target, x0, noise, Numbers())
                 row = row if again is None else (again[0].numpy(), again[1].numpy())
     is_perturbed = other is not None and other.draws < mixing.noise.draws
+    x_t = form.detach()
+    passed = ForwardPass(loss.detach(), t, x0.detach(), noise.detach(), x_t, target, pred, labels, _repeatable(call))
     return Explained(
-        loss.detach(), call, t, x0.detach(), noise.detach(), form.detach(), target, pred, labels, mixing, row,
-        other is not None and not is_perturbed, is_perturbed, _preconditioning(trace, call, mixing, numbers),
-        shown, _table(trace, call, t, mixing), mixing.x0.frozen,
+        passed, call.module, mixing, row, other is not None and not is_perturbed, is_perturbed,
+        _preconditioning(trace, call, mixing, numbers), shown, _table(trace, call, t, mixing), mixing.x0.frozen,
     )  # fmt: skip
 
 
@@ -166,7 +151,7 @@ def _preconditioning(trace: Trace, call: SeenCall, mixing: Mixing, numbers: Numb
 
 def _last_loss(trace: Trace, call: SeenCall) -> Compared | None:
     """The last loss function that was given something in the shape of the answer."""
-    answer = answer_of(call.output)
+    answer = call.answer
     losses = [pair for pair in trace.compared if pair.is_loss and pair.order > call.ended]
     return next((pair for pair in reversed(losses) if answer is not None and pair.pred.shape == answer.shape), None)
 

@@ -117,7 +117,7 @@ class ModuleCalls:
             answer = answer_of(output)
             kind = "cpu" if answer is None else answer.device.type
             call.half = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
-            call.inputs, call.named, call.output, call.ended = inputs, named, output, self._trace.next_order()
+            call.inputs, call.named, call.answer, call.ended = inputs, named, answer, self._trace.next_order()
             self._trace.calls.append(call)
 
     def _trained(self, module: nn.Module) -> int:

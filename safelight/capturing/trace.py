@@ -64,7 +64,8 @@ class SeenCall:
     half: torch.dtype | None = None
     inputs: tuple[Any, ...] = ()
     named: Mapping[str, Any] = field(default_factory=dict)
-    output: Any = None
+    answer: Tensor | None = None
+    """The tensor in what it returned."""
     ended: int = -1
 
 

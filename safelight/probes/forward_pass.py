@@ -249,6 +249,12 @@ class ForwardPass:
     call: Call | None = field(default=None, repr=False)
 
     @property
+    def tensors(self) -> dict[str, Tensor]:
+        """What is known, by the names of `Watch.step`."""
+        found = {name: getattr(self, name) for name in ("t", "x0", "noise", "x_t", "target", "pred", "labels")}
+        return {name: value for name, value in found.items() if value is not None}
+
+    @property
     def is_complete(self) -> bool:
         """Whether the loop passes what a call would show."""
         return self.t is not None and self.x_t is not None and self.pred is not None

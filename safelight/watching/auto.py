@@ -110,10 +110,10 @@ class Captured:
         )
 
     def micro_batch(self, explained: Explained) -> None:
-        if explained.call is not None:
+        if explained.passed.call is not None:
             self._evidence.add(explained)
         if isinstance(self.watch, Watch):
-            self.watch.step_captured(explained)
+            self.watch.step_captured(explained.passed)
 
     def updated(self) -> None:
         self.updates += 1

@@ -78,7 +78,7 @@ class Lean:
 def differences(seen: Explained, passed: Mapping[str, Tensor | None]) -> list[str]:
     lines = []
     for name, words in COMPARED.items():
-        given, known = passed.get(name), getattr(seen, name)
+        given, known = passed.get(name), getattr(seen.passed, name)
         if given is None or known is None or given.shape != known.shape or not given.is_floating_point():
             continue
         y, x = sample_numbers(given), sample_numbers(known)

@@ -19,7 +19,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from safelight.capturing.explanation import Explained
 from safelight.diagnosis import Diagnosis, Finding, diagnose_run
 from safelight.monitors.loss import levels_of_draws, levels_of_table
 from safelight.monitors.modules import NAMED, trained
@@ -285,8 +284,8 @@ class Watch:
         for words in self._lean.compare(seen, passed):
             self._report_difference(words)
         if seen is not None:
-            loss = seen.loss if loss is None else loss
-            passed = passed | seen.tensors | {name: value for name, value in passed.items() if value is not None}
+            loss = seen.passed.loss if loss is None else loss
+            passed = passed | seen.passed.tensors | {name: value for name, value in passed.items() if value is not None}
         if loss is None:
             self._report_once("no loss was passed, and none was seen: call watch.step(loss) after loss.backward().")
             return
@@ -294,9 +293,9 @@ class Watch:
         self._observer.add_forward_pass(torch.as_tensor(loss).detach(), *passed.values())
         self._add(self._observer.forward_passes[-1])
 
-    def step_captured(self, seen: Explained) -> None:
+    def step_captured(self, seen: ForwardPass) -> None:
         """As `step`, with what was captured of the micro-batch."""
-        if (call := seen.as_call) is not None:
+        if (call := seen.call) is not None:
             self._safely(lambda: self._probe_runner.offer_call(call))
         self.step(seen.loss, **seen.tensors)
 

@@ -41,9 +41,9 @@ class Followed:
         self.network = type(network)
 
     def micro_batch(self, explained: Explained) -> None:
-        self.losses.append(float(explained.loss))
+        self.losses.append(float(explained.passed.loss))
         self._since += 1
-        if explained.call is not None:
+        if explained.passed.call is not None:
             self.evidence.add(explained)
 
     def updated(self) -> None:
