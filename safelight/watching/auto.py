@@ -1,10 +1,10 @@
-"""A training script that knows nothing of Safelight, under watch: `auto`, `captured`, `start_capture`."""
+"""A training script that knows nothing of Safelight, under watch: `auto`, `captured`."""
 
 from __future__ import annotations
 
 import atexit
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,13 +33,22 @@ class StopAfter(SystemExit):
 
 
 class Captured:
-    """What is seen of a script; it opens a watch as soon as a network and its optimizer are known."""
+    """What is seen of whatever trains in this process, from `start` until `finish`, or inside of a `with`; it opens a
+    watch as soon as a network and its optimizer are known. With `stop_after` the loop ends after so many updates."""
 
     def __init__(
-        self, say: Callable[[str], None], open_run: Callable[[], WatchedRun], on_finding: OnFinding | None = None,
+        self,
+        *,
+        run: str | Path | None = None,
+        steps: int | None = None,
+        say: Callable[[str], None] | None = None,
+        on_finding: OnFinding | None = None,
         stop_after: int | None = None,
-    ) -> None:  # fmt: skip
-        self._say, self._open_run, self._on_finding, self._stop_after = say, open_run, on_finding, stop_after
+        loggers: Sequence[str] = (),
+    ) -> None:
+        self._say = say = say or print_to_stderr
+        self._open_run = partial(WatchedRun, run, 0, say, steps=steps, loggers=loggers, is_captured=True)
+        self._on_finding, self._stop_after = on_finding, stop_after
         self.watch: Watch | SilentWatch | None = None
         self.updates = 0
         self._evidence = Evidence()
@@ -80,6 +89,14 @@ class Captured:
         self._capture.finish()
         if self.watch is not None:
             self.watch.close(**facts)
+
+    def __enter__(self) -> Captured:
+        self.announces = True
+        return self.start()
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> bool:
+        self.finish()
+        return isinstance(error, StopAfter)
 
     # --- what the capture tells -----------------------------------------------------------------------------------
 
@@ -133,22 +150,7 @@ class Captured:
         return describe_loop(seen.accumulates, seen.clips, self._evidence.half, seen.ema)
 
 
-def start_capture(
-    *,
-    run: str | Path | None = None,
-    steps: int | None = None,
-    say: Callable[[str], None] | None = None,
-    on_finding: OnFinding | None = None,
-    stop_after: int | None = None,
-    loggers: Sequence[str] = (),
-) -> Captured:
-    """Looks at whatever trains from now on in this process, until `finish`."""
-    say = say or print_to_stderr
-
-    def open_run() -> WatchedRun:
-        return WatchedRun(run, 0, say, steps=steps, loggers=loggers, is_captured=True)
-
-    return Captured(say, open_run, on_finding, stop_after).start()
+captured = Captured  # what trains inside of the `with` is watched
 
 
 def auto(
@@ -161,28 +163,7 @@ def auto(
     loggers: Sequence[str] = (),
 ) -> Captured:
     """One line at the top of a script or a notebook: what trains below it is watched until the process ends."""
-    found = start_capture(run=run, steps=steps, say=say, on_finding=on_finding, stop_after=stop_after, loggers=loggers)
+    found = Captured(run=run, steps=steps, say=say, on_finding=on_finding, stop_after=stop_after, loggers=loggers)
     found.announces = True
     atexit.register(found.finish)
-    return found
-
-
-@contextmanager
-def captured(
-    *,
-    run: str | Path | None = None,
-    steps: int | None = None,
-    say: Callable[[str], None] | None = None,
-    on_finding: OnFinding | None = None,
-    stop_after: int | None = None,
-    loggers: Sequence[str] = (),
-) -> Iterator[Captured]:
-    """What trains inside of the `with` is watched; with `stop_after` it ends after so many updates."""
-    found = start_capture(run=run, steps=steps, say=say, on_finding=on_finding, stop_after=stop_after, loggers=loggers)
-    found.announces = True
-    try:
-        yield found
-    except StopAfter:
-        pass
-    finally:
-        found.finish()
+    return found.start()

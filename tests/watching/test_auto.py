@@ -10,7 +10,7 @@ from torch.overrides import _get_current_function_mode_stack
 
 import safelight
 from safelight.record.history import open_history
-from safelight.watching.auto import StopAfter, start_capture
+from safelight.watching.auto import Captured, StopAfter
 from safelight.watching.loop import Watch
 from tests.capturing import loops
 
@@ -55,7 +55,7 @@ def test_noise_that_differs_is_found(tmp_path: Path) -> None:
 
 
 def test_a_loop_stops_after_so_many_updates(tmp_path: Path) -> None:
-    found = start_capture(run=tmp_path / "run", stop_after=3, say=lambda _: None)
+    found = Captured(run=tmp_path / "run", stop_after=3, say=lambda _: None).start()
     with pytest.raises(StopAfter):
         loops.train(loops.ddpm_epsilon)
     found.finish(status="ended")

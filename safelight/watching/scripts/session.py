@@ -13,7 +13,7 @@ from typing import Any
 
 import torch.optim.optimizer as optimizers
 
-from safelight.watching.auto import StopAfter, start_capture
+from safelight.watching.auto import Captured, StopAfter
 from safelight.watching.scripts.launch import Options
 from safelight.watching.scripts.notes import Ending, Notes
 from safelight.watching.scripts.tracebacks import hide_frames
@@ -40,13 +40,13 @@ class Session:
         self._over = threading.Event()
         # Before the hooks of the capture: the last update of a check leaves through those.
         self._before = optimizers.register_optimizer_step_pre_hook(self._before_update)
-        self._captured = start_capture(
+        self._captured = Captured(
             run=self._options.run,
             steps=None if self._stop_after else self._options.steps,
             say=self._say,
             stop_after=self._stop_after,
             loggers=self._options.loggers,
-        )
+        ).start()
         self._after = optimizers.register_optimizer_step_post_hook(self._after_update)
         hide_frames()
         if self._stop_after is not None:

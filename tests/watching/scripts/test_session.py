@@ -27,6 +27,9 @@ class StandIn:
         self.say, self.stop_after, self.updates, self.facts = say, stop_after, 0, dict[str, Any]()
         self.finished = 0
 
+    def start(self) -> StandIn:
+        return self
+
     @property
     def watch(self) -> object | None:
         return SimpleNamespace() if self.updates else None
@@ -52,7 +55,7 @@ class Loop:
             self.given, self.seen = given, StandIn(say, stop_after)
             return self.seen
 
-        monkeypatch.setattr(session, "start_capture", start)
+        monkeypatch.setattr(session, "Captured", start)
         self.lines: list[str] = []
         self.session = Session(json.dumps(options._asdict()), self.lines.append)
         self.optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(()))], lr=0.1)
