@@ -17,7 +17,7 @@ from rich.progress import Progress as Bar
 from rich.text import Text
 
 from safelight import __version__
-from safelight.output import open_console
+from safelight.printing import open_console
 from safelight.words import one_line, with_error
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # From the ground up. A part may import from the lines below its own, and within itself. CONTRIBUTING has the same rows.
 LAYERS = [
     ["vocabulary", "checks", "errors", "keys", "words"],
-    ["files", "output"],
+    ["files", "printing"],
     ["config"],
     ["run", "record", "data", "diffusion", "model", "pictures", "monitors"],
     ["outputs"],
@@ -324,8 +324,8 @@ ALONE = {
     ("run.py", "os.replace"): "the link `latest`, beside the run",
     ("run.py", "temporary.symlink_to"): "the link `latest`, beside the run",
     ("cli/options.py", "folder.mkdir"): "a folder that the user named",
-    ("output.py", "open"): "the null device, and a crash file of a new name",
-    ("output.py", "folder.mkdir"): "the folder of crash files, of this user alone",
+    ("printing.py", "open"): "the null device, and a crash file of a new name",
+    ("printing.py", "folder.mkdir"): "the folder of crash files, of this user alone",
     ("export.py", "(out / 'README.md').write_text"): "a temporary folder of this process",
     ("watching/scripts/notes.py", "path.write_text"): "a temporary folder of this process",
     ("record/database.py", "sqlite3.connect"): "after files.database looked at it",

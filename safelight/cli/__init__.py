@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     owns_process, given = arguments is None, list(sys.argv[1:] if arguments is None else arguments)
     if given[:1] == ["run"]:  # whose streams are the script's
         return _end_in_words(lambda: _run_script(given[1:], owns_process), given)
-    from safelight.output import OutputLost, discard_output, printable_streams
+    from safelight.printing import OutputLost, discard_output, printable_streams
 
     with printable_streams():
         try:
@@ -72,7 +72,7 @@ def _end_in_words(act: Callable[[], int], arguments: list[str]) -> int:
 
 
 def _crash(error: Exception, arguments: list[str]) -> int:
-    from safelight.output import report_crash
+    from safelight.printing import report_crash
 
     report_crash(error, arguments)
     return 1
@@ -153,7 +153,7 @@ def _is_first_here() -> bool:
 
 
 def _fail(text: str, code: int) -> int:
-    from safelight.output import print_error
+    from safelight.printing import print_error
 
     print_error(text)
     return code

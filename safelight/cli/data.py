@@ -12,7 +12,7 @@ from tyro.conf import arg
 
 from safelight.cli import options
 from safelight.errors import DataError
-from safelight.output import open_console
+from safelight.printing import open_console
 from safelight.terminal import ACCENT, Terminal
 from safelight.words import printable
 

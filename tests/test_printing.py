@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from rich.table import Table
 
-from safelight import output
+from safelight import printing
 from safelight.cli import main
-from safelight.output import OutputLost, PrintableStream, open_console, print_error, printable_streams
+from safelight.printing import OutputLost, PrintableStream, open_console, print_error, printable_streams
 
 HOSTILE = "a\x1b]52;c;aGk=\x07\x9b2J\r\u202eb\u200b\ud800\udcff"
 OBEYED = ("\x1b", "\x07", "\x9b", "\r", "\u202e", "\u200b")
@@ -60,7 +60,7 @@ class Latin(io.TextIOWrapper):
 def test_a_stdout_that_takes_no_more(
     monkeypatch: pytest.MonkeyPatch, arguments: list[str], error: Exception, code: int, words: str
 ) -> None:
-    monkeypatch.setattr(output, "discard_output", lambda: None)
+    monkeypatch.setattr(printing, "discard_output", lambda: None)
     err = io.StringIO()
     monkeypatch.setattr(sys, "stdout", Failing(error))
     monkeypatch.setattr(sys, "stderr", err)
@@ -224,14 +224,14 @@ def test_a_cache_that_cannot_be_written_leaves_the_temporary_folder(
     (tmp_path / "file").touch()
     monkeypatch.setenv("SAFELIGHT_CACHE", str(tmp_path / "file"))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    path = output.keep_traceback(ValueError("odd"), ["x"])
+    path = printing.keep_traceback(ValueError("odd"), ["x"])
     assert path is not None
     assert path.parent == tmp_path
 
 
 def test_an_error_that_cannot_be_printed_has_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("SAFELIGHT_CACHE", str(tmp_path))
-    path = output.keep_traceback(Unprintable(), ["x"])
+    path = printing.keep_traceback(Unprintable(), ["x"])
     assert path is not None
     assert "Unprintable" in path.read_text()
 
