@@ -61,6 +61,11 @@ def one_line(text: str) -> str:
     return printable(" ".join(text.split("\n")).strip())
 
 
+def first_line(error: BaseException, most: int = 200) -> str:
+    """Of what an error says, which may be nothing."""
+    return (str(error).strip().splitlines() or [""])[0][:most]
+
+
 def megabytes(size: int) -> str:
     return f"{size / 1e6:,.1f} MB"
 

@@ -6,7 +6,16 @@ import math
 
 import pytest
 
-from safelight.words import in_bytes, megabytes, print_to_stderr, printable, round_number, round_rate, with_error
+from safelight.words import (
+    first_line,
+    in_bytes,
+    megabytes,
+    print_to_stderr,
+    printable,
+    round_number,
+    round_rate,
+    with_error,
+)
 
 
 @pytest.mark.parametrize(
@@ -58,6 +67,11 @@ def test_a_rate_has_one_digit(rate: float, rounded: float) -> None:
 )  # fmt: skip
 def test_as_many_digits_as_the_error_allows(number: float, error: float, text: str) -> None:
     assert with_error(number, error) == text
+
+
+@pytest.mark.parametrize(("said", "words"), [("\none\ntwo", "one"), ("", ""), (" \n ", ""), ("x" * 300, "x" * 200)])
+def test_the_first_line_of_an_error(said: str, words: str) -> None:
+    assert first_line(ValueError(said)) == words
 
 
 def test_words_for_a_person_leave_stdout_to_data(capsys: pytest.CaptureFixture[str]) -> None:

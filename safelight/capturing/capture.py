@@ -24,6 +24,7 @@ from safelight.monitors.hook_table import hook_before_call, is_traced
 from safelight.monitors.modules import unwrapped
 from safelight.probes.forward_pass import ForwardPass
 from safelight.probes.probe_schedule import CLOSE, EVERY, SELDOM, SETTLED, due_at
+from safelight.words import first_line
 
 
 def is_captured(updates: int) -> bool:
@@ -139,7 +140,7 @@ class Capture:
     def _fail(self, error: Exception) -> None:
         if self._is_on:
             self.finish(inside_step=True)
-            reason = (str(error).strip().splitlines() or [""])[0][:200]
+            reason = first_line(error)
             self._say(
                 f"Safelight's capture stopped ({type(error).__name__}: {reason}); your training continues without it."
             )

@@ -16,6 +16,7 @@ from safelight.diffusion.clocks import Clock
 from safelight.diffusion.process import HIGHEST_SIGMA, LOWEST_SIGMA, Process
 from safelight.diffusion.timing import timed
 from safelight.errors import UsageError
+from safelight.words import first_line
 
 TAKEN = (
     "a diffusers scheduler, a tensor of alphas_cumprod, a safelight.Process, or a pair of functions (a, s) of t, as in "
@@ -126,7 +127,7 @@ def _process_of_functions(signal: Callable[..., Any], noise: Callable[..., Any])
         try:
             found = torch.as_tensor(function(trial), dtype=torch.float64)
         except Exception as error:
-            reason = (str(error).strip().splitlines() or [""])[0][:200]
+            reason = first_line(error)
             raise UsageError(
                 f"{name}(t) cannot be computed for t = 0.25, 0.5, 0.75 ({type(error).__name__}: {reason}). The "
                 "functions of process=(a, s) get a float64 tensor of times and return as many numbers."

@@ -13,6 +13,7 @@ from safelight.errors import UsageError
 from safelight.model.calls import call_model, takes_time
 from safelight.model.copies import copy_without_hooks
 from safelight.model.memory import Memory, available_memory, largest_batch, trace_second_step, traced
+from safelight.words import first_line, in_bytes
 
 OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {
     "adamw": torch.optim.AdamW, "adam": torch.optim.Adam, "radam": torch.optim.RAdam, "adagrad": torch.optim.Adagrad,
@@ -39,8 +40,6 @@ class ModelEstimate:
         return asdict(self) | {"fits": self.fits}
 
     def __str__(self) -> str:
-        from safelight.words import in_bytes
-
         most = "" if self.largest_batch is None else f", up to {self.largest_batch:,} images at a time"
         rows = [
             ("parameters", f"{self.parameters / 1e6:,.2f} M"),
@@ -136,7 +135,7 @@ def _trace(
     except UsageError:
         raise
     except Exception as error:  # whatever a foreign network does with tensors that have no content
-        reason = (str(error).strip().splitlines() or [""])[0][:300]
+        reason = first_line(error, 300)
         raise UsageError(
             f"A step of {type(model).__name__} on images of shape {shape} cannot be traced "
             f"({type(error).__name__}: {reason}). It is called as model(x, t) with floats and whole numbers; "

@@ -46,7 +46,7 @@ from safelight.watching.hooks import OptimizerHooks
 from safelight.watching.leaning import Lean
 from safelight.watching.logged_values import LoggedValues
 from safelight.watching.watched_run import WatchedRun, crashed
-from safelight.words import print_to_stderr
+from safelight.words import first_line, print_to_stderr
 
 LONGEST_STEP = 1000  # micro-batches in one step
 WAITS, SHORTEST_WAIT = 16, 0.004  # steps between two readings; seconds
@@ -512,7 +512,7 @@ class Watch:
                 act()
         except Exception as error:
             self._on = False
-            reason = (str(error).strip().splitlines() or [""])[0][:200]
+            reason = first_line(error)
             self._say(
                 f"Safelight's watch stopped ({type(error).__name__}: {reason}); your training continues without it."
             )

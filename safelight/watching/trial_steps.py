@@ -21,6 +21,7 @@ from safelight.probes.probe_runner import InspectedLoop, ProbeRunner
 from safelight.vocabulary import LEARNING_RATE, LOSS
 from safelight.watching.foreign import log_snr_of
 from safelight.watching.hooks import OptimizerHooks
+from safelight.words import first_line
 
 STEPS = 10  # a part without a gradient is told from a zero layer after eight
 RATE = 1e-4  # of the optimizer that is used where none is given
@@ -89,7 +90,7 @@ class Trial:
         except UsageError:
             raise
         except Exception as error:
-            reason = (str(error).strip().splitlines() or [""])[0][:300]
+            reason = first_line(error, 300)
             given = f"x {list(x.shape)} {x.dtype}, t {list(t.shape)} {t.dtype}"
             given += "" if labels is None else f", labels {list(labels.shape)} {labels.dtype}"
             raise UsageError(

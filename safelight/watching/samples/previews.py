@@ -23,6 +23,7 @@ from safelight.watching.samples.sample_grid import SampleGrid
 from safelight.watching.samples.sample_measures import COUNT, SampleMeasures
 from safelight.watching.samples.sampled_images import as_batch
 from safelight.watching.watched_run import WatchedRun
+from safelight.words import first_line
 
 SHARE = 0.02  # of the time, that pictures may take where nobody says how often they are drawn
 SHORTEST, LAST = 0.02, 0.5  # seconds that a picture takes at least; that the last one may take in any case
@@ -208,7 +209,7 @@ class Previews:
         except Exception as error:
             self._failures += 1
             kind = "" if isinstance(error, SafelightError) else f"{type(error).__name__}: "
-            reason = kind + (str(error).strip().splitlines() or [""])[0][:300]
+            reason = kind + first_line(error, 300)
             self._record.event(self._drawn_at, "no_picture", what=what, reason=reason)
             # A sampler that was passed for the sake of the checks may not call the model with all that it takes.
             if self._every is None and self._grid is not None and not self._cost and isinstance(error, TypeError):
