@@ -11,6 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from safelight.monitors.modules import norms_of
+from safelight.monitors.reading_buffer import PendingReading
+from safelight.observing.observer import Update
+from safelight.vocabulary import LOSS_SCALE, REFUSED
 from safelight.watching.foreign import bare_optimizer
 
 Guarded = Callable[[Callable[[], None]], None]  # runs a measurement of ours so that a fault of it stays ours
@@ -47,6 +50,33 @@ class OptimizerHooks:
     def clear(self) -> None:
         """Before the next update."""
         self.norms, self.refused, self.skipped = None, None, False
+
+    def update(
+        self, losses: Tensor, t: Tensor | None, read_ema: Callable[[], Sequence[Tensor] | None] = lambda: None
+    ) -> Update | None:
+        """The update since the last `clear`, if there was one; `losses`: one for each sample."""
+        norms = self.norms
+        if norms is None:
+            return None
+        device = norms.device
+        zero, one, limit = _constants(device)
+        return Update(
+            loss=losses.to(device),
+            t=None if t is None else t.to(device),
+            norms=norms,
+            norm=torch.linalg.vector_norm(norms),
+            limit=limit,
+            scale=one if self.scale is None else self.scale.to(device),
+            refused=zero if self.refused is None else self.refused.to(device),
+            ema=read_ema(),
+        )
+
+    def skipped_reading(self) -> PendingReading:
+        """Of an update that a scaler kept the optimizer from."""
+        if self.scale is None:
+            return PendingReading((), lambda: {REFUSED.name: 1.0})
+        scale = self.scale.reshape(1)
+        return PendingReading((scale,), lambda scale: {REFUSED.name: 1.0, LOSS_SCALE.name: float(scale[0])})
 
     def close(self) -> None:
         undo, self._undo = self._undo, []
@@ -117,6 +147,13 @@ class OptimizerHooks:
 
         scaler.step = counted_step
         self._undo.append(restore)
+
+
+@functools.lru_cache(maxsize=4)
+def _constants(device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    """Zero, one, and no limit; nobody writes to them."""
+    zero, one, limit = torch.tensor([0.0, 1.0, torch.inf], device=device).unbind()
+    return zero, one, limit
 
 
 class _CountedStep:

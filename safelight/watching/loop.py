@@ -25,11 +25,11 @@ from safelight.monitors.modules import NAMED, trained
 from safelight.monitors.reading_buffer import PendingReading
 from safelight.monitors.suite import Monitors
 from safelight.observing.live_diagnosis import LiveDiagnosis, OnFinding
-from safelight.observing.observer import Observer, Update
+from safelight.observing.observer import Observer
 from safelight.probes.forward_pass import ForwardPass
 from safelight.probes.probe_runner import InspectedLoop, ProbeRunner
 from safelight.probes.skill import SkillProbe, Subject
-from safelight.vocabulary import DATA_WAIT, LEARNING_RATE, LOSS_SCALE, NONFINITE_PARAMETERS, REFUSED, SPEED
+from safelight.vocabulary import DATA_WAIT, LEARNING_RATE, NONFINITE_PARAMETERS, SPEED
 from safelight.watching.arguments import Features, PreviewIntervals, Space
 from safelight.watching.arguments import WatchArguments as WatchArguments
 from safelight.watching.flush_timer import FlushTimer
@@ -442,12 +442,12 @@ class Watch:
         seconds, self._last = time.perf_counter() - self._last, time.perf_counter()
         known = {SPEED.name: len(losses) / seconds} | self._waiting(seconds)
         pending: list[PendingReading] = []
-        if hooks.norms is not None:
+        if (update := hooks.update(losses, t, self._read_ema)) is not None:
             spent = self._skill.spent
-            pending += self._observer.after_update(self._updates, self._update(hooks, hooks.norms, losses, t))
+            pending += self._observer.after_update(self._updates, update)
             self._last += self._skill.spent - spent  # no part of the time of a step
         elif hooks.skipped:
-            pending.append(_skipped(hooks.scale))
+            pending.append(hooks.skipped_reading())
         self._observer.begin_step()
         # Last, over what was computed for the levels: the loss is what the loop says it is.
         pending.append(self._observer.monitors.read_loss(self._updates, means))
@@ -471,24 +471,13 @@ class Watch:
         self._waited, self._passed, self._counted = 0.0, 0.0, 0
         return {DATA_WAIT.name: min(1.0, waited)}
 
-    def _update(self, hooks: OptimizerHooks, norms: Tensor, losses: Tensor, t: Tensor | None) -> Update:
-        norm, device = torch.linalg.vector_norm(norms), norms.device
-        zero, one, limit = _constants(device)
-        ema = None
-        if self._ema is not None and self._observer.monitors.measures_parts(self._updates):
-            ema = ema_of_trained(self._ema, self._everything, self._named)
-            if ema is None and self._ema != self._lean.ema and not isinstance(self._ema, FunctionType):
-                self._report_once("The EMA could not be matched with the model: its distance is not recorded.")
-        return Update(
-            loss=losses.to(device),
-            t=None if t is None else t.to(device),
-            norms=norms,
-            norm=norm,
-            limit=limit,
-            scale=one if hooks.scale is None else hooks.scale.to(device),
-            refused=zero if hooks.refused is None else hooks.refused.to(device),
-            ema=ema,
-        )
+    def _read_ema(self) -> list[Tensor] | None:
+        if self._ema is None or not self._observer.monitors.measures_parts(self._updates):
+            return None
+        ema = ema_of_trained(self._ema, self._everything, self._named)
+        if ema is None and self._ema != self._lean.ema and not isinstance(self._ema, FunctionType):
+            self._report_once("The EMA could not be matched with the model: its distance is not recorded.")
+        return ema
 
     def _read(self) -> None:
         """Brings what was measured to the host; names the parameters whose gradients were not finite."""
@@ -551,16 +540,3 @@ def _close_at_exit(watch: weakref.ref[Watch]) -> None:
 
 def _joined(vectors: Sequence[Tensor]) -> Tensor:
     return vectors[0] if len(vectors) == 1 else torch.cat(list(vectors))
-
-
-@functools.lru_cache(maxsize=4)
-def _constants(device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-    """Zero, one, and no limit; nobody writes to them."""
-    zero, one, limit = torch.tensor([0.0, 1.0, torch.inf], device=device).unbind()
-    return zero, one, limit
-
-
-def _skipped(scale: Tensor | None) -> PendingReading:
-    if scale is None:
-        return PendingReading((), lambda: {REFUSED.name: 1.0})
-    return PendingReading((scale.reshape(1),), lambda scale: {REFUSED.name: 1.0, LOSS_SCALE.name: float(scale[0])})

@@ -15,7 +15,7 @@ from safelight.monitors.loss import Levels, levels_of_draws, levels_of_table
 from safelight.monitors.modules import NAMED, trained
 from safelight.monitors.suite import Monitors
 from safelight.observing.memory_record import MemoryRecord
-from safelight.observing.observer import Observer, Update
+from safelight.observing.observer import Observer
 from safelight.probes.forward_pass import Declared
 from safelight.probes.probe_runner import InspectedLoop, ProbeRunner
 from safelight.vocabulary import LEARNING_RATE, LOSS
@@ -161,14 +161,11 @@ def _take_step(
     observer.add_forward_pass(
         losses, noised.t, trial.images, noised.noise, noised.x_t, noised.target, pred, trial.labels
     )
-    norms = hooks.norms
-    if norms is None:
+    if (update := hooks.update(losses, t)) is None:
         return None
-    zero, one, limit = torch.tensor([0.0, 1.0, torch.inf], device=norms.device).unbind()
-    update = Update(losses, t, norms, torch.linalg.vector_norm(norms), limit, one, zero)
     rate = {} if hooks.lr is None else {LEARNING_RATE.name: float(hooks.lr)}
     pending = observer.after_update(step, update)
     observer.add(step, pending, {LOSS.name: float(losses.mean())} | rate)
     observer.begin_step()
     hooks.clear()
-    return norms
+    return update.norms
