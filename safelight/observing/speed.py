@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 MEMORY = 0.95  # per step
+WAITS, SHORTEST_WAIT = 16, 0.004  # steps between two readings of a foreign loop; seconds
 
 
 class Speedometer:
@@ -52,3 +53,30 @@ class Speedometer:
     @property
     def share_waiting(self) -> float:
         return self._waited / max(1e-12, self._waited + self._worked)
+
+
+class DataWait:
+    """How long a foreign loop waits between a step and the next call of its model. Clocks are read by who calls."""
+
+    def __init__(self) -> None:
+        self._begun: float | None = None
+        self._waited, self._passed, self._steps = 0.0, 0.0, 0
+
+    def begin(self, now: float) -> None:
+        self._begun = now
+
+    def end(self, now: float) -> None:
+        if self._begun is not None:
+            self._waited += now - self._begun
+            self._begun = None
+
+    def share(self, seconds: float) -> float | None:
+        """After a step of so many seconds, every so often. Short steps are all bookkeeping: what is less than a few
+        milliseconds is no waiting."""
+        self._passed += seconds
+        self._steps += 1
+        if self._steps < WAITS:
+            return None
+        waited = self._waited / self._passed if self._waited / self._steps > SHORTEST_WAIT else 0.0
+        self._waited, self._passed, self._steps = 0.0, 0.0, 0
+        return min(1.0, waited)

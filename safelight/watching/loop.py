@@ -26,6 +26,7 @@ from safelight.monitors.reading_buffer import PendingReading
 from safelight.monitors.suite import Monitors
 from safelight.observing.live_diagnosis import LiveDiagnosis, OnFinding
 from safelight.observing.observer import Observer
+from safelight.observing.speed import DataWait
 from safelight.probes.forward_pass import ForwardPass
 from safelight.probes.probe_runner import InspectedLoop, ProbeRunner
 from safelight.probes.skill import SkillProbe, Subject
@@ -49,7 +50,6 @@ from safelight.watching.watched_run import WatchedRun, crashed
 from safelight.words import first_line, print_to_stderr
 
 LONGEST_STEP = 1000  # micro-batches in one step
-WAITS, SHORTEST_WAIT = 16, 0.004  # steps between two readings; seconds
 LATE = 0.5  # seconds after which readings no longer wait for the next step
 LEFT = 3  # micro-batches whose gradients were cleared without an update: once may be a loop that skips a bad one
 
@@ -193,8 +193,7 @@ class Watch:
             raise
         self._lean, self._is_captured = lean, is_captured
         self._micro_batches: list[tuple[Tensor, Tensor, Tensor | None]] = []  # losses, their mean, timesteps
-        self._ready: float | None = None  # since when the next batch is waited for
-        self._waited, self._passed, self._counted = 0.0, 0.0, 0
+        self._data_wait = DataWait()
         self._window: list[tuple[int, Tensor | None]] = []  # steps that were not read yet, with their gradients' norms
         self._last = time.perf_counter()
         self._reported: set[str] = set()
@@ -262,7 +261,7 @@ class Watch:
         with self._lean.aside():
             self._safely(lambda: self._add_passed(loss, passed))
             self._last += self._previews.after_update(self._updates) if self._on else 0.0
-            self._ready = time.perf_counter()
+            self._data_wait.begin(time.perf_counter())
             self._hand_over()
         return self._previews.newest.stats
 
@@ -372,9 +371,7 @@ class Watch:
 
     def _on_call(self) -> None:
         """The model is called for the next micro-batch: gradients that are gone by now went without an update."""
-        if self._ready is not None:
-            self._waited += time.perf_counter() - self._ready
-            self._ready = None
+        self._data_wait.end(time.perf_counter())
         if self._micro_batches and self._probe_runner.cleared >= LEFT:
             self._report_no_update(self._probe_runner.cleared)
 
@@ -440,7 +437,9 @@ class Watch:
         times = [t for _, _, t in micro_batches if t is not None]
         t = _joined(times) if len(times) == len(micro_batches) else None
         seconds, self._last = time.perf_counter() - self._last, time.perf_counter()
-        known = {SPEED.name: len(losses) / seconds} | self._waiting(seconds)
+        known = {SPEED.name: len(losses) / seconds}
+        if (waited := self._data_wait.share(seconds)) is not None:
+            known[DATA_WAIT.name] = waited
         pending: list[PendingReading] = []
         if (update := hooks.update(losses, t, self._read_ema)) is not None:
             spent = self._skill.spent
@@ -459,17 +458,6 @@ class Watch:
         self._window.append((self._updates, hooks.norms))
         self._updates += 1
         hooks.clear()
-
-    def _waiting(self, seconds: float) -> dict[str, float]:
-        """Every so often: the share of the time between a step and the next call of the model. Short steps are all
-        bookkeeping: what is less than a few milliseconds is no waiting."""
-        self._passed += seconds
-        self._counted += 1
-        if self._counted < WAITS:
-            return {}
-        waited = self._waited / self._passed if self._waited / self._counted > SHORTEST_WAIT else 0.0
-        self._waited, self._passed, self._counted = 0.0, 0.0, 0
-        return {DATA_WAIT.name: min(1.0, waited)}
 
     def _read_ema(self) -> list[Tensor] | None:
         if self._ema is None or not self._observer.monitors.measures_parts(self._updates):

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from safelight.observing import speed as module
-from safelight.observing.speed import Speedometer
+from safelight.observing.speed import SHORTEST_WAIT, WAITS, DataWait, Speedometer
 
 
 @pytest.mark.parametrize(("waited", "worked"), [(0.0, 0.5), (0.5, 0.5), (3.0, 1.0)])
@@ -25,3 +25,18 @@ def test_steps_of_one_length_have_that_length(waited: float, worked: float, monk
     assert speed.seconds_per_step == pytest.approx(waited + worked)
     assert speed.share_waiting == pytest.approx(waited / (waited + worked))
     assert speed.trained == pytest.approx(100 + 20 * (waited + worked))
+
+
+@pytest.mark.parametrize(
+    ("waited", "whole", "share"),
+    [(0.5, 1.0, 0.5), (2.0, 1.0, 1.0), (0.0, 1.0, 0.0), (SHORTEST_WAIT / 2, SHORTEST_WAIT, 0.0)],
+    ids=["half", "never more than all", "none", "bookkeeping of short steps"],
+)
+def test_a_foreign_loop_waits_for_a_share_of_its_steps(waited: float, whole: float, share: float) -> None:
+    wait, found = DataWait(), list[float | None]()
+    for step in range(2 * WAITS):
+        wait.begin(step)
+        wait.end(step + waited)
+        wait.end(step + 10 * waited)  # a second call in the same step
+        found.append(wait.share(whole))
+    assert found == ([None] * (WAITS - 1) + [pytest.approx(share)]) * 2
