@@ -294,7 +294,7 @@ def test_every_exit_code_and_error_is_documented() -> None:
 
 def parameters(function: str) -> list[str]:
     """Of a function of the library, read from its source."""
-    for node in ast.parse(source("library.py")).body + ast.parse(source("watching/loop.py")).body:
+    for node in ast.parse(source("library.py")).body + ast.parse(source("watching/opening.py")).body:
         if isinstance(node, ast.FunctionDef) and node.name == function:
             return [a.arg for a in (*node.args.args, *node.args.kwonlyargs)]
     raise AssertionError(f"no function {function}")

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from safelight.watching.loop import Watch as Watch
-    from safelight.watching.loop import watch as watch
+    from safelight.watching.opening import watch as watch
 
 
 def __getattr__(name: str) -> Any:
     """Torch is imported only with the watch itself: `safelight run` starts scripts without it."""
     if name not in ("Watch", "watch"):
         raise AttributeError(f"module 'safelight.watching' has no attribute {name!r}")
-    from safelight.watching import loop
+    from safelight.watching import loop, opening
 
-    return getattr(loop, name)
+    return getattr(loop if name == "Watch" else opening, name)

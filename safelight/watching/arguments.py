@@ -55,9 +55,11 @@ class WatchArguments:
         if self.sampler is not None and not accepts(self.sampler):
             raise UsageError("sampler should be a function of (model, noise) that returns samples.")
 
-    def open_previews(self, run: WatchedRun, say: Callable[[str], None], step: int) -> Previews:
+    def open_previews(
+        self, run: WatchedRun, say: Callable[[str], None], report_once: Callable[[str], None], step: int
+    ) -> Previews:
         """What draws the samples of the loop into its run."""
-        return Previews(self, run, say, step)
+        return Previews(self, run, say, report_once, step)
 
     @functools.cached_property
     def declared(self) -> Declared:

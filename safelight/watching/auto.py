@@ -19,7 +19,9 @@ from safelight.diagnosis import Diagnosis
 from safelight.monitors.modules import unwrapped
 from safelight.observing.live_diagnosis import OnFinding
 from safelight.watching.arguments import WatchArguments
-from safelight.watching.loop import SilentWatch, Watch, open_watch
+from safelight.watching.loop import Watch
+from safelight.watching.opening import open_watch
+from safelight.watching.silent_watch import SilentWatch
 from safelight.watching.watched_run import WatchedRun
 from safelight.words import print_to_stderr
 

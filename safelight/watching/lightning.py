@@ -9,7 +9,9 @@ from typing import Any
 from torch import Tensor, nn
 
 from safelight.errors import UsageError
-from safelight.watching.loop import SilentWatch, Watch, watch
+from safelight.watching.loop import Watch
+from safelight.watching.opening import watch
+from safelight.watching.silent_watch import SilentWatch
 from safelight.watching.watched_run import crashed
 
 try:

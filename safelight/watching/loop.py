@@ -1,4 +1,4 @@
-"""Three lines around a loop that is not ours: `watch`, `watch.step`, `watch.close`."""
+"""The watch of a loop that is not ours: `watch.step`, `watch.close`, and what it shows of itself."""
 
 from __future__ import annotations
 
@@ -13,141 +13,35 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from types import FunctionType, MappingProxyType
+from types import FunctionType
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from safelight.diagnosis import Diagnosis, Finding, diagnose_run
-from safelight.monitors.loss import levels_of_draws, levels_of_table
-from safelight.monitors.modules import NAMED, trained
+from safelight.monitors.modules import NAMED, trained, unwrapped
 from safelight.monitors.reading_buffer import PendingReading
-from safelight.monitors.suite import Monitors
 from safelight.observing.live_diagnosis import LiveDiagnosis, OnFinding
 from safelight.observing.observer import Observer
 from safelight.observing.speed import DataWait
 from safelight.probes.forward_pass import ForwardPass
-from safelight.probes.probe_runner import InspectedLoop, ProbeRunner
-from safelight.probes.skill import SkillProbe, Subject
 from safelight.vocabulary import DATA_WAIT, LEARNING_RATE, NONFINITE_PARAMETERS, SPEED
-from safelight.watching.arguments import Features, PreviewIntervals, Space
-from safelight.watching.arguments import WatchArguments as WatchArguments
+from safelight.watching.arguments import WatchArguments
 from safelight.watching.flush_timer import FlushTimer
-from safelight.watching.foreign import (
-    bare_optimizer,
-    ema_of_trained,
-    is_compiled,
-    is_first_process,
-    log_snr_of,
-    per_sample,
-    unwrapped,
-)
+from safelight.watching.foreign import ema_of_trained, is_compiled, per_sample
 from safelight.watching.hooks import OptimizerHooks
+from safelight.watching.inspection import Inspection
 from safelight.watching.leaning import Lean
 from safelight.watching.logged_values import LoggedValues
+from safelight.watching.remarks import Remarks
+from safelight.watching.silent_watch import SilentWatch
 from safelight.watching.watched_run import WatchedRun, crashed
-from safelight.words import first_line, print_to_stderr
+from safelight.words import first_line
 
 LONGEST_STEP = 1000  # micro-batches in one step
 LATE = 0.5  # seconds after which readings no longer wait for the next step
 LEFT = 3  # micro-batches whose gradients were cleared without an update: once may be a loop that skips a bad one
-
-
-def watch(
-    model: nn.Module,
-    optimizer: Any = None,
-    *,
-    run: str | Path | None = None,
-    ema: Any = None,
-    process: Any = None,
-    schedule: Any = None,
-    prediction: str | None = None,
-    sampler: Callable[..., Tensor] | None = None,
-    data: Any = None,
-    scaler: Any = None,
-    step: int = 0,
-    steps: int | None = None,
-    space: Space | None = None,
-    loggers: Sequence[str] = (),
-    sample_every: int | None = None,
-    evaluate_every: int | None = None,
-    features: Features = "lite0",
-    say: Callable[[str], None] | None = None,
-    on_finding: OnFinding | None = None,
-) -> Watch | SilentWatch:
-    """Puts a training loop under watch; nothing but the model is needed, and nothing that is given is touched.
-
-    `run`: the folder of the record; without it runs/watch-1, runs/watch-2, … `process`: how x_t is made: a diffusers
-    scheduler of any kind, a tensor of alphas_cumprod, a safelight.Process, or two functions (a, s) of t; without it the
-    watch recognises it where x0, noise and x_t are passed. `schedule`: the same, by its older name.
-
-    `scaler`: a torch.amp.GradScaler, so that updates it skips are counted; accelerate's is found by itself. `step`:
-    updates that were made before, when a loop is resumed: what was recorded from there on is replaced. `steps`: how
-    many updates are planned in all. `space`: pixel or latent, where the data does not show it. `loggers`:
-    tensorboard, wandb, jsonl. For the diagnosis: `prediction`, what the model predicts: epsilon, sample,
-    v_prediction, flow (noise − x0), reverse_flow (x0 − noise), score or edm;
-    `sampler(model, noise)`, which returns samples and uses only the model it is given; `data`, a tensor, an array or a
-    Dataset of images as the loop trains on them: with process and prediction also for the skill of the model.
-
-    With a `sampler`, samples are drawn from the same noise every `sample_every` updates, as pictures of the run; with
-    `data` or x0 they are compared with the images every `evaluate_every` updates, by `features` (lite0, inception).
-    Unset, both are done at times, within a small share of the time; 0: never.
-
-    What is wrong is reported by `say` while the loop runs, on stderr unless it is given; `on_finding` is then called
-    with the finding, inside `step`, and may raise to end the training.
-
-    With several processes the first one is watched; the others get one that does nothing. Gradients are the same on all
-    of them; the losses are those of the first one's share of the batch.
-    """
-    often = PreviewIntervals(sample_every, evaluate_every, features)
-    arguments = WatchArguments(
-        model, optimizer, ema, schedule, scaler, prediction, sampler, data, process, often, space
-    )
-    say = say or print_to_stderr
-    return open_watch(
-        arguments, lambda: WatchedRun(run, step, say, steps=steps, loggers=loggers), step, say, on_finding
-    )
-
-
-def open_watch(
-    arguments: WatchArguments,
-    open_run: Callable[[], WatchedRun],
-    step: int,
-    say: Callable[[str], None],
-    on_finding: OnFinding | None = None,
-    *,
-    is_captured: bool = False,
-) -> Watch | SilentWatch:
-    """On every process; only the first one opens the run."""
-    if not is_first_process():
-        return SilentWatch()
-    return Watch(arguments, open_run(), step, say, on_finding, is_captured=is_captured)
-
-
-class SilentWatch:
-    """What a process gets that is not the first: the same calls, and nothing happens."""
-
-    findings: Sequence[Finding] = ()
-    verdict = "This process is not watched: the first one is."
-    best_step: int | None = None
-    stats: Mapping[str, Any] = MappingProxyType({"findings": ()})
-
-    def step(self, loss: Tensor | float | None = None, **_: Tensor | None) -> Mapping[str, Any]:
-        return self.stats
-
-    def image(self, name: str, images: Any, step: int | None = None) -> None: ...
-
-    def report(self, out: str | Path | None = None) -> None: ...
-
-    def log(self, values: Mapping[str, float], step: int | None = None) -> None: ...
-
-    def close(self, **_: Any) -> None: ...
-
-    def __enter__(self) -> SilentWatch:
-        return self
-
-    def __exit__(self, *_: object) -> None: ...
 
 
 class Watch:
@@ -159,7 +53,7 @@ class Watch:
         run: WatchedRun,
         step: int,
         say: Callable[[str], None],
-        on_finding: OnFinding | None = None,
+        on_finding: OnFinding | None,
         *,
         is_captured: bool = False,
     ) -> None:
@@ -172,13 +66,17 @@ class Watch:
         self._named, self._everything = trained(model), list(model.named_parameters())
         self._updates, self._on, self._process = step, True, os.getpid()
         self._lock = threading.RLock()
-        self._previews = arguments.open_previews(run, say, step)
+        self._remarks = Remarks(say)
+        self._previews = arguments.open_previews(run, say, self._remarks.once, step)
         self._new: list[Finding] = []  # that `on_finding` has not seen yet
-        alphas = arguments.declared.alphas
-        levels = None if alphas is None else levels_of_table(log_snr_of(alphas))
-        self._probe_runner, self._skill = self._prepare_inspection(arguments, step)
+        self._expects_skill = arguments.data is not None
+        self._find_ema = functools.partial(ema_of_trained, arguments.ema, self._everything, self._named)
+        self._inspection = Inspection(
+            arguments, self._find_ema, run.record, step, say, self._report_no_skill, is_captured=is_captured
+        )
+        self._probe_runner, self._skill = self._inspection.probes, self._inspection.skill
         diagnosis = LiveDiagnosis(run.folder, run.record, say, self._new.append)
-        self._observer = Observer(run.record, Monitors(model, levels), self._probe_runner, diagnosis, self._skill)
+        self._observer = Observer(run.record, self._inspection.monitors, self._probe_runner, diagnosis, self._skill)
         self._hooks: OptimizerHooks | None = None
         try:
             self._hooks = OptimizerHooks(
@@ -191,14 +89,13 @@ class Watch:
         except Exception as error:
             run.close(status="crashed", error=str(error))
             raise
-        self._lean, self._is_captured = lean, is_captured
+        self._lean = lean
         self._micro_batches: list[tuple[Tensor, Tensor, Tensor | None]] = []  # losses, their mean, timesteps
         self._data_wait = DataWait()
         self._window: list[tuple[int, Tensor | None]] = []  # steps that were not read yet, with their gradients' norms
         self._last = time.perf_counter()
-        self._reported: set[str] = set()
-        self._logged = LoggedValues(self._report_once)
-        self._safely(self._inspect_start)
+        self._logged = LoggedValues(self._remarks.once)
+        self._safely(lambda: self._inspection.start(self._updates))
         if not is_compiled(arguments.model):  # a hook would be compiled with it, and might change its arithmetic
             self._probe_runner.attach(lambda: self._safely(self._on_call))
         self._at_exit = functools.partial(_close_at_exit, weakref.ref(self))  # must not keep the model alive
@@ -286,7 +183,7 @@ class Watch:
             loss = seen.passed.loss if loss is None else loss
             passed = passed | seen.passed.tensors | {name: value for name, value in passed.items() if value is not None}
         if loss is None:
-            self._report_once("no loss was passed, and none was seen: call watch.step(loss) after loss.backward().")
+            self._remarks.once("no loss was passed, and none was seen: call watch.step(loss) after loss.backward().")
             return
         self._previews.see(passed["x0"], passed["x_t"])
         self._observer.add_forward_pass(torch.as_tensor(loss).detach(), *passed.values())
@@ -312,7 +209,7 @@ class Watch:
             self._safely(lambda: self._record.add(self._updates - 1, self._skill.at_end()))
             self._safely(lambda: self._previews.finish(self._updates))
         self._safely(self._read)
-        self._safely(self._report_recognised)
+        self._safely(lambda: self._inspection.report_recognised(self._updates))
         self._safely(lambda: self._observer.diagnose(self._updates, at_last=True))
         self._timer.close()
         hooks, was_on, self._hooks, self._on = self._hooks, self._on, None, False
@@ -355,7 +252,7 @@ class Watch:
             self._wait_for_update()
             return  # the optimizer has not moved yet: a micro-batch of a larger step
         self._finish_step(hooks)
-        self._settle()
+        self._inspection.settle(self._updates)
         if self._observer.is_due:
             self._read()
 
@@ -365,7 +262,7 @@ class Watch:
             return
         self._report_no_update(len(self._micro_batches))
         del self._micro_batches[:-1], self._observer.forward_passes[:-1]
-        self._report_once(
+        self._remarks.once(
             f"{LONGEST_STEP} losses came without a step of the optimizer that is watched. Is it the one that trains?"
         )
 
@@ -376,60 +273,20 @@ class Watch:
             self._report_no_update(self._probe_runner.cleared)
 
     def _report_no_update(self, batches: int) -> None:
-        if "no_update" not in self._reported:
-            self._reported.add("no_update")
+        if self._remarks.is_new("no_update"):
             self._record.event(self._updates, "no_update", batches=batches)
 
-    def _prepare_inspection(self, given: WatchArguments, step: int) -> tuple[ProbeRunner, SkillProbe]:
-        optimizer = None if given.optimizer is None else bare_optimizer(given.optimizer)
-        ema = None if given.ema is None else functools.partial(ema_of_trained, given.ema, self._everything, self._named)
-        scaled = given.scaler is not None or getattr(given.optimizer, "scaler", None) is not None
-        model = unwrapped(given.model)
-        subject = InspectedLoop(model, optimizer, ema, given.sampler, given.data, scaled=scaled, space=given.space)
-        declared = given.declared
-        runner = ProbeRunner(subject, declared, self._say, from_step=step)
-        measured = Subject(model, ema, runner.pop_images, is_compiled(given.model))
-        return runner, SkillProbe(measured, declared, functools.partial(self._report_no_skill, given.data is not None))
-
-    def _report_no_skill(self, is_expected: bool, reason: str) -> None:
+    def _report_no_skill(self, reason: str) -> None:
         """In words only where data was given: a loop that passes x0 for other reasons may not expect it."""
         self._record.event(self._updates, "no_skill", reason=reason)
-        if is_expected:
-            self._report_once(f"Skill is not measured: {reason}.")
-
-    def _report_recognised(self) -> None:
-        """Once: what the loop was seen to train."""
-        found = self._probe_runner.mixtures.recognised
-        if found is None or not found.is_known or "recognised" in self._reported:
-            return
-        self._reported.add("recognised")
-        self._record.event(self._updates, "recognised", process=found.process, target=found.target, words=found.words())
-        declared = self._probe_runner.declared
-        if not self._is_captured and (declared.is_seen or declared.process is None):
-            self._say(f"Safelight recognised {found.words()}.")
-
-    def _settle(self) -> None:
-        """Once it is known what is trained: as if all of it had been declared."""
-        if (settled := self._probe_runner.settle()) is None:
-            return
-        declared, readings = settled
-        self._skill.declare(declared)
-        process = declared.process
-        if process is not None and declared.draws is not None:
-            self._observer.monitors.find_levels(levels_of_draws(process.log_snr, declared.draws))
-        self._record.add(self._updates - 1, readings)
-
-    def _inspect_start(self) -> None:
-        """The part of the preflight that needs no batch; the rest comes with the first one."""
-        self._record.add(self._updates, self._probe_runner.at_start())
-        if names := self._probe_runner.names():
-            self._record.event(self._updates, "parameters", **names)
+        if self._expects_skill:
+            self._remarks.once(f"Skill is not measured: {reason}.")
 
     def _before_update(self, gradients: Callable[[], list[Tensor]]) -> None:
         self._observer.before_update(self._updates, gradients)
         measures_parts = self._observer.monitors.measures_parts(self._updates)
         if measures_parts and sum(p.requires_grad for _, p in self._everything) > len(self._named):
-            self._report_once("Parameters were unfrozen since the watch began: it does not see those.")
+            self._remarks.once("Parameters were unfrozen since the watch began: it does not see those.")
 
     def _finish_step(self, hooks: OptimizerHooks) -> None:
         micro_batches, self._micro_batches = self._micro_batches, []
@@ -460,11 +317,11 @@ class Watch:
         hooks.clear()
 
     def _read_ema(self) -> list[Tensor] | None:
-        if self._ema is None or not self._observer.monitors.measures_parts(self._updates):
+        if not self._observer.monitors.measures_parts(self._updates):
             return None
-        ema = ema_of_trained(self._ema, self._everything, self._named)
+        ema = self._find_ema()
         if ema is None and self._ema != self._lean.ema and not isinstance(self._ema, FunctionType):
-            self._report_once("The EMA could not be matched with the model: its distance is not recorded.")
+            self._remarks.once("The EMA could not be matched with the model: its distance is not recorded.")
         return ema
 
     def _read(self) -> None:
@@ -476,7 +333,7 @@ class Watch:
                 names = self._observer.monitors.parts.nonfinite(norms)
                 self._record.event(step, "nonfinite", parameters=names[:NAMED], count=len(names))
         if self._probe_runner.mixtures.is_certain:
-            self._report_recognised()
+            self._inspection.report_recognised(self._updates)
         self._run.beat(self._updates)
         self._observer.diagnose(self._updates)
 
@@ -496,10 +353,9 @@ class Watch:
 
     def _report_difference(self, words: str) -> None:
         """Once each: what the loop passes is not what it does."""
-        text = f"{words}. What is passed is recorded: correct it, or leave it out."
-        if text not in self._reported:
+        if self._remarks.is_new(words):
             self._record.event(self._updates, "passed_otherwise", words=words)
-            self._report_once(text)
+            self._remarks.once(f"{words}. What is passed is recorded: correct it, or leave it out.")
 
     def _flush_if_late(self) -> None:
         """From a thread of its own: a loop that is killed keeps what is older than a second."""
@@ -512,11 +368,6 @@ class Watch:
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy, or one that is sent to another process, watches nothing: this one does."""
         return SilentWatch, ()
-
-    def _report_once(self, text: str) -> None:
-        if text not in self._reported:
-            self._reported.add(text)
-            self._say(f"Safelight's watch: {text}")
 
 
 def _close_at_exit(watch: weakref.ref[Watch]) -> None:

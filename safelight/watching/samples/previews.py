@@ -50,19 +50,26 @@ class Given(Protocol):
 class Previews:
     """A copy of the model draws; nothing of the loop is touched. What fails is reported and costs the loop nothing."""
 
-    def __init__(self, given: Given, run: WatchedRun, say: Callable[[str], None], step: int) -> None:
+    def __init__(
+        self,
+        given: Given,
+        run: WatchedRun,
+        say: Callable[[str], None],
+        report_once: Callable[[str], None],
+        step: int,
+    ) -> None:
         self._given, self._ema, self._every = given, given.ema, given.previews.sample_every
-        self._folder, self._record, self._say = run.folder, run.record, say
+        self._folder, self._record, self._report_once = run.folder, run.record, report_once
         self._is_on = given.sampler is not None and self._every != 0
         self._plan = Plan(step, run.steps, self._every, STAGES, FIRST, GROWTH)
         device = next(given.model.parameters()).device
-        self._measures = SampleMeasures(given.data, given.previews, run, step, device, self._report_once, say)
+        self._measures = SampleMeasures(given.data, given.previews, run, step, device, report_once, say)
         self.newest = NewestReadings()
         self._grid: SampleGrid | None = None
         self._shape: tuple[int, ...] | None = None
         self._began, self._spent = time.perf_counter(), 0.0
         self._cost, self._pictures = 0.0, 0.0  # seconds of the last picture, of all
-        self._failures, self._reported = 0, set[str]()
+        self._failures = 0
         self._drawn_at = step
 
     @property
@@ -217,8 +224,3 @@ class Previews:
             else:
                 self._report_once(f"{what} could not be made ({reason}); your training continues.")
             return None
-
-    def _report_once(self, text: str) -> None:
-        if text not in self._reported:
-            self._reported.add(text)
-            self._say(f"Safelight's watch: {text}")

@@ -1,0 +1,70 @@
+"""What a watch measures of its loop: monitors, probes, the skill of the network, and what they recognise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import Tensor
+
+from safelight.monitors.loss import levels_of_draws, levels_of_table
+from safelight.monitors.modules import unwrapped
+from safelight.monitors.suite import Monitors
+from safelight.observing.recorder import Recorder
+from safelight.probes.probe_runner import InspectedLoop, ProbeRunner
+from safelight.probes.skill import SkillProbe, Subject
+from safelight.watching.arguments import WatchArguments
+from safelight.watching.foreign import bare_optimizer, is_compiled, log_snr_of
+
+
+class Inspection:
+    """Of one loop, into its record."""
+
+    def __init__(
+        self,
+        given: WatchArguments,
+        find_ema: Callable[[], list[Tensor] | None],
+        record: Recorder,
+        step: int,
+        say: Callable[[str], None],
+        report_no_skill: Callable[[str], None],
+        *,
+        is_captured: bool,
+    ) -> None:
+        optimizer = None if given.optimizer is None else bare_optimizer(given.optimizer)
+        scaled = given.scaler is not None or getattr(given.optimizer, "scaler", None) is not None
+        model, alphas = unwrapped(given.model), given.declared.alphas
+        self.monitors = Monitors(model, None if alphas is None else levels_of_table(log_snr_of(alphas)))
+        subject = InspectedLoop(model, optimizer, find_ema, given.sampler, given.data, scaled=scaled, space=given.space)
+        self.probes = ProbeRunner(subject, given.declared, say, from_step=step)
+        measured = Subject(model, find_ema, self.probes.pop_images, is_compiled(given.model))
+        self.skill = SkillProbe(measured, given.declared, report_no_skill)
+        self._record, self._say, self._is_captured = record, say, is_captured
+        self._has_said = False
+
+    def start(self, step: int) -> None:
+        """The part of the preflight that needs no batch; the rest comes with the first one."""
+        self._record.add(step, self.probes.at_start())
+        if names := self.probes.names():
+            self._record.event(step, "parameters", **names)
+
+    def settle(self, step: int) -> None:
+        """Once it is known what is trained: as if all of it had been declared. `step`: the one that is being made."""
+        if (settled := self.probes.settle()) is None:
+            return
+        declared, readings = settled
+        self.skill.declare(declared)
+        process = declared.process
+        if process is not None and declared.draws is not None:
+            self.monitors.find_levels(levels_of_draws(process.log_snr, declared.draws))
+        self._record.add(step - 1, readings)
+
+    def report_recognised(self, step: int) -> None:
+        """Once: what the loop was seen to train."""
+        found = self.probes.mixtures.recognised
+        if found is None or not found.is_known or self._has_said:
+            return
+        self._has_said = True
+        self._record.event(step, "recognised", process=found.process, target=found.target, words=found.words())
+        declared = self.probes.declared
+        if not self._is_captured and (declared.is_seen or declared.process is None):
+            self._say(f"Safelight recognised {found.words()}.")

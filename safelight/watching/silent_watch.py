@@ -1,0 +1,37 @@
+"""The watch of a process that is not the first: the same calls, and nothing happens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from torch import Tensor
+
+from safelight.diagnosis import Finding
+
+
+class SilentWatch:
+    """As `Watch`."""
+
+    findings: Sequence[Finding] = ()
+    verdict = "This process is not watched: the first one is."
+    best_step: int | None = None
+    stats: Mapping[str, Any] = MappingProxyType({"findings": ()})
+
+    def step(self, loss: Tensor | float | None = None, **_: Tensor | None) -> Mapping[str, Any]:
+        return self.stats
+
+    def image(self, name: str, images: Any, step: int | None = None) -> None: ...
+
+    def report(self, out: str | Path | None = None) -> None: ...
+
+    def log(self, values: Mapping[str, float], step: int | None = None) -> None: ...
+
+    def close(self, **_: Any) -> None: ...
+
+    def __enter__(self) -> SilentWatch:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
