@@ -68,7 +68,9 @@ class SampleFeatures:
         if chunks is not None and first is None:
             raise DataError("There are no real images.")
         side = None if first is None else max(first.shape[2:])
-        self.extractor = features if isinstance(features, Extractor) else _load(features, side, device)
+        self.extractor = (
+            features if isinstance(features, Extractor) else load_extractor(features, image_size=side, device=device)
+        )
         root = Path(cache) if cache is not None else cache_root(Data(), self._warnings.append)
         if first is None or chunks is None:
             self.real = self._of_folder(str(real_images), root)
@@ -163,7 +165,3 @@ class FID:
     def reset(self) -> None:
         """Forgets the samples, not the real images."""
         self._samples.reset()
-
-
-def _load(features: str, side: int | None, device: str | torch.device) -> Extractor:
-    return load_extractor(features, image_size=side, device=device)
