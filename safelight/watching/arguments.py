@@ -10,6 +10,7 @@ from typing import Any, Literal
 from torch import nn
 
 from safelight.checks import SPACES
+from safelight.config.tree import Features
 from safelight.diffusion.process import SIGMA_DATA
 from safelight.diffusion.schedulers import declaration_of, prediction_of
 from safelight.errors import UsageError
@@ -17,11 +18,25 @@ from safelight.monitors.modules import trained, unwrapped
 from safelight.probes.forward_pass import Declared
 from safelight.probes.sampler import accepts
 from safelight.watching.foreign import bare_optimizer, refuse_sharded
-from safelight.watching.samples.preview_plan import USUAL_INTERVALS, PreviewIntervals
-from safelight.watching.samples.previews import Previews
-from safelight.watching.watched_run import WatchedRun
 
 Space = Literal["pixel", "latent"]
+
+
+@dataclass(frozen=True, slots=True)
+class PreviewIntervals:
+    """How often samples are drawn and compared with images; unset: within a share of the time, 0: never."""
+
+    sample_every: int | None = None
+    evaluate_every: int | None = None
+    features: Features = "lite0"
+
+    def __post_init__(self) -> None:
+        for name in ("sample_every", "evaluate_every"):
+            every = getattr(self, name)
+            if every is not None and (isinstance(every, bool) or not isinstance(every, int) or every < 0):
+                raise UsageError(f"{name} is {every!r}. Use a number of updates, 0 for never, or leave it out.")
+        if self.features not in ("lite0", "inception"):
+            raise UsageError(f"features is {self.features!r}. Use lite0 or inception.")
 
 
 @dataclass(frozen=True)
@@ -38,7 +53,7 @@ class WatchArguments:
     sampler: Callable[..., Any] | None = None
     data: Any = None
     process: Any = None
-    previews: PreviewIntervals = USUAL_INTERVALS
+    previews: PreviewIntervals = PreviewIntervals()
     space: Space | None = None
     """What the model is trained on; seen by its channels and distribution where it is not declared."""
 
@@ -54,12 +69,6 @@ class WatchArguments:
             raise UsageError(f"space is {self.space!r}. Use pixel or latent, or leave it out.")
         if self.sampler is not None and not accepts(self.sampler):
             raise UsageError("sampler should be a function of (model, noise) that returns samples.")
-
-    def open_previews(
-        self, run: WatchedRun, say: Callable[[str], None], report_once: Callable[[str], None], step: int
-    ) -> Previews:
-        """What draws the samples of the loop into its run."""
-        return Previews(self, run, say, report_once, step)
 
     @functools.cached_property
     def declared(self) -> Declared:

@@ -35,6 +35,7 @@ from safelight.watching.inspection import Inspection
 from safelight.watching.leaning import Lean
 from safelight.watching.logged_values import LoggedValues
 from safelight.watching.remarks import Remarks
+from safelight.watching.samples.previews import Previews
 from safelight.watching.silent_watch import SilentWatch
 from safelight.watching.watched_run import WatchedRun, crashed
 from safelight.words import first_line
@@ -67,7 +68,7 @@ class Watch:
         self._updates, self._on, self._process = step, True, os.getpid()
         self._lock = threading.RLock()
         self._remarks = Remarks(say)
-        self._previews = arguments.open_previews(run, say, self._remarks.once, step)
+        self._previews = Previews(arguments, run, say, self._remarks.once, step)
         self._new: list[Finding] = []  # that `on_finding` has not seen yet
         self._expects_skill = arguments.data is not None
         self._find_ema = functools.partial(ema_of_trained, arguments.ema, self._everything, self._named)

@@ -10,10 +10,9 @@ from torch import Tensor, nn
 
 from safelight.config.tree import Features
 from safelight.observing.live_diagnosis import OnFinding
-from safelight.watching.arguments import Space, WatchArguments
+from safelight.watching.arguments import PreviewIntervals, Space, WatchArguments
 from safelight.watching.foreign import is_first_process
 from safelight.watching.loop import Watch
-from safelight.watching.samples.preview_plan import PreviewIntervals
 from safelight.watching.silent_watch import SilentWatch
 from safelight.watching.watched_run import WatchedRun
 from safelight.words import print_to_stderr

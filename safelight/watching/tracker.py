@@ -14,10 +14,9 @@ from torch import Tensor
 
 from safelight.observing.live_diagnosis import OnFinding
 from safelight.pictures.grid import save_png
-from safelight.watching.arguments import WatchArguments
+from safelight.watching.arguments import PreviewIntervals, WatchArguments
 from safelight.watching.loop import Watch
 from safelight.watching.opening import open_watch
-from safelight.watching.samples.preview_plan import PreviewIntervals
 from safelight.watching.silent_watch import SilentWatch
 from safelight.watching.watched_run import WatchedRun
 from safelight.words import print_to_stderr

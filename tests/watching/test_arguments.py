@@ -10,7 +10,7 @@ from loops import Denoiser
 from torch import nn
 
 from safelight.errors import UsageError
-from safelight.watching.arguments import WatchArguments
+from safelight.watching.arguments import PreviewIntervals, WatchArguments
 
 
 @pytest.mark.parametrize(
@@ -36,3 +36,17 @@ def test_a_model_without_anything_to_train_is_refused() -> None:
 def test_nothing_but_the_model_is_needed() -> None:
     arguments = WatchArguments(Denoiser(), torch.optim.SGD(Denoiser().parameters(), lr=0.1))
     assert arguments.prediction is None
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"sample_every": -1}, "sample_every is -1"),
+        ({"evaluate_every": 2.5}, "evaluate_every is 2.5"),
+        ({"sample_every": True}, "sample_every is True"),
+        ({"features": "vgg"}, "features is 'vgg'"),
+    ],
+)
+def test_other_intervals_are_refused(given: dict[str, Any], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        PreviewIntervals(**given)

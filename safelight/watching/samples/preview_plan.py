@@ -3,31 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
-from safelight.config.tree import Features
-from safelight.errors import UsageError
 from safelight.observing.stage_pictures import planned_steps
-
-
-@dataclass(frozen=True, slots=True)
-class PreviewIntervals:
-    """How often samples are drawn and compared with images; unset: within a share of the time, 0: never."""
-
-    sample_every: int | None = None
-    evaluate_every: int | None = None
-    features: Features = "lite0"
-
-    def __post_init__(self) -> None:
-        for name in ("sample_every", "evaluate_every"):
-            every = getattr(self, name)
-            if every is not None and (isinstance(every, bool) or not isinstance(every, int) or every < 0):
-                raise UsageError(f"{name} is {every!r}. Use a number of updates, 0 for never, or leave it out.")
-        if self.features not in ("lite0", "inception"):
-            raise UsageError(f"features is {self.features!r}. Use lite0 or inception.")
-
-
-USUAL_INTERVALS = PreviewIntervals()
 
 
 class Plan:

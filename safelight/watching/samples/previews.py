@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from safelight.errors import SafelightError
 from safelight.monitors.modules import trained, unwrapped
@@ -16,9 +16,10 @@ from safelight.observing.stage_pictures import STAGES, compare_weights, draw_tim
 from safelight.pictures.grid import grid, save_png, to_uint8
 from safelight.probes.dataset import take_images
 from safelight.run import picture_path
+from safelight.watching.arguments import WatchArguments
 from safelight.watching.foreign import ema_of_trained
 from safelight.watching.samples.newest_readings import NewestReadings
-from safelight.watching.samples.preview_plan import Plan, PreviewIntervals
+from safelight.watching.samples.preview_plan import Plan
 from safelight.watching.samples.sample_grid import SampleGrid
 from safelight.watching.samples.sample_measures import COUNT, SampleMeasures
 from safelight.watching.samples.sampled_images import as_batch
@@ -32,27 +33,12 @@ FAILURES = 3  # after which no more pictures are tried
 BATCH = 64
 
 
-class Given(Protocol):
-    """What a loop shows of itself, as far as pictures need it."""
-
-    @property
-    def model(self) -> nn.Module: ...
-    @property
-    def ema(self) -> Any: ...
-    @property
-    def sampler(self) -> Callable[..., Any] | None: ...
-    @property
-    def data(self) -> Any: ...
-    @property
-    def previews(self) -> PreviewIntervals: ...
-
-
 class Previews:
     """A copy of the model draws; nothing of the loop is touched. What fails is reported and costs the loop nothing."""
 
     def __init__(
         self,
-        given: Given,
+        given: WatchArguments,
         run: WatchedRun,
         say: Callable[[str], None],
         report_once: Callable[[str], None],

@@ -16,7 +16,8 @@ from safelight.errors import DataError
 from safelight.observing.sample_check import SampleCheck
 from safelight.observing.sample_judge import FIRST_GUESS, USUAL, Budget, SampleJudge
 from safelight.probes.dataset import SeenImages
-from safelight.watching.samples.preview_plan import Plan, PreviewIntervals
+from safelight.watching.arguments import PreviewIntervals
+from safelight.watching.samples.preview_plan import Plan
 from safelight.watching.samples.real_images import images_of, square
 from safelight.watching.watched_run import WatchedRun
 from safelight.yardstick.denoisers import AT_ONCE, DatasetDenoisers

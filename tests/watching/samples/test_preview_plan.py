@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from safelight.errors import UsageError
-from safelight.watching.samples.preview_plan import Plan, PreviewIntervals
+from safelight.watching.samples.preview_plan import Plan
 
 
 def drawn(plan: Plan, updates: int) -> list[int]:
@@ -43,17 +40,3 @@ def test_one_that_was_not_drawn_stays_due() -> None:
     assert not plan.is_due(19)
     assert plan.is_due(20)
     assert not Plan(0, None, 0, 4, 16, 2.0).is_due(10**9)
-
-
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        ({"sample_every": -1}, "sample_every is -1"),
-        ({"evaluate_every": 2.5}, "evaluate_every is 2.5"),
-        ({"sample_every": True}, "sample_every is True"),
-        ({"features": "vgg"}, "features is 'vgg'"),
-    ],
-)
-def test_other_intervals_are_refused(given: dict[str, Any], words: str) -> None:
-    with pytest.raises(UsageError, match=words):
-        PreviewIntervals(**given)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from safelight.watching.samples.preview_plan import PreviewIntervals
+from safelight.watching.arguments import PreviewIntervals
 from safelight.watching.samples.sample_measures import SampleMeasures
 from safelight.watching.watched_run import WatchedRun
 
