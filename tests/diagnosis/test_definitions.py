@@ -7,7 +7,8 @@ import math
 import pytest
 
 from safelight.diagnosis.definitions import DIVERGED, STORM, STORM_STEPS, SUSPECTED, is_storm
-from safelight.diagnosis.rules import clipping, loss, precision
+from safelight.diagnosis.rules import clipping, precision
+from safelight.diagnosis.rules.loss import divergence
 from safelight.healing import alarms
 
 
@@ -30,6 +31,6 @@ def test_rules_and_healing_have_no_limits_of_their_own() -> None:
     """What is written here stands nowhere else."""
     assert alarms.SUSPECTED is SUSPECTED
     assert alarms.is_storm is precision.is_storm is is_storm
-    assert loss.DIVERGED is DIVERGED
-    for module in (alarms, loss, precision, clipping):
+    assert divergence.DIVERGED is DIVERGED
+    for module in (alarms, divergence, precision, clipping):
         assert not {"STORM", "UNLEARNT", "AWAY", "FARTHEST"} & vars(module).keys()

@@ -7,7 +7,7 @@ import numpy as np
 from safelight import checks
 from safelight.diagnosis.finding import Evidence, Fix
 from safelight.diagnosis.rule import Detection, error, first_of, on_count, on_episode, on_latest, warning
-from safelight.diagnosis.rules.loss import is_plain
+from safelight.diagnosis.rules.loss.gradient import is_plain
 from safelight.diagnosis.run_history import Episode, ReadingName, RunHistory, episode_of
 from safelight.vocabulary import GRADIENT_NORM, LEARNING_RATE, LOSS, REFUSED, UPDATE_RATIO
 

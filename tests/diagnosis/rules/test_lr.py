@@ -1,4 +1,4 @@
-"""Histories for the rules of lr.py: sick, healthy and nearly sick."""
+"""Histories for the rules of lr: sick, healthy and nearly sick."""
 
 from __future__ import annotations
 

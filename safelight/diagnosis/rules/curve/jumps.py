@@ -9,7 +9,7 @@ from safelight.diagnosis import loss_shapes as shapes
 from safelight.diagnosis.finding import Evidence, Fix
 from safelight.diagnosis.rule import Detection, warning
 from safelight.diagnosis.rules.learning import DAMAGE
-from safelight.diagnosis.rules.loss import diverged
+from safelight.diagnosis.rules.loss.divergence import diverged
 from safelight.diagnosis.run_history import RunHistory
 from safelight.diagnosis.spacing import LogNeed
 from safelight.vocabulary import LOSS, LOSS_AT_LEVEL

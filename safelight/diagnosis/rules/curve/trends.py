@@ -10,7 +10,7 @@ from safelight.diagnosis.finding import Evidence, Fix
 from safelight.diagnosis.rule import Detection, warning
 from safelight.diagnosis.rules.curve.jumps import curve, spike
 from safelight.diagnosis.rules.learning import DAMAGE, has_short_updates
-from safelight.diagnosis.rules.loss import diverged, is_constant
+from safelight.diagnosis.rules.loss.divergence import diverged, is_constant
 from safelight.diagnosis.run_history import STAYS, RunHistory, stays_at_first
 from safelight.diagnosis.spacing import LogNeed
 from safelight.vocabulary import LEARNING_RATE, LOSS, SKILL_RAW
