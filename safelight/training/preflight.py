@@ -16,8 +16,7 @@ from safelight import checks
 from safelight.checkpoints.snapshot import Loaded
 from safelight.config.tree import Config, Diffusion, Optimizer
 from safelight.data.images import hold_out
-from safelight.diagnosis.doctor import Diagnosis, diagnose_trial
-from safelight.diagnosis.finding import Finding
+from safelight.diagnosis import Diagnosis, Finding, diagnose_trial
 from safelight.diagnosis.run_history import InMemoryReadings, RunHistory
 from safelight.diffusion.sampling import Denoiser
 from safelight.diffusion.schedule import make_process, make_schedule
@@ -27,7 +26,8 @@ from safelight.observing.batch_check import BatchCheck
 from safelight.observing.memory_record import MemoryRecord
 from safelight.observing.observer import Observer
 from safelight.probes.forward_pass import Declared
-from safelight.probes.probe_runner import InspectedLoop, ProbeRunner, with_check_prefix
+from safelight.probes.probe_runner import ProbeRunner, with_check_prefix
+from safelight.probes.runner.inspected_loop import InspectedLoop
 from safelight.probes.sampler import measure_guidance
 from safelight.training.build import Setup
 from safelight.training.state import State

@@ -10,7 +10,8 @@ from safelight.monitors.loss import levels_of_draws, levels_of_table
 from safelight.monitors.modules import unwrapped
 from safelight.monitors.suite import Monitors
 from safelight.observing.recorder import Recorder
-from safelight.probes.probe_runner import InspectedLoop, ProbeRunner
+from safelight.probes.probe_runner import ProbeRunner
+from safelight.probes.runner.inspected_loop import InspectedLoop
 from safelight.probes.skill import SkillProbe, Subject
 from safelight.watching.arguments import WatchArguments
 from safelight.watching.foreign import bare_optimizer, is_compiled, log_snr_of

@@ -17,7 +17,8 @@ from safelight.monitors.suite import Monitors
 from safelight.observing.memory_record import MemoryRecord
 from safelight.observing.observer import Observer
 from safelight.probes.forward_pass import Declared
-from safelight.probes.probe_runner import InspectedLoop, ProbeRunner
+from safelight.probes.probe_runner import ProbeRunner
+from safelight.probes.runner.inspected_loop import InspectedLoop
 from safelight.vocabulary import LEARNING_RATE, LOSS
 from safelight.watching.foreign import log_snr_of
 from safelight.watching.hooks import OptimizerHooks

@@ -7,6 +7,7 @@ import gc
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -17,7 +18,9 @@ from torch import Tensor, nn
 from safelight.monitors.reading_buffer import PendingReading
 from safelight.probes import probe_runner as module
 from safelight.probes.forward_pass import Declared, ForwardPass
-from safelight.probes.probe_runner import InspectedLoop, ProbeRunner
+from safelight.probes.probe_runner import ProbeRunner
+from safelight.probes.runner import averages, copies, start
+from safelight.probes.runner.inspected_loop import InspectedLoop
 
 DATA = torch.rand(32, *SHAPE, generator=torch.Generator().manual_seed(0)) * 2 - 1
 PROBES = (
@@ -97,19 +100,24 @@ def finished(pieces: list[PendingReading]) -> dict[str, float]:
     return readings
 
 
+def home_of(probe: str) -> ModuleType:
+    """The module that calls it."""
+    return next(home for home in (module, start, averages, copies) if hasattr(home, probe))
+
+
 @contextmanager
 def counted() -> Iterator[dict[str, int]]:
     """How often each probe was asked."""
     calls: dict[str, int] = dict.fromkeys(PROBES, 0)
     with pytest.MonkeyPatch.context() as patch:
         for name in PROBES:
-            true = getattr(module, name)
+            true = getattr(home_of(name), name)
 
             def asked(*given: Any, name: str = name, true: Callable[..., Any] = true, **named: Any) -> Any:
                 calls[name] += 1
                 return true(*given, **named)
 
-            patch.setattr(module, name, asked)
+            patch.setattr(home_of(name), name, asked)
         yield calls
 
 
@@ -143,13 +151,13 @@ def test_the_loop_does_not_notice(micro_batches: int) -> None:
 @pytest.mark.parametrize("probe", PROBES)
 def test_a_probe_that_draws_random_numbers_is_found_out(probe: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The control of the test above: bytes that a probe changes are noticed there."""
-    true = getattr(module, probe)
+    true = getattr(home_of(probe), probe)
 
     def meddling(*given: Any, **named: Any) -> Any:
         torch.rand(1)
         return true(*given, **named)
 
-    monkeypatch.setattr(module, probe, meddling)
+    monkeypatch.setattr(home_of(probe), probe, meddling)
     assert Loop().run(6).bytes() != Loop(seen=False).run(6).bytes()
 
 
@@ -171,7 +179,7 @@ def same(a: Any, b: Any) -> bool:
 
 @pytest.mark.parametrize("probe", PROBES)
 def test_every_probe_leaves_everything_as_it_was(probe: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    true, compared = getattr(module, probe), list[bool]()
+    true, compared = getattr(home_of(probe), probe), list[bool]()
     made: list[Loop] = []
 
     def watched(*given: Any, **named: Any) -> Any:
@@ -180,7 +188,7 @@ def test_every_probe_leaves_everything_as_it_was(probe: str, monkeypatch: pytest
         compared.append(all(map(same, before, kept(made[0]))))
         return readings
 
-    monkeypatch.setattr(module, probe, watched)
+    monkeypatch.setattr(home_of(probe), probe, watched)
     loop = Loop.__new__(Loop)
     made.append(loop)
     loop.__init__(micro_batches=2)
@@ -198,7 +206,7 @@ def test_a_probe_that_breaks_is_switched_off_alone(probe: str, monkeypatch: pyte
         asked.append(1)
         raise RuntimeError("oh")
 
-    monkeypatch.setattr(module, probe, broken)
+    monkeypatch.setattr(home_of(probe), probe, broken)
     loop = Loop().run(20)
     assert loop.probe_runner is not None
     name = NAMES.get(probe, probe.removeprefix("measure_"))

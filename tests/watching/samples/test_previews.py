@@ -138,7 +138,7 @@ def test_a_sampler_that_takes_too_long_is_given_up(tmp_path: Path, monkeypatch: 
         return noise
 
     monkeypatch.setattr("safelight.watching.samples.previews.LAST", 0.05)
-    monkeypatch.setattr("safelight.probes.probe_runner.measure_sampler", lambda *_: {})
+    monkeypatch.setattr("safelight.probes.runner.start.measure_sampler", lambda *_: {})
     loop(tmp_path / "run", sampler=endless)
     assert 0 < len(calls) < 10**6
     assert not list((tmp_path / "run").glob("samples/step_*"))
