@@ -7,11 +7,12 @@ from functools import partial
 import numpy as np
 
 from safelight import checks
-from safelight.diagnosis.rule import Detection, error, on_latest, warning
+from safelight.diagnosis.rule import Detection, Detector, error, on_latest, warning
 from safelight.diagnosis.run_history import Episode, RunHistory
 
 WRONG = 0.05  # of the target's length
 UNRELATED = 0.3  # cosine
+NOT_THE_NETWORK = ("the network: it plays no part in this check",)
 
 
 def _kind(run: RunHistory) -> tuple[str, Episode, str, str | None] | None:
@@ -48,8 +49,7 @@ def detect_kind(run: RunHistory, kind: str) -> Detection | None:
     evidence = tuple(
         run.evidence(each, "0" if declared == name else None, episode.last) for declared, each in checks.TARGET.items()
     )
-    ruled_out = ("the network: it plays no part in this check",)
-    return Detection(episode.first, words[kind], evidence, ruled_out, over=episode.over)
+    return Detection(episode.first, words[kind], evidence, NOT_THE_NETWORK, over=episode.over)
 
 
 ANOTHER = 0.3  # of x_t or the target; input perturbation leaves 0.1, anything in bf16 0.004
@@ -71,7 +71,7 @@ def other_noise(run: RunHistory) -> Detection | None:
         f"{run.latest(share):.0%} of {one} is noise that is not the noise in {other}: the network cannot know one from "
         "the other, and the loss cannot fall below its variance.",
         (run.evidence(share, "0"), run.evidence(kurtosis, "3: noise"), run.evidence(neighbours, "0: noise")),
-        ("the network: it plays no part in this check",),
+        NOT_THE_NETWORK,
     )
 
 
@@ -96,34 +96,35 @@ def against_time(run: RunHistory) -> Detection | None:
         f"{target}. A sampler that integrates it walks away from the images. Either its sign or the two ends of the "
         "interpolation are swapped.",
         tuple(run.evidence(check) for check in MIXTURE),
-        ("the network: it plays no part in this check",),
+        NOT_THE_NETWORK,
     )
 
 
-def of_another_process(run: RunHistory) -> Detection | None:
-    process, row = run.latest(checks.MIXTURE_PROCESS, -2), _row(run.latest(checks.MIXTURE_ROW, -2))
-    if process != checks.PROCESSES.index("vp") or row.removeprefix("-") != "flow":
-        return None
-    return Detection(
-        int(run.steps(checks.MIXTURE_ROW)[0]),
-        "The target is a velocity of flow matching, a difference of noise and x0, but x_t is noised as in DDPM, with "
-        "squares that add up to 1. A sampler of flows expects x_t = (1 − t)·x0 + t·noise.",
-        (run.evidence(checks.MIXTURE_PROCESS), run.evidence(checks.MIXTURE_ROW)),
-        ("the network: it plays no part in this check",),
-    )
+def unfit(process: str, row: str, words: str) -> Detector:
+    """The target of one process on the x_t of another."""
+
+    def detect(run: RunHistory) -> Detection | None:
+        seen, kind = run.latest(checks.MIXTURE_PROCESS, -2), _row(run.latest(checks.MIXTURE_ROW, -2))
+        if seen != checks.PROCESSES.index(process) or kind.removeprefix("-") != row:
+            return None
+        evidence = run.evidence(checks.MIXTURE_PROCESS), run.evidence(checks.MIXTURE_ROW)
+        return Detection(int(run.steps(checks.MIXTURE_ROW)[0]), words, evidence, NOT_THE_NETWORK)
+
+    return detect
 
 
-def not_a_velocity(run: RunHistory) -> Detection | None:
-    process, row = run.latest(checks.MIXTURE_PROCESS, -2), _row(run.latest(checks.MIXTURE_ROW, -2))
-    if process != checks.PROCESSES.index("flow") or row.removeprefix("-") != "epsilon":
-        return None
-    return Detection(
-        int(run.steps(checks.MIXTURE_ROW)[0]),
-        "x_t is that of flow matching, (1 − t)·x0 + t·noise, but the target is the noise alone and not the velocity "
-        "noise − x0. A sampler of flows integrates a velocity, and at t = 1 the noise says nothing of the image.",
-        (run.evidence(checks.MIXTURE_PROCESS), run.evidence(checks.MIXTURE_ROW)),
-        ("the network: it plays no part in this check",),
-    )
+of_another_process = unfit(
+    "vp",
+    "flow",
+    "The target is a velocity of flow matching, a difference of noise and x0, but x_t is noised as in DDPM, with "
+    "squares that add up to 1. A sampler of flows expects x_t = (1 − t)·x0 + t·noise.",
+)
+not_a_velocity = unfit(
+    "flow",
+    "epsilon",
+    "x_t is that of flow matching, (1 − t)·x0 + t·noise, but the target is the noise alone and not the velocity "
+    "noise − x0. A sampler of flows integrates a velocity, and at t = 1 the noise says nothing of the image.",
+)
 
 
 def scaled(run: RunHistory) -> Detection | None:
@@ -138,7 +139,7 @@ def scaled(run: RunHistory) -> Detection | None:
         int(run.steps(check)[0]),
         f"The target is {words}",
         (run.evidence(check),),
-        ("the network: it plays no part in this check",),
+        NOT_THE_NETWORK,
     )
 
 
@@ -151,7 +152,7 @@ def other_sigma_data(run: RunHistory) -> Detection | None:
         f"c_in is computed with sigma_data = {seen:.3g}, the target with {asked:.3g}. EDM's four factors belong to one "
         "sigma_data, and a sampler has one for all.",
         (run.evidence(checks.MIXTURE_SIGMA_DATA), run.evidence(checks.MIXTURE_TARGET_SIGMA_DATA)),
-        ("the network: it plays no part in this check",),
+        NOT_THE_NETWORK,
     )
 
 
