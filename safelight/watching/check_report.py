@@ -79,7 +79,7 @@ class CheckReport:
 
 
 def lines_of_rows(rows: Sequence[Row]) -> list[str]:
-    widths = [max((len(cell(row)) for row in rows), default=0) for cell in (_part, _name, _shown)]
+    widths = [max((len(getattr(row, cell)) for row in rows), default=0) for cell in ("part", "name", "shown")]
     lines = []
     for before, row in zip((None, *rows), rows, strict=False):
         part = row.part if before is None or before.part != row.part else ""
@@ -93,18 +93,6 @@ def lines_of_findings(findings: Sequence[Finding]) -> list[str]:
     for finding in findings:
         lines += ["", f"{finding.code}  {finding.summary}", f"  do  {finding.fix.text}"]
     return lines
-
-
-def _part(row: Row) -> str:
-    return row.part
-
-
-def _name(row: Row) -> str:
-    return row.name
-
-
-def _shown(row: Row) -> str:
-    return row.shown
 
 
 def with_findings(rows: Sequence[Row], findings: Sequence[Finding]) -> tuple[Row, ...]:
