@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from safelight.diagnosis.doctor import Diagnosis as Diagnosis
-from safelight.diagnosis.doctor import diagnose as diagnose
-from safelight.diagnosis.doctor import diagnose_log as diagnose_log
-from safelight.diagnosis.doctor import diagnose_run as diagnose_run
-from safelight.diagnosis.doctor import diagnose_trial as diagnose_trial
-from safelight.diagnosis.doctor import is_foreign as is_foreign
-from safelight.diagnosis.finding import Finding as Finding
+from safelight.diagnosis.doctor import Diagnosis, diagnose, diagnose_log, diagnose_run, diagnose_trial, is_foreign
+from safelight.diagnosis.finding import Finding
+
+__all__ = ["Diagnosis", "Finding", "diagnose", "diagnose_log", "diagnose_run", "diagnose_trial", "is_foreign"]

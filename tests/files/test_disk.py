@@ -9,15 +9,8 @@ from pathlib import Path
 import pytest
 
 from safelight.errors import CheckpointError
-from safelight.files import (
-    Disk,
-    LinkInside,
-    make_directories,
-    read_plain,
-    remove_tree,
-    temporary_name,
-    write_atomically,
-)
+from safelight.files import Disk, make_directories, read_plain, remove_tree, temporary_name, write_atomically
+from safelight.files.disk import LinkInside
 
 
 @pytest.fixture
