@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from safelight.checks import FORWARD_WRONG, Check
-from safelight.diagnosis.rule import CONFIG, Need, Rule
+from safelight.diagnosis.rule import CONFIG, Need, Rule, Several, needed
 from safelight.diagnosis.rules import RULES
 from safelight.diagnosis.run_history import RunHistory, name_of
 from safelight.vocabulary import CHECK, LEARNING_RATE, SKILL_AT_LEVEL, SKILL_EMA, SKILL_FLOOR, SKILL_RAW, Signal
@@ -132,21 +132,37 @@ def coverage(run: RunHistory, rules: tuple[Rule, ...] = RULES) -> Coverage:
 
 
 def _refusal(rule: Rule, run: RunHistory) -> str | None:
-    """Why a rule may not look at a log, though it has the readings it needs."""
-    if run.spacing is None:
-        return None
-    if rule.logs is None:
+    """Why a rule cannot look, though what it needs was recorded: not often enough, or in a log that is too coarse."""
+    if run.spacing is not None and rule.logs is None:
         return NO_LOG
-    return rule.logs.lacking(run.spacing, len(run.steps(rule.logs.of)))
+    few = next((few for need in rule.needs if (few := _too_few(need, run)) is not None), None)
+    if few is not None or run.spacing is None or rule.logs is None:
+        return few
+    return rule.logs.lacking(run.spacing)
+
+
+def _too_few(need: Need | tuple[Need, ...], run: RunHistory) -> str | None:
+    """None where one of the alternatives has as many readings as it takes."""
+    few, recorded = None, set(run.record.signals())
+    for each in need if isinstance(need, tuple) else (need,):
+        count = len(run.steps(each.of)) if isinstance(each, Several) else 0
+        if isinstance(each, Several) and count < each.least:
+            has = "there are" if run.spacing is None else "the log has"
+            few = few or f"needs {each.least:,} readings of {needed(each)}; {has} {count:,}"
+        elif _is_there(each, run, recorded):
+            return None
+    return few
 
 
 def _missing(rule: Rule, run: RunHistory, recorded: set[str]) -> tuple[str, ...]:
     groups = [need if isinstance(need, tuple) else (need,) for need in rule.needs]
     lacking = [group for group in groups if not any(_is_there(need, run, recorded) for need in group)]
-    return tuple(name_of(need) for group in lacking for need in group)
+    return tuple(needed(need) for group in lacking for need in group)
 
 
 def _is_there(need: Need, run: RunHistory, recorded: set[str]) -> bool:
+    """Whether it was recorded at all; of several readings, whether there is one."""
+    need = need.of if isinstance(need, Several) else need
     if need == CONFIG:
         return run.config is not None
     if isinstance(need, Signal) and need.family:

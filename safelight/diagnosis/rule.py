@@ -34,8 +34,23 @@ class Detection:
 
 Detector = Callable[[RunHistory], Detection | None]
 CONFIG = "config"
-Need = Check | Signal | str
-"""A check, a signal or a family of signals; CONFIG for the settings of our own runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Several:
+    """A need of more than one reading: with fewer, the rule can find nothing, and has not looked."""
+
+    of: Check | Signal
+    least: int
+
+
+Need = Check | Signal | Several | str
+"""A check, a signal, a family of signals or several readings of one; CONFIG for the settings of our own runs."""
+
+
+def needed(need: Need) -> str:
+    """The name of a need in the record."""
+    return name_of(need.of if isinstance(need, Several) else need)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +104,7 @@ class Rule:
     def to_json(self) -> dict[str, Any]:
         """All but what detects it; needs by the names that are recorded."""
         page = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in ("detect", "logs")}
-        needs = [list(map(name_of, need)) if isinstance(need, tuple) else name_of(need) for need in self.needs]
+        needs = [list(map(needed, need)) if isinstance(need, tuple) else needed(need) for need in self.needs]
         return page | {
             "needs": needs,
             "default_fix": asdict(self.default_fix),

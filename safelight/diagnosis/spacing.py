@@ -11,8 +11,6 @@ from typing import Literal
 
 import numpy as np
 
-from safelight.vocabulary import LOSS, Signal
-
 Kind = Literal["any", "known steps", "single", "every step"]
 EVEN = 0.9  # of the distances between readings are the same
 # Share of readings above or below both neighbours: 2/3 where they are independent, however they are distributed; 0.58
@@ -42,17 +40,12 @@ class Spacing:
 
 @dataclass(frozen=True, slots=True)
 class LogNeed:
-    """What a rule needs of a log."""
+    """How the readings of a log must lie for a rule."""
 
-    least: int = 1
-    """Readings."""
     kind: Kind = "any"
-    of: Signal = LOSS
 
-    def lacking(self, spacing: Spacing, readings: int) -> str | None:
+    def lacking(self, spacing: Spacing) -> str | None:
         """Why the rule cannot look; None where it can."""
-        if readings < self.least:
-            return f"needs {self.least:,} readings of {self.of.name}; the log has {readings:,}"
         if self.kind == "any" or (self.kind == "known steps" and spacing.known):
             return None
         if self.kind == "known steps":

@@ -10,13 +10,13 @@ import pytest
 from histories import HEALTHY, LABELS, Series, checks, measured
 from rule_rows import Row, every_row, history_of
 
-from safelight.checks import DATA_BLANK, LOSS_MSE, SAMPLE_PARAMETER_CHANGED, SAMPLE_PARAMETER_MOVED
+from safelight.checks import DATA_BLANK, LOSS_MSE, SAMPLE_PARAMETER_CHANGED, SAMPLE_PARAMETER_MOVED, Check
 from safelight.config import Config
 from safelight.config.resolve import resolve
 from safelight.diagnosis.coverage import coverage
-from safelight.diagnosis.rule import CONFIG, Need, Rule
+from safelight.diagnosis.rule import CONFIG, Need, Rule, Several, needed
 from safelight.diagnosis.rules import RULES
-from safelight.diagnosis.run_history import InMemoryReadings, RunHistory, name_of
+from safelight.diagnosis.run_history import InMemoryReadings, RunHistory
 from safelight.vocabulary import LOSS, SKILL_EMA, SKILL_HELD, SKILL_RAW, UPDATE_RATIO, Signal
 
 
@@ -40,6 +40,10 @@ def groups_of(rule: Rule) -> list[tuple[Need, ...]]:
     return [need if isinstance(need, tuple) else (need,) for need in rule.needs]
 
 
+def severals_of(rule: Rule) -> list[Several]:
+    return [need for group in groups_of(rule) for need in group if isinstance(need, Several)]
+
+
 def without(series: Series, names: Iterable[str]) -> Series:
     return {name: value for name, value in series.items() if not any(f"{name}/".startswith(f"{n}/") for n in names)}
 
@@ -59,7 +63,7 @@ def area_of(name: str) -> str:
 
 def silenced(rule: Rule, group: tuple[Need, ...]) -> bool:
     """Whether the rule is silent in all its rows without any reading of the group, the events and the config aside."""
-    names = [name_of(need) for need in group]
+    names = [needed(need) for need in group]
     for row in FIRED[rule.code]:
         series, config = history_of(row)
         if fires(rule, without(series, names), (), None if CONFIG in group else config):
@@ -72,7 +76,7 @@ def test_a_rule_is_silent_without_what_it_needs(rule: Rule) -> None:
     assert FIRED[rule.code]
     assert not fires(rule, {})
     for group in groups_of(rule):
-        assert silenced(rule, group), [name_of(need) for need in group]
+        assert silenced(rule, group), [needed(need) for need in group]
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.code)
@@ -83,6 +87,28 @@ def test_a_rule_that_fires_had_what_it_needs(rule: Rule) -> None:
         proven = any(note[1] in ("no_update", "refused", "nonfinite") for note in row.events)  # an event is enough
         run = RunHistory(InMemoryReadings({name: series[name] for name in reads}), config)
         assert proven or coverage(run, (rule,)).looked, row.name
+
+
+def shortened(series: Series, needs: Iterable[Several]) -> Series:
+    """One reading fewer than each of these needs takes."""
+    most = {needed(each): each.least - 1 for each in needs}
+    return {name: tuple(part[: most.get(name)] for part in value) for name, value in series.items()}  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("rule", [rule for rule in RULES if severals_of(rule)], ids=lambda rule: rule.code)
+def test_with_fewer_readings_a_rule_finds_nothing_and_has_not_looked(rule: Rule) -> None:
+    for group in groups_of(rule):
+        several = [need for need in group if isinstance(need, Several)]
+        others = [needed(need) for need in group if not isinstance(need, Several)]
+        others += [needed(need.implied_by) for need in group if isinstance(need, Check) and need.implied_by is not None]
+        if not several:
+            continue
+        for row in FIRED[rule.code]:
+            series, config = history_of(row)
+            short = shortened(without(series, others), several)
+            config = None if CONFIG in group else config
+            assert not fires(rule, short, (), config), row.name
+            assert not coverage(RunHistory(InMemoryReadings(short), config), (rule,)).looked, row.name
 
 
 def read_by(rule: Rule, row: Row) -> set[str]:
@@ -110,7 +136,7 @@ def unnamed(rule: Rule) -> set[str]:
         areas = {area_of(name) for name in read_by(rule, row)}
         found = {area for area in areas if not fires(rule, without(series, [area]), row.events, config)}
         essential = found if essential is None else essential & found
-    named = {area_of(name_of(need)) for group in groups_of(rule) for need in group}
+    named = {area_of(needed(need)) for group in groups_of(rule) for need in group}
     return {area for area in essential or () if not any(f"{area}/".startswith(f"{name}/") for name in named)}
 
 
@@ -159,7 +185,9 @@ def test_coverage_of_runs() -> None:
     healthy = coverage(RunHistory(InMemoryReadings(HEALTHY), config))
     labelled = coverage(RunHistory(InMemoryReadings(HEALTHY | LABELS), config))
     assert nothing.looked < monitored.looked < healthy.looked < labelled.looked <= len(RULES)
-    assert all(len(each.missing) == len(RULES) - each.looked for each in (monitored, healthy, labelled))
+    assert all(
+        len(each.missing) + len(each.refused) == len(RULES) - each.looked for each in (monitored, healthy, labelled)
+    )
     assert healthy.missing["DST001"] == ("distributed/drift",)
 
 

@@ -7,6 +7,7 @@ import pytest
 from loggings import loggings
 from loss_curves import healthy_curve
 
+from safelight.diagnosis.rule import needed
 from safelight.diagnosis.rules import RULES
 from safelight.diagnosis.spacing import LogNeed, Spacing, spacing_of
 from safelight.vocabulary import LOSS
@@ -51,22 +52,21 @@ EACH = Spacing(1, True)
 
 
 @pytest.mark.parametrize(
-    ("need", "spacing", "readings", "reason"),
+    ("need", "spacing", "reason"),
     [
-        (LogNeed(), Spacing(None, False), 1, None),
-        (LogNeed(10), EACH, 9, "needs 10 readings of loss/mean; the log has 9"),
-        (LogNeed(10, "single"), Spacing(50, True), 10, None),
-        (LogNeed(10, "single"), Spacing(1, False), 10, "smoothed"),
-        (LogNeed(10, "single"), Spacing(1, True, fine=False), 10, "more digits"),
-        (LogNeed(10, "every step"), EACH, 10, None),
-        (LogNeed(10, "every step"), Spacing(50, True), 10, "the log has one in 50 steps"),
-        (LogNeed(10, "every step"), Spacing(None, True), 10, "not evenly apart"),
-        (LogNeed(10, "known steps"), Spacing(None, True), 10, None),
-        (LogNeed(10, "known steps"), Spacing(None, True, known=False), 10, "which step"),
+        (LogNeed(), Spacing(None, False), None),
+        (LogNeed("single"), Spacing(50, True), None),
+        (LogNeed("single"), Spacing(1, False), "smoothed"),
+        (LogNeed("single"), Spacing(1, True, fine=False), "more digits"),
+        (LogNeed("every step"), EACH, None),
+        (LogNeed("every step"), Spacing(50, True), "the log has one in 50 steps"),
+        (LogNeed("every step"), Spacing(None, True), "not evenly apart"),
+        (LogNeed("known steps"), Spacing(None, True), None),
+        (LogNeed("known steps"), Spacing(None, True, known=False), "which step"),
     ],
 )
-def test_what_a_rule_needs(need: LogNeed, spacing: Spacing, readings: int, reason: str | None) -> None:
-    found = need.lacking(spacing, readings)
+def test_what_a_rule_needs(need: LogNeed, spacing: Spacing, reason: str | None) -> None:
+    found = need.lacking(spacing)
     assert found is None if reason is None else reason in (found or "")
 
 
@@ -76,6 +76,6 @@ def test_rules_that_need_more_than_a_log_can_hold_do_not_claim_to_look() -> None
     for rule in RULES:
         if rule.logs is not None:
             needs = [need if isinstance(need, tuple) else (need,) for need in rule.needs]
-            names = [{getattr(each, "name", str(each)) for each in group} for group in needs]
+            names = [{needed(each) for each in group} for group in needs]
             assert all(group & held for group in names), rule.code
     assert LOSS.name in held

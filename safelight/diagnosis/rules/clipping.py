@@ -10,7 +10,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from safelight import checks
 from safelight.diagnosis.definitions import FAR_OUT
 from safelight.diagnosis.finding import Evidence, Fix
-from safelight.diagnosis.rule import Detection, error, first_of, on_episode, warning
+from safelight.diagnosis.rule import Detection, Several, error, first_of, on_episode, warning
 from safelight.diagnosis.rules.curve.jumps import has_usual_images
 from safelight.diagnosis.rules.learning import DAMAGE
 from safelight.diagnosis.run_history import Episode, HealthyRanges, RunHistory, episode_of, running_median
@@ -226,9 +226,9 @@ RULES = (
         similar="Images that change once and for all are data.shifted.",
         limits="Outliers among many in a large batch.",
         fix="clipping.kind adaptive; check the images of that step.",
-        needs=((checks.BATCH_REACH, GRADIENT_NORM),),
+        needs=((Several(checks.BATCH_REACH, USUAL + 1), Several(GRADIENT_NORM, USUAL + 1)),),
         detect=outlier_batches,
-        logs=LogNeed(USUAL + 1, "every step", GRADIENT_NORM),
+        logs=LogNeed("every step"),
         explained_by="lr.jump lr.too-high data.shifted data.nonfinite optimizer.no-zero loss.weighting",
     ),
     warning("CLI003", "clipping.large-gradients", "Gradients that are very large")(
@@ -238,9 +238,9 @@ RULES = (
         limits="In watched loops the norm is taken after their own clipping, so that only what that leaves is seen.",
         fix="Clip gradients by their norm (1.0 is usual), lower optimizer.lr, average the loss over batch and pixels "
         "instead of adding it up, and look at the part that is named.",
-        needs=(GRADIENT_NORM, LOSS),
+        needs=(Several(GRADIENT_NORM, 2 * CALM), LOSS),
         detect=large_norms,
-        logs=LogNeed(2 * CALM, of=GRADIENT_NORM),
+        logs=LogNeed(),
         explained_by=f"{DAMAGE} data.",
     ),
     warning("ACC001", "accumulation.sum", "Micro-batches are added instead of averaged")(

@@ -7,7 +7,7 @@ import numpy as np
 from safelight import checks
 from safelight.diagnosis.budget import RATE, bound
 from safelight.diagnosis.finding import Fix
-from safelight.diagnosis.rule import Detection, error, first_of, on_episode, on_latest, warning
+from safelight.diagnosis.rule import Detection, Several, error, first_of, on_episode, on_latest, warning
 from safelight.diagnosis.run_history import AWAKE, RunHistory, episode_of
 
 SHOWN = (
@@ -25,6 +25,7 @@ ENOUGH = 400  # draws without the null label: with 5 % of labels dropped, chance
 LATE, LEARNT, SMALL = 60, 0.6, 0.05  # steps; share of the zero predictor's loss; share of the loss
 MANY = 6  # looks
 BELONG = 3.0  # deviations of chance, of all looks together
+ALIKE = 3  # looks at which images of one label were alike
 BATCHES = 8  # in a row, where an occasional one may be without a condition
 STRONG = 0.05  # of the output, when all conditions are exchanged
 GUIDED = 1e-3  # where predictions lie a tenth apart, and the arithmetic is in single precision
@@ -172,7 +173,7 @@ def faded(run: RunHistory) -> Detection | None:
     """Images of one label were alike, and from some look on they are no more alike than others."""
     steps, similar = run.series(checks.LABELS_EXPLAIN)
     usual = np.flatnonzero(similar > PLAIN)
-    if len(usual) < 3:
+    if len(usual) < ALIKE:
         return None
     first, level = int(usual[-1]) + 1, float(np.median(similar[usual]))
     late = similar[first:]
@@ -254,7 +255,7 @@ RULES = (
         fix="Drop a tenth of the labels, not all of them: check the comparison with the drop rate.",
         limits="Text, observations and the like: only where they are zeros (a warning), or the same for all samples (a "
         "remark, and a warning where labels are passed that differ).",
-        needs=((*ANY_SHOWN, checks.CONDITIONS_EMPTY, checks.CONDITIONS_CONSTANT),),
+        needs=((*ANY_SHOWN, Several(checks.CONDITIONS_EMPTY, BATCHES), Several(checks.CONDITIONS_CONSTANT, BATCHES)),),
         detect=first_of(always_dropped, conditions_empty, conditions_constant),
     ),
     error("CON004", "conditioning.one-class", "One class only")(
@@ -281,7 +282,14 @@ RULES = (
         similar="Labels that are ignored do not change the output at all.",
         limits="A part of the labels; labels that are renamed as a whole.",
         fix="Check where images and labels are joined: both must be shuffled by the same order.",
-        needs=((checks.ROWS_LABELS_MOVED, checks.LABELS_EXPLAIN, checks.LABELS_GAIN, checks.CONDITIONS_GAIN),),
+        needs=(
+            (
+                checks.ROWS_LABELS_MOVED,
+                Several(checks.LABELS_EXPLAIN, ALIKE + 2),
+                Several(checks.LABELS_GAIN, 2),
+                Several(checks.CONDITIONS_GAIN, 2),
+            ),
+        ),
         detect=first_of(moved, faded, unhelpful, conditions_unhelpful),
         explained_by="conditioning. data.not-shuffled optimizer. loss. target. lr. model. forward. timesteps. data. "
         "scale.",

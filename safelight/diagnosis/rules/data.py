@@ -7,7 +7,7 @@ import numpy as np
 from safelight import checks
 from safelight.diagnosis.budget import bound
 from safelight.diagnosis.finding import Evidence
-from safelight.diagnosis.rule import Detection, error, first_of, on_count, on_episode, on_latest, warning
+from safelight.diagnosis.rule import Detection, Several, error, first_of, on_count, on_episode, on_latest, warning
 from safelight.diagnosis.run_history import RunHistory, name_of
 
 DUPLICATES, BLANK = 0.1, 0.1  # shares; digits, shapes and photographs have 0
@@ -227,7 +227,9 @@ RULES = (
         similar="A learning rate that rises and falls has another period. Unequal classes are taken into account.",
         limits="Datasets without labels.",
         fix="Shuffle: DataLoader(shuffle=True).",
-        needs=((checks.STREAM_LABELS_PAIRS, checks.STREAM_AGAIN["images"], checks.BATCH_MEAN, checks.BATCH_STD),),
+        needs=(
+            (checks.STREAM_LABELS_PAIRS, checks.STREAM_AGAIN["images"], *(Several(each, MANY) for each in MOMENTS)),
+        ),
         detect=not_shuffled,
         explained_by="conditioning.one-class conditioning.always-dropped data.same-batch",
     ),
@@ -237,7 +239,7 @@ RULES = (
         similar="A loss that jumps while the images stay the same has another cause.",
         limits="Different images with the same brightness and contrast.",
         fix="Check what changed in the loading of the data at that step.",
-        needs=((checks.BATCH_MEAN, checks.BATCH_STD),),
+        needs=(tuple(Several(each, BEFORE + AFTER) for each in MOMENTS),),
         detect=shifted,
         explained_by="data.same-batch data.not-shuffled data.nonfinite conditioning.one-class",
     ),

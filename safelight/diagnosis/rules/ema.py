@@ -7,7 +7,7 @@ import numpy as np
 from safelight import checks
 from safelight.config.check import WARNED_INITIAL_SHARE, initial_share
 from safelight.diagnosis.finding import Evidence, Fix
-from safelight.diagnosis.rule import CONFIG, Detection, error, first_of, on_episode, warning
+from safelight.diagnosis.rule import CONFIG, Detection, Several, error, first_of, on_episode, warning
 from safelight.diagnosis.run_history import Episode, RunHistory, episode_of
 from safelight.vocabulary import EMA_DECAY, EMA_GAIN, PROBE_EMA, PROBE_RAW, REFUSED
 
@@ -181,7 +181,7 @@ RULES = (
         limits="A decay that is slightly too long for the speed of the training. In a loop that is not ours it is a "
         "remark until the loop passes steps=, or samples of the EMA are drawn.",
         fix="ema.kind power, or ema.warmup true, or a smaller ema.decay.",
-        needs=((CONFIG, checks.AVERAGE_DECAY),),
+        needs=((CONFIG, Several(checks.AVERAGE_DECAY, LOOKS)),),
         detect=too_long,
         explained_by="ema.frozen ema.low-precision ema.not-an-average ema.unrelated",
     ),
@@ -191,7 +191,7 @@ RULES = (
         similar="A long EMA moves a little at every update. In half precision small steps are lost (EMA003).",
         limits="An EMA that is updated at few steps only.",
         fix="Update the EMA after every step of the optimizer, with the same model.",
-        needs=((checks.AVERAGE_SAME, checks.AVERAGE_MOVED),),
+        needs=((Several(checks.AVERAGE_SAME, LOOKS), Several(checks.AVERAGE_MOVED, 2)),),
         detect=on_episode(
             frozen,
             "The EMA did not move at {episode.looks} looks, from step {episode.first:,} to step {episode.last:,}, and "
@@ -206,7 +206,7 @@ RULES = (
         why="It stands still, or moves in jumps.",
         similar="In fp32 even an EMA of 0.9999 moves.",
         fix="Keep the EMA in fp32, whatever the precision of the model.",
-        needs=(checks.AVERAGE_COARSE,),
+        needs=(Several(checks.AVERAGE_COARSE, LOOKS),),
         detect=on_episode(
             lambda run: run.episode(checks.AVERAGE_COARSE, lambda numbers: numbers == 1, LOOKS),
             "The EMA is kept in 16 bits: steps smaller than their rounding are lost, and it stands still or moves in "
@@ -254,7 +254,7 @@ RULES = (
         similar="A long EMA lags behind the weights, from which it began. One that stands still is ema.frozen.",
         limits="Networks of few weights; an EMA that is loaded after the watch began.",
         fix="After a resume, load the EMA from the checkpoint as well; at the start, copy the weights into it.",
-        needs=(checks.AVERAGE_COSINE,),
+        needs=(Several(checks.AVERAGE_COSINE, LOOKS),),
         detect=unrelated,
     ),
     warning("EMA006", "ema.not-sampled", "An EMA that is never sampled from")(
@@ -280,7 +280,7 @@ RULES = (
         similar="EMA001 knows it from the settings, before the run. In the first half of a run every EMA lags.",
         limits="Loops whose planned length is not known.",
         fix="A shorter EMA: a smaller ema.width or ema.decay; or train longer at the low rate.",
-        needs=(EMA_GAIN, PROBE_RAW, PROBE_EMA),
+        needs=(Several(EMA_GAIN, 2), PROBE_RAW, PROBE_EMA),
         detect=worse_than_raw,
         explained_by="ema. loss. lr. optimizer. precision.",
     ),

@@ -9,7 +9,7 @@ import numpy as np
 from safelight import checks
 from safelight.diagnosis.budget import RATE, allowed, bound
 from safelight.diagnosis.finding import Evidence
-from safelight.diagnosis.rule import Detection, on_latest, warning
+from safelight.diagnosis.rule import Detection, Several, on_latest, warning
 from safelight.diagnosis.run_history import RunHistory, episode_of, running_median
 from safelight.vocabulary import (
     COPIES,
@@ -180,7 +180,7 @@ RULES = (
         similar="A good model is as good on held-out images. Copies among samples are GEN001.",
         limits="Large sets: the denoiser knows 20,000 of their images.",
         fix="Stop earlier, use more images, flips and jitter, dropout, or a smaller network.",
-        needs=(SKILL_FLOOR,),
+        needs=(Several(SKILL_FLOOR, LOOKS),),
         detect=memorised,
         explained_by="generalisation.overfitting generalisation.held-out data.duplicates data.same-batch",
     ),

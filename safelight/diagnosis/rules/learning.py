@@ -8,7 +8,7 @@ import numpy as np
 
 from safelight import checks
 from safelight.diagnosis.finding import Evidence, Fix
-from safelight.diagnosis.rule import CONFIG, Detection, error, warning
+from safelight.diagnosis.rule import CONFIG, Detection, Several, error, warning
 from safelight.diagnosis.run_history import RunHistory, running_median, stays_at_first
 from safelight.vocabulary import GRADIENT_PART, LEARNING_RATE, LOSS, SKILL_HELD, SKILL_RAW, UPDATE_RATIO, WEIGHT_NORM
 from safelight.words import round_rate
@@ -282,7 +282,7 @@ RULES = (
         similar="In a divergence the loss is far above that of a model which predicts 0.",
         limits="Runs that had learnt less than half of a linear filter.",
         fix="Return to the best checkpoint, and lower optimizer.lr.",
-        needs=(SKILL_RAW,),
+        needs=(Several(SKILL_RAW, LOOKS),),
         detect=ruined,
         explained_by=DAMAGE,
         is_damage=True,
@@ -293,7 +293,7 @@ RULES = (
         similar="Where updates have broken the weights it is lr.too-high; where they are too short, lr.too-low.",
         limits="Runs that learn a little, far too slowly; those that predict the noise.",
         fix="Compare with a run of the same images and the preset's settings; check what differs.",
-        needs=(SKILL_RAW, (CONFIG, checks.STREAM_DRAWN)),
+        needs=(Several(SKILL_RAW, LOOKS), (CONFIG, checks.STREAM_DRAWN)),
         detect=nothing_learnt,
         explained_by=DAMAGE,
         is_damage=True,
@@ -305,7 +305,7 @@ RULES = (
         limits="Models that are nearly as good as a linear filter and draw bad samples: see the evaluation. Those that "
         "predict the noise.",
         fix="Train longer: raise train.steps.",
-        needs=(SKILL_RAW,),
+        needs=(Several(SKILL_RAW, LOOKS),),
         detect=undertrained,
         explained_by=f"{DAMAGE} ema. generalisation.",
         is_damage=True,
@@ -316,7 +316,7 @@ RULES = (
         similar="Dead units have gradients of exactly 0 (MOD005).",
         limits="Optimizers that scale each gradient, such as Adam, may train such a network all the same.",
         fix="Residual connections, normalisation, and activations that do not saturate (SiLU, GELU).",
-        needs=(SKILL_RAW, (CONFIG, checks.STREAM_DRAWN), GRADIENT_PART, WEIGHT_NORM),
+        needs=(Several(SKILL_RAW, LOOKS), (CONFIG, checks.STREAM_DRAWN), GRADIENT_PART, WEIGHT_NORM),
         detect=vanishing,
         explained_by="model.no-gradient model.dead model.zero-init model.frozen model.bounded scale. lr.too-high "
         "optimizer. loss. precision.",
@@ -327,7 +327,7 @@ RULES = (
         similar="A rate that is too low has short updates; one that is too high makes weights grow.",
         limits="Networks that are a little too small; those that predict the noise.",
         fix="Raise model.widths.",
-        needs=(SKILL_RAW, (CONFIG, checks.STREAM_DRAWN), UPDATE_RATIO),
+        needs=(Several(SKILL_RAW, LOOKS), (CONFIG, checks.STREAM_DRAWN), UPDATE_RATIO),
         detect=too_small,
         explained_by=DAMAGE,
     ),

@@ -6,7 +6,7 @@ import numpy as np
 
 from safelight import checks
 from safelight.diagnosis.finding import Evidence, Fix
-from safelight.diagnosis.rule import Detection, error, on_episode, on_latest, warning
+from safelight.diagnosis.rule import Detection, Several, error, on_episode, on_latest, warning
 from safelight.diagnosis.run_history import Episode, RunHistory, name_of
 from safelight.vocabulary import GRADIENT_NORM, GRADIENT_PART
 
@@ -126,7 +126,7 @@ RULES = (
         limits="Single dead layers within a block that learns; a block whose inputs are constant.",
         fix="The output does not depend on these parts, or there is a detach() or no_grad() in between: connect them, "
         "or remove them from the optimizer.",
-        needs=(GRADIENT_NORM, GRADIENT_PART),
+        needs=(Several(GRADIENT_NORM, ENOUGH + 1), GRADIENT_PART),
         detect=dead_parts,
         explained_by="model.zero-init model.blind conditioning. loss. model.frozen model.dead optimizer. lr. "
         "precision. model.bounded",

@@ -7,8 +7,8 @@ import numpy as np
 from safelight import checks
 from safelight.diagnosis.definitions import STORM_STEPS, is_storm
 from safelight.diagnosis.finding import Evidence, Fix
-from safelight.diagnosis.rule import Detection, error, on_episode, warning
-from safelight.diagnosis.rules.clipping import first_spike
+from safelight.diagnosis.rule import Detection, Several, error, on_episode, warning
+from safelight.diagnosis.rules.clipping import USUAL, first_spike
 from safelight.diagnosis.run_history import Episode, RunHistory
 from safelight.diagnosis.spacing import LogNeed
 from safelight.vocabulary import GRADIENT_NORM, LOSS, LOSS_SCALE, REFUSED
@@ -79,9 +79,9 @@ RULES = (
         limits="Gradients that vanish in fp16 instead of overflowing.",
         fix="Train in bf16, or in fp32 where the device has no bf16.",
         default_fix=Fix("", {"train.precision": "bf16"}, "safe"),
-        needs=(REFUSED,),
+        needs=(Several(REFUSED, STORM_STEPS),),
         detect=scale_halving,
-        logs=LogNeed(STORM_STEPS, "every step", REFUSED),
+        logs=LogNeed("every step"),
     ),
     error("PRE002", "precision.no-scaler", "fp16 without a loss scale")(
         what="Gradients that fp16 cannot hold are rounded to zero.",
@@ -121,7 +121,7 @@ RULES = (
         similar="A bad batch has a large error as well.",
         limits="Errors within a few times of the usual.",
         fix="With --heal the step is repeated. If it happens often, test the machine's memory.",
-        needs=(GRADIENT_NORM, LOSS),
+        needs=(Several(GRADIENT_NORM, USUAL + 1), LOSS),
         detect=transient,
         explained_by="lr.jump lr.too-high lr.no-warmup data. scale. optimizer. loss.weighting",
     ),

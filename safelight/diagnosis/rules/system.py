@@ -6,7 +6,7 @@ import numpy as np
 
 from safelight import checks
 from safelight.diagnosis.finding import Evidence, Fix
-from safelight.diagnosis.rule import Detection, Detector, error, on_latest, warning
+from safelight.diagnosis.rule import Detection, Detector, Several, error, on_latest, warning
 from safelight.diagnosis.run_history import RunHistory, episode_of
 from safelight.vocabulary import DATA_WAIT, DRIFT, OVERLAP, PROCESS_SECONDS, SAME_NOISE, SLOWEST, WAITING, Signal
 
@@ -126,7 +126,7 @@ RULES = (
         "spent waiting for images.",
         limits="GPUs: the time of the host is measured, which does not wait for them.",
         fix="Check that machine: other programs, heat, a slower disk or device. Remove or replace it.",
-        needs=(SLOWEST, WAITING),
+        needs=(Several(SLOWEST, LOOKS), WAITING),
         detect=straggler,
     ),
     warning("SYS001", "system.starved-loader", "Training waits for images")(
@@ -136,7 +136,7 @@ RULES = (
         limits="In loops that are not ours it is a remark below 60 %: other work between steps counts as waiting.",
         fix="Let threads prepare batches ahead, or put the cache on a faster disk (data.cache).",
         default_fix=Fix("", {"data.workers": 4}, "safe"),
-        needs=(DATA_WAIT,),
+        needs=(Several(DATA_WAIT, WINDOWS + 1),),
         detect=starved_loader,
     ),
     warning("SYS002", "system.sampling-with-gradients", "Sampling with gradients")(

@@ -23,7 +23,7 @@ def finding(code: str, severity: str = "error") -> Finding:
 
 
 def diagnosis(*codes: str, explained: tuple[Explained, ...] = ()) -> Diagnosis:
-    run = RunHistory(InMemoryReadings({LOSS.name: (np.arange(9), np.ones(9))}))
+    run = RunHistory(InMemoryReadings({LOSS.name: (np.arange(600), np.ones(600))}))
     return Diagnosis([finding(code) for code in codes], coverage(run), explained=explained)
 
 

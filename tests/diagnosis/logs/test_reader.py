@@ -156,7 +156,7 @@ def test_the_verdict_says_how_many_rules_could_look(tmp_path: Path) -> None:
     assert healthy.verdict.startswith(
         f"Nothing was found by the {healthy.coverage.looked} of {healthy.coverage.rules} "
     )
-    assert healthy.coverage.looked == 10  # of all that need only losses and rates, a plateau takes 500 steps
+    assert healthy.coverage.looked == 11  # all that need only losses and rates
     short = diagnose_log(write_csv(tmp_path / "b.csv", LOSSES[:20]))
     assert short.coverage.looked == 3  # not finite, a rate of 0, a jump of the rate
     sick = diagnose_log(write_csv(tmp_path / "c.csv", NAN))

@@ -7,7 +7,7 @@ import numpy as np
 from safelight import checks
 from safelight.diagnosis import loss_shapes as shapes
 from safelight.diagnosis.finding import Evidence, Fix
-from safelight.diagnosis.rule import Detection, warning
+from safelight.diagnosis.rule import Detection, Several, warning
 from safelight.diagnosis.rules.learning import DAMAGE
 from safelight.diagnosis.rules.loss.divergence import diverged
 from safelight.diagnosis.run_history import RunHistory
@@ -137,9 +137,9 @@ RULES = (
         similar="A bad batch has a high loss once (CLI002). A loss that stays ten times as high has diverged (LOS007).",
         limits="Spikes within the first 32 steps; batches of one or two images, whose losses vary that much by chance.",
         fix="Lower optimizer.lr, clip gradients by their norm, or lower optimizer.beta2.",
-        needs=(LOSS,),
+        needs=(Several(LOSS, shapes.LEAST + shapes.LASTS),),
         detect=spike,
-        logs=LogNeed(shapes.LEAST + shapes.LASTS, "single"),
+        logs=LogNeed("single"),
         explained_by=DAMAGE,
     ),
     warning("CUR002", "loss.drop", "A loss that falls all at once")(
@@ -149,9 +149,9 @@ RULES = (
         similar="Learning that sets in suddenly still takes several steps.",
         limits="Drops within the first 32 steps, and small ones; batches of one or two images.",
         fix="Compare images, timesteps, target and loss weights of that step with those of the step before.",
-        needs=(LOSS,),
+        needs=(Several(LOSS, shapes.LEAST + shapes.LASTS),),
         detect=drop,
-        logs=LogNeed(shapes.LEAST + shapes.LASTS, "every step"),
+        logs=LogNeed("every step"),
         explained_by=DAMAGE,
     ),
 )

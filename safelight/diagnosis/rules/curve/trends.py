@@ -7,11 +7,11 @@ import numpy as np
 from safelight import checks
 from safelight.diagnosis import loss_shapes as shapes
 from safelight.diagnosis.finding import Evidence, Fix
-from safelight.diagnosis.rule import Detection, warning
+from safelight.diagnosis.rule import Detection, Several, warning
 from safelight.diagnosis.rules.curve.jumps import curve, spike
 from safelight.diagnosis.rules.learning import DAMAGE, has_short_updates
 from safelight.diagnosis.rules.loss.divergence import diverged, is_constant
-from safelight.diagnosis.run_history import STAYS, RunHistory, stays_at_first
+from safelight.diagnosis.run_history import STAYS, STAYS_KNOWN, RunHistory, stays_at_first
 from safelight.diagnosis.spacing import LogNeed
 from safelight.vocabulary import LEARNING_RATE, LOSS, SKILL_RAW
 from safelight.words import round_rate
@@ -89,9 +89,9 @@ RULES = (
         similar="A divergence multiplies the loss (LOS007); a spike begins at one step (CUR001).",
         limits="Runs of less than 128 steps. Tasks that become harder on purpose: higher resolution, other timesteps.",
         fix="Return to a checkpoint from before, lower optimizer.lr and let it decay.",
-        needs=(LOSS,),
+        needs=(Several(LOSS, shapes.BLOCKS * shapes.SHORTEST),),
         detect=rise,
-        logs=LogNeed(shapes.BLOCKS * shapes.SHORTEST, "single"),
+        logs=LogNeed("single"),
         explained_by=DAMAGE,
     ),
     warning("CUR004", "loss.oscillation", "A loss that goes up and down")(
@@ -100,9 +100,9 @@ RULES = (
         similar="Single losses always scatter: they depend on the timesteps that were drawn.",
         limits="Waves shorter than eight steps.",
         fix="Lower optimizer.lr by a factor of 2 to 5, and shuffle the images anew in every epoch.",
-        needs=(LOSS,),
+        needs=(Several(LOSS, shapes.LEAST + 1),),
         detect=oscillation,
-        logs=LogNeed(shapes.LEAST + 1, "single"),
+        logs=LogNeed("single"),
         explained_by=f"{DAMAGE} data.not-shuffled",
     ),
     warning("CUR005", "loss.plateau", "A loss that stays where it began")(
@@ -111,9 +111,9 @@ RULES = (
         similar="Where updates are too short it is lr.too-low; without a gradient, loss.detached.",
         limits="Networks that predict something else than noise: their loss at the start is another one.",
         fix="Is the model that is trained the one that is called, with this x_t and this t? If so, raise optimizer.lr.",
-        needs=(LOSS,),
+        needs=(LOSS, (Several(LEARNING_RATE, STAYS_KNOWN), Several(LOSS, STAYS))),
         detect=plateau,
-        logs=LogNeed(STAYS, "every step"),  # a mean over steps hides how losses differ by timestep
+        logs=LogNeed("every step"),  # a mean over steps hides how losses differ by timestep
         explained_by=DAMAGE,
     ),
 )

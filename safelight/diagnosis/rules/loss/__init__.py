@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from safelight import checks
-from safelight.diagnosis.rule import error, first_of, on_episode, on_latest, warning
+from safelight.diagnosis.rule import Several, error, first_of, on_episode, on_latest, warning
 from safelight.diagnosis.rules.loss.divergence import WINDOW, diverged
 from safelight.diagnosis.rules.loss.finite import nonfinite, weight_nonfinite
 from safelight.diagnosis.rules.loss.gradient import (
@@ -41,9 +41,9 @@ RULES = (
         "that are cleared before the update did come out of the backward pass.",
         limits="A loss that reaches the network through a meaningless path.",
         fix="Look for detach(), no_grad() or .data between the network and the loss, and for a missing backward().",
-        needs=((GRADIENT_NORM, checks.REPLAY_MSE_NORM),),
+        needs=((Several(GRADIENT_NORM, ENOUGH + 1), checks.REPLAY_MSE_NORM),),
         detect=detached,
-        logs=LogNeed(ENOUGH + 1, of=GRADIENT_NORM),
+        logs=LogNeed(),
         explained_by="model.zero-init model.frozen model.bounded optimizer.other loss.not-of optimizer.zeroed",
     ),
     error("LOS003", "loss.sign", "The sign of the loss is reversed")(
@@ -51,7 +51,7 @@ RULES = (
         why="Every update makes predictions worse.",
         similar="An optimizer that maximises gets the right gradient and goes the wrong way.",
         fix="Minimise the loss: no minus in front of it.",
-        needs=((checks.REPLAY_COSINE, LOSS),),
+        needs=((checks.REPLAY_COSINE, Several(LOSS, 4 * ENOUGH)),),
         detect=first_of(
             on_episode(
                 opposite,
@@ -61,7 +61,7 @@ RULES = (
             ),
             below_zero,
         ),
-        logs=LogNeed(4 * ENOUGH),
+        logs=LogNeed(),
     ),
     error("LOS004", "loss.weight-nonfinite", "A loss that is not finite by itself")(
         what="Prediction and target are finite, and the loss is not.",
@@ -118,9 +118,9 @@ RULES = (
         similar="A single spike is over within a few steps. Images of another range raise the loss as well.",
         limits="A rise that stays below the zero predictor. By the loss alone: less than ten times the first loss.",
         fix="Return to the last good checkpoint, lower optimizer.lr, lengthen optimizer.warmup.",
-        needs=((checks.LOSS_MSE, LOSS),),
+        needs=((Several(checks.LOSS_MSE, 3 * WINDOW), Several(LOSS, 4 * WINDOW)),),
         detect=diverged,
-        logs=LogNeed(4 * WINDOW),
+        logs=LogNeed(),
         explained_by="*",
     ),
 )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from safelight import checks
-from safelight.diagnosis.rule import error, first_of, on_count, warning
-from safelight.diagnosis.rules.learning import short_updates, stays_by_short_updates
+from safelight.diagnosis.rule import Several, error, first_of, on_count, warning
+from safelight.diagnosis.rules.learning import LOOKS, short_updates, stays_by_short_updates
 from safelight.diagnosis.rules.lr.course import JUDGED, LONG, ZEROS, anew, ended_early, jump, zero
 from safelight.diagnosis.rules.lr.high import no_warmup, too_high
-from safelight.diagnosis.rules.lr.low import too_low
+from safelight.diagnosis.rules.lr.low import SEARCHES, too_low
+from safelight.diagnosis.run_history import STAYS_KNOWN
 from safelight.diagnosis.spacing import LogNeed
-from safelight.vocabulary import LEARNING_RATE, SKILL_RAW, UPDATE_RATIO
+from safelight.vocabulary import LEARNING_RATE, LOSS, SKILL_RAW
 
 SIDE = (
     "scale. loss.sign loss.shape optimizer.maximize optimizer.no-zero optimizer.not-its target. model.init "
@@ -38,7 +39,7 @@ RULES = (
         "is little left to gain.",
         limits="Rates that are ten times too low. By the loss alone: networks that do not predict the noise.",
         fix="Raise optimizer.lr.",
-        needs=((checks.SEARCH["1"], SKILL_RAW, UPDATE_RATIO),),
+        needs=((Several(checks.SEARCH["1"], SEARCHES), Several(SKILL_RAW, LOOKS), Several(LOSS, STAYS_KNOWN)),),
         detect=first_of(too_low, short_updates, stays_by_short_updates),
         explained_by=f"{SIDE} forward. clipping. model. ema. lr.zero lr.ended optimizer. {LOSS_CAUSES}",
     ),
@@ -47,9 +48,9 @@ RULES = (
         why="Nothing is learnt.",
         similar="The first step of a warm-up may be 0, and only that one.",
         fix="Check the scheduler: its warm-up, its end, and whether it is stepped.",
-        needs=(LEARNING_RATE,),
+        needs=(Several(LEARNING_RATE, ZEROS),),
         detect=zero,
-        logs=LogNeed(ZEROS, of=LEARNING_RATE),
+        logs=LogNeed(),
     ),
     warning("LRA004", "lr.ended-early", "A schedule that ends before the run")(
         what="The learning rate has been almost 0 for a long time while the training continues.",
@@ -57,9 +58,9 @@ RULES = (
         similar="Every decay ends low; this one ended long ago.",
         limits="Decays that end a little early.",
         fix="Step the scheduler once per update, not per micro-batch or process, and give it the number of updates.",
-        needs=(LEARNING_RATE,),
+        needs=(Several(LEARNING_RATE, LONG),),
         detect=ended_early,
-        logs=LogNeed(LONG, of=LEARNING_RATE),
+        logs=LogNeed(),
     ),
     warning("LRA007", "lr.every-micro-batch", "A schedule that is stepped with every micro-batch")(
         what="The learning rate changes between the micro-batches of one update.",
@@ -93,8 +94,8 @@ RULES = (
         "lowest.",
         limits="Jumps within the first ten steps.",
         fix="After a resume: is the scheduler's state loaded? Otherwise check what sets the rate.",
-        needs=(LEARNING_RATE,),
+        needs=(Several(LEARNING_RATE, JUDGED),),
         detect=first_of(jump, anew),
-        logs=LogNeed(JUDGED, "known steps", LEARNING_RATE),
+        logs=LogNeed("known steps"),
     ),
 )

@@ -14,6 +14,7 @@ from safelight.words import round_rate
 NOTHING, MUCH = 0.98, 0.999  # an update that gains less than the first, where a hundredfold one gains more
 LONGER = ("10", "100", "10000", "1000000")
 STRAIGHT = 5.0  # times more gain by a hundredfold update than by a tenfold one: the loss still falls in a straight line
+SEARCHES = 4  # along the updates of at least 30 steps
 UNLEARNT = 0.6  # error over that of the zero predictor: above it, there is something left to learn
 USUAL_RATE = 1e-5  # of Adam, in published recipes: 1e-5 to 2e-3
 MOVED_ENOUGH = 0.5  # of the error, by all updates of a run together
@@ -25,7 +26,7 @@ def too_low(run: RunHistory) -> Detection | None:
     rates, starts, zeros = (
         run.at(check, steps) for check in (checks.SEARCH_RATE, checks.SEARCH_START, checks.SEARCH_ZERO)
     )
-    if len(whole) < 4 or steps[-1] - steps[0] < 30:
+    if len(whole) < SEARCHES or steps[-1] - steps[0] < 30:
         return None
     risen = np.concatenate([[True], rates[1:] > 1.2 * np.maximum.accumulate(rates)[:-1]])
     straight = (1 - far) > STRAIGHT * (1 - ten)
