@@ -66,6 +66,7 @@ bench: $(VENV)/ready-dev
 	$(BIN)/python -m bench.data
 	$(BIN)/python -m bench.record
 	$(BIN)/python -m bench.watch
+	$(BIN)/python -m bench.neighbours
 	$(BIN)/python -m bench.dashboard
 	$(BIN)/python -m bench.variance
 	$(BIN)/python -m bench.evaluate

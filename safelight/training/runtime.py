@@ -63,12 +63,15 @@ class Runtime:
 
 
 def busy_machine(load: float, cores: int, threads: int) -> str | None:
-    """Threads of one step wait for each other: with one core taken, all of them crawl (30 times slower, measured)."""
-    if threads < 2 or load < 0.5 + cores - threads or "OMP_WAIT_POLICY" in os.environ:
+    """Threads of one step wait for each other, so a step is as slow as the slowest of them; without a limit for their
+    spinning, which the command line sets, up to 30 times slower. The load counts what waits, too: a little is none."""
+    if threads < 2 or load < 1 + cores - threads:
         return None
+    limited = {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & os.environ.keys()
+    spin = "" if limited else ", or start Python with GOMP_SPINCOUNT=10000 in the environment"
     return (
-        f"Other programs keep this machine busy (load {load:.1f} on {cores} cores). If training crawls, give it fewer "
-        f"cores (--set train.threads={max(1, threads - 1)}) or patience (OMP_WAIT_POLICY=passive in the environment)."
+        f"Other programs use this machine too (load {load:.1f} on {cores} cores): steps take longer. If they take very "
+        f"long, use fewer threads (--set train.threads={max(1, threads - 1)}){spin}."
     )
 
 

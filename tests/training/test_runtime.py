@@ -11,15 +11,19 @@ from safelight.training.runtime import Runtime, busy_machine, choose_device
 
 @pytest.mark.parametrize(
     ("load", "cores", "threads", "told"),
-    [(0.2, 2, 2, False), (1.4, 2, 2, True), (1.4, 2, 1, False), (1.4, 8, 4, False), (6.0, 8, 4, True)],
+    [(0.6, 2, 2, False), (1.4, 2, 2, True), (1.4, 2, 1, False), (1.4, 8, 4, False), (6.0, 8, 4, True)],
 )
-def test_busy_machine_is_told(
-    load: float, cores: int, threads: int, told: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("limit", ["", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT"])
+def test_a_busy_machine_is_reported(
+    load: float, cores: int, threads: int, told: bool, limit: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
-    assert (busy_machine(load, cores, threads) is not None) is told
-    monkeypatch.setenv("OMP_WAIT_POLICY", "passive")
-    assert busy_machine(load, cores, threads) is None
+    for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT"):
+        monkeypatch.delenv(name, raising=False)
+    if limit:
+        monkeypatch.setenv(limit, "0")
+    words = busy_machine(load, cores, threads)
+    assert (words is not None) is told
+    assert ("GOMP_SPINCOUNT=10000" in (words or "")) is (told and not limit)
 
 
 @pytest.mark.parametrize(("name", "words"), [("cuda", "no CUDA"), ("gpu", "no device"), ("mps", "no MPS")])
