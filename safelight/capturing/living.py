@@ -6,6 +6,7 @@ import gc
 import sys
 from collections import OrderedDict
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -15,8 +16,22 @@ WRAPPERS = ("AcceleratedOptimizer",)
 
 
 def living(kind: type) -> list[Any]:
-    """By `type`, never by isinstance: that may run code of lazy stand-ins."""
-    return [each for each in gc.get_objects() if issubclass(type(each), kind)]
+    """Instances, by `type`, never by isinstance: that may run code of lazy stand-ins.
+
+    Not by gc.get_objects(): its list holds tuples that other threads are still building, and those threads fail.
+    Instances refer to their class, so that those who refer to it are enough.
+    """
+    kinds = _with_subclasses(kind)
+    return [each for each in gc.get_referrers(*kinds) if type(each) in kinds]
+
+
+def _with_subclasses(kind: type) -> set[type]:
+    found, ahead = {kind}, [kind]
+    while ahead:
+        new = set(type.__subclasses__(ahead.pop())) - found
+        found |= new
+        ahead += new
+    return found
 
 
 def optimizer_of(network: nn.Module) -> torch.optim.Optimizer | None:
@@ -55,20 +70,33 @@ def averages_like(network: nn.Module) -> list[Any]:
     trained = [(name, p) for name, p in everything if p.requires_grad]
     own = {id(p) for _, p in everything} | {p.data_ptr() for _, p in everything}
     parameters, first = {len(named): [p for _, p in named] for named in (everything, trained)}, trained[0][0]
-    found: list[Any] = []
-    for each in gc.get_objects():
+    found = [
+        each
+        for each in living(type(network))
+        if type(each) is type(network)
+        and each is not network
+        and _fits(list(each.parameters()), parameters[len(everything)], own)
+    ]
+    shape = trained[0][1].shape
+    alike = [each for each in living(Tensor) if _shape_of(each) == shape and id(each) not in own]
+    for each in gc.get_referrers(*alike) if alike else ():
         kind = type(each)
         if kind is list or kind is tuple:
             fits = len(each) in parameters and _fits(each, parameters[len(each)], own)
         elif kind is dict or kind is OrderedDict:
             fits = len(each) >= len(trained) and first in each and _fits_by_name(each, trained, own)
-        elif kind is type(network) and each is not network:
-            fits = _fits(list(each.parameters()), parameters[len(everything)], own)
         else:
             continue
-        if fits:
+        if fits and each is not alike:
             found.append(each)
     return found
+
+
+def _shape_of(tensor: Tensor) -> torch.Size | None:
+    """None of lazy parameters and nested tensors, which have none."""
+    with suppress(Exception):
+        return tensor.shape
+    return None
 
 
 def _fits_by_name(mapping: Any, named: Sequence[tuple[str, nn.Parameter]], own: set[int]) -> bool:
