@@ -56,7 +56,7 @@ class Previews:
         self._began, self._spent = time.perf_counter(), 0.0
         self._cost, self._pictures = 0.0, 0.0  # seconds of the last picture, of all
         self._failures = 0
-        self._drawn_at = step
+        self._drawn_at, self._has_drawn = step, False
 
     @property
     def best_step(self) -> int | None:
@@ -139,6 +139,7 @@ class Previews:
         for kind, path in found.items():
             self._record.picture(updates, kind, path)
         self._cost, self._drawn_at = (time.perf_counter() - begun) * grid.count / count, updates
+        self._has_drawn = True
         self._pictures += self._cost
         self._record.add(updates, compare_weights(stage.samples, stage.raw, self._ema_distance()))
         measures.look(
@@ -205,7 +206,7 @@ class Previews:
             reason = kind + first_line(error, 300)
             self._record.event(self._drawn_at, "no_picture", what=what, reason=reason)
             # A sampler that was passed for the sake of the checks may not call the model with all that it takes.
-            if self._every is None and self._grid is not None and not self._cost and isinstance(error, TypeError):
+            if self._every is None and self._grid is not None and not self._has_drawn and isinstance(error, TypeError):
                 self._failures = FAILURES
             else:
                 self._report_once(f"{what} could not be made ({reason}); your training continues.")

@@ -154,3 +154,24 @@ def test_a_sampler_that_fails_is_reported_and_costs_the_loop_nothing(tmp_path: P
     assert watched == loop(None)[0]
     assert sum("no luck" in text and "your training continues" in text for text in said) == 1
     assert len(read_events(tmp_path / "run" / "record.sqlite", "no_picture")) == 4  # three, and the broken image
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_sampler_for_the_checks_alone_is_no_news_also_after_a_draw_that_took_too_long(
+    late: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does not call the model with all that it takes, and nothing was promised of pictures."""
+    draws: list[int] = []
+
+    def draw(*_: Any, **__: Any) -> None:
+        draws.append(1)
+        raise TimeoutError if late and len(draws) == 1 else TypeError("forward() takes 3 arguments")
+
+    monkeypatch.setattr("safelight.watching.samples.previews.SampleGrid.draw", draw)
+    monkeypatch.setattr("safelight.watching.samples.previews.SHORTEST", -1e9)  # always within the budget
+    monkeypatch.setattr("safelight.watching.samples.previews.LAST", 1e9)
+    monkeypatch.setattr("safelight.watching.samples.previews.Previews._seconds_left", 1e9)
+    said: list[str] = []
+    loop(tmp_path / "run", said=said, sampler=sampler)
+    assert len(draws) == 1 + late
+    assert not any("takes 3 arguments" in text for text in said)
