@@ -21,7 +21,7 @@ BEGIN, END = "<!-- rules -->", "<!-- /rules -->"
 def table() -> str:
     """One row for each rule, in the order in which they are asked."""
     rows = [f"| {rule.code} | {rule.cause} | {rule.title} | {rule.similar} |" for rule in RULES]
-    head = ["| code | cause | what | how it is told from its look-alikes |", "|---|---|---|---|"]
+    head = ["| code | cause | what | how it differs from similar findings |", "|---|---|---|---|"]
     return "\n".join([*head, *rows])
 
 

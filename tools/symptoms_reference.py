@@ -24,9 +24,9 @@ def page() -> str:
         "",
         f"<!-- Written by `{COMMAND}` from safelight/diagnosis/symptoms.py. Do not edit by hand. -->",
         "",
-        "What you see, what Safelight shows of it, which findings may be behind it, and what to do. `safelight doctor",
-        "RUN` says which of them it is, with the readings that prove it; `safelight explain plateau` prints a part of",
-        "this page. All findings are on the page [diagnosis](diagnosis.md).",
+        "For each symptom: where Safelight shows it, what to do, and which findings may be the cause.",
+        "`safelight doctor RUN` says which of them it is, with the readings that prove it. `safelight explain plateau`",
+        "prints a section of this page. All findings are on the page [Diagnosis](diagnosis.md).",
         "",
     ]
     return "\n".join([*head, *(line for symptom in SYMPTOMS for line in _section(symptom))])

@@ -30,7 +30,7 @@ Share = Annotated[T, "share"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Data:
-    """Which images, and how they become squares of numbers."""
+    """Which images, and how they are prepared."""
 
     source: str = "digits"
     """`digits`, `shapes`, `fashion-mnist`, an idx file, a folder of images (subfolders are classes), a zip of one, or a
@@ -42,14 +42,14 @@ class Data:
     classes: int | None = None
     """Number of labels; unset: as the source has. Filled in when a run starts."""
     fit: Literal["crop", "pad"] = "crop"
-    """How a picture that is not square becomes one: `crop` its centre or `pad` it. Nothing is ever squashed."""
+    """How a picture becomes square: `crop` keeps its centre, `pad` adds bars. It is never squashed."""
     filter: Literal["bicubic", "lanczos"] = "bicubic"
-    """How the last factor of two to four is shrunk, after whole boxes of pixels are averaged. `lanczos` is sharper and
+    """Filter for the last factor of two to four, after whole boxes of pixels are averaged. `lanczos` is sharper and
     rings at hard edges."""
     background: str = "white"
     """Colour behind transparent pixels and in the bars of `pad`: `white`, `black`, `grey` or `#rrggbb`."""
     flip: bool = False
-    """Mirror half of the images, afresh in every epoch. Wrong for text and digits, good for most photographs."""
+    """Mirror half of the images, chosen anew in every epoch. Wrong for text and digits, good for most photographs."""
     random_crop: NotNegative[float] = 0.0
     """Images are kept larger by this share, and every epoch cuts a window at random; 0: always the same view."""
     jitter: Share[float] = 0.0
@@ -73,9 +73,9 @@ class Data:
     max_megabytes: Positive[float] = 200.0
     """A larger file is not opened."""
     max_seconds: Positive[float] = 30.0
-    """Decoding one file may take this long."""
+    """Longest time for decoding one file, in seconds."""
     max_memory: Positive[float] = 2000.0
-    """Megabytes that decoding one file may take."""
+    """Largest memory for decoding one file, in megabytes."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -99,7 +99,7 @@ class Model:
     label_drop: Share[float] = 0.1
     """Share of samples whose label is hidden while training, which makes guidance possible."""
     zero_output: bool = True
-    """Start with an output layer of zeros: the first prediction is zero and the first gradient sane."""
+    """Start with a zero output layer: the first prediction is zero and the first gradient has a normal size."""
     spectral_norm: bool = False
     """Bound the spectral norm of every convolution and linear layer inside the blocks."""
     gradient_checkpointing: bool = False
@@ -119,11 +119,11 @@ class Model:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Diffusion:
-    """The process that is learnt: how noise is added, and what is predicted."""
+    """The diffusion process: how noise is added, and what is predicted."""
 
     process: ProcessName = "vp"
     """`vp`: discrete timesteps of a noise schedule; `flow`: straight from image to noise; `edm`: noise of a growing σ.
-    `--objective` sets it together with what goes with it."""
+    `--objective` sets it together with the settings that belong to it."""
     schedule: Schedule = "cosine"
     """`vp`: how the noise grows over the timesteps."""
     timesteps: Positive[int] = 1000
@@ -138,7 +138,7 @@ class Diffusion:
     loss: Loss = "l2"
     """Distance between prediction and target, kept per sample."""
     huber_delta: Positive[float] = 0.1
-    """Error at which the Huber loss turns from square to straight."""
+    """Error at which the Huber loss turns from quadratic to linear."""
     weighting: Weighting = "none"
     """Weight of each noise level in the loss."""
     min_snr_gamma: Positive[float] = 5.0
@@ -214,49 +214,49 @@ class Ema:
     decay: Share[float] = 0.9999
     """`exponential`: decay once warmed up."""
     warmup: bool = True
-    """`exponential`: begin with a short EMA that grows, so that a short run is not mostly initialisation."""
+    """`exponential`: start with a short EMA that grows, so that the initial weights do not dominate a short run."""
     profiles: tuple[float, float] = (0.05, 0.1)
-    """Two relative widths that are snapshot, from which any other width can be rebuilt after training."""
+    """Relative widths of two EMAs. From their snapshots any other width can be rebuilt after training."""
     snapshots: NotNegative[int] = 16
     """Snapshots of the two profiles over the run; 0: none are kept."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Train:
-    """How long, how wide, on what."""
+    """Length of the run, batch, device, precision and processes."""
 
     steps: Positive[int] = 20_000
     """Optimizer steps of the whole run."""
     epochs: Positive[float | None] = None
-    """Length in passes over the training images, in place of `train.steps`; turned into steps when the run starts."""
+    """Length in passes over the training images, instead of `train.steps`; converted to steps when the run starts."""
     batch_size: Positive[int] = 64
     """Images per optimizer step over all processes and micro-batches."""
     accumulate: int | Literal["auto"] = 1
     """Micro-batches per step; `auto` finds the smallest number that fits into memory."""
     shards: Positive[int | None] = None
-    """Exact mode: the batch is cut into so many parts, whose gradients are added in a fixed order, so that any number
-    of processes that divides it gives the same bytes. Unset: added in the fastest order."""
+    """Exact mode: the batch is cut into this many parts. Their gradients are added in a fixed order, so any number of
+    processes that divides this number gives the same bytes. Unset: added in the fastest order."""
     weights: Literal["whole", "divided"] = "whole"
     """`divided`: every process holds only its part of the weights, gradients, moments and EMA, and gathers one
     block at a time. For models that do not fit; takes more traffic between the processes."""
     timeout: Positive[float] = 120.0
-    """Seconds after which a process that gives no sign of life, or stays in one step, is given up by the others."""
+    """Seconds without a heartbeat, or in the same step, after which the other processes stop waiting for a process."""
     precision: Precision = "fp32"
     """Arithmetic of the model's forward and backward pass. Weights, EMA, noise and samples are always fp32."""
     device: str = "auto"
     """`auto`, `cpu`, `cuda`, `cuda:1`, `mps`."""
     threads: int | None = None
-    """CPU threads; unset: torch's choice, recorded. Another number gives other bits."""
+    """CPU threads; unset: torch's choice, recorded. Another number changes the bytes."""
     seed: NotNegative[int] = 0
     """Root of all randomness."""
     max_refused: Positive[int] = 8
     """Non-finite updates in a row after which the run stops."""
     patience: Positive[int | None] = None
     """Checkpoints without a lower loss of the EMA, on held-out images or else on the fixed set, after which the run
-    ends; unset: it goes on to its last step. A resume with more, or `none`, continues as if it had never ended."""
+    ends; unset: it continues to its last step. A resume with more, or `none`, continues as if it had never ended."""
     preflight: Literal["stop", "tell", "off"] = "stop"
-    """Before the first step everything is tried out and put back; an error that is found stops the run with exit code
-    3, or is only reported."""
+    """Before the first step, everything is tried and restored. `stop`: an error stops the run with exit code 3;
+    `tell`: it is only reported; `off`: nothing is tried."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -270,7 +270,7 @@ class Checkpoint:
     keep_every: NotNegative[int] = 0
     """Also keep every checkpoint whose step is a multiple of this; 0: none."""
     keep_best: bool = True
-    """Also keep the best checkpoint: by evaluation, or without one by the lowest loss of the fixed probe set."""
+    """Also keep the best checkpoint: by evaluation, or without one by the lowest loss of the fixed set."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -278,8 +278,8 @@ class Sample:
     """The pictures drawn while training, always from the same noise."""
 
     every: Positive[int | Epochs | None] = None
-    """Steps between pictures, or epochs such as `1ep`; unset: 20 in all, closer together at the start, where most
-    happens."""
+    """Steps between pictures, or epochs such as `1ep`; unset: 20 in all, closer together at the start, when
+    most changes."""
     count: Positive[int] = 64
     """Images in the grid."""
     sampler: Sampler = "dpm-solver++"
@@ -295,18 +295,18 @@ class Evaluate:
     """How samples are measured while training."""
 
     every: NotNegative[int | Epochs | None] = None
-    """Steps between evaluations, or epochs such as `2ep`; 0: none; unset: four in all, as far as the budget goes,
-    more at the start."""
+    """Steps between evaluations, or epochs such as `2ep`; 0: none; unset: four in all, as far as the budget
+    allows, more at the start."""
     budget: Share[float] = 0.05
-    """Share of the training time that evaluations may take where `every` is unset."""
+    """Share of the training time that evaluations may take if `every` is unset."""
     samples: Positive[int] = 256
-    """Images drawn for each evaluation, always from the same noise. The first of them are the picture's."""
+    """Images drawn for each evaluation, always from the same noise. The picture shows the first of them."""
     references: Positive[int] = 2048
     """Training images that samples are compared with."""
     features: Features = "lite0"
     """Network whose features are compared: `lite0` (EfficientNet-Lite0) or `inception`."""
     components: NotNegative[int | None] = None
-    """Principal directions of the real features that the distance is taken in; 0: all of them; unset: 64 of `lite0`,
+    """Principal directions of the real features used for the distance; 0: all of them; unset: 64 of `lite0`,
     all of `inception`, as FID is defined."""
     significance: Positive[Share[float]] = 0.05
     """How often an equally good checkpoint may be called better by chance."""
@@ -314,12 +314,12 @@ class Evaluate:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Heal:
-    """What may be done to a run that falls ill. Every act is in its journal."""
+    """What may be fixed automatically during a run. Every act is in its journal."""
 
     enabled: bool = False
-    """Redo steps that went wrong by accident, leave out images that prove bad, go back and lower the learning rate
-    after a divergence, leave fp16 where it overflows without end, split batches that do not fit into memory. A healthy
-    run ends with the same bytes."""
+    """Redo steps that failed by accident, leave out bad images, go back and lower the learning rate after a divergence,
+    change from fp16 to bf16 if it keeps overflowing, split batches that do not fit into memory. A healthy run ends with
+    the same bytes."""
     budget: Positive[int] = 5
     """Acts in one run. A run that needs more stops."""
 
@@ -329,9 +329,9 @@ class Log:
     """Loggers that receive what was measured, in addition to the record of the run."""
 
     to: tuple[Literal["tensorboard", "wandb", "jsonl"], ...] = ()
-    """Any of `tensorboard`, `wandb` (Weights & Biases) and `jsonl`. One that fails costs the training nothing."""
+    """Any of `tensorboard`, `wandb` (Weights & Biases) and `jsonl`. If one fails, the training continues."""
     project: str = "safelight"
-    """Project of Weights & Biases, unless WANDB_PROJECT says another."""
+    """Project of Weights & Biases, unless WANDB_PROJECT is set."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

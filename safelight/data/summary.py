@@ -111,7 +111,8 @@ def _sizes(found: Mapping[str, Any]) -> Iterator[Line]:
     if len(found["common_sizes"]) > 1:
         yield "", f"widths {thin} to {wide} px, heights {low} to {high} px"
     if found["lost"]:
-        yield "cropped", f"{found['lost']:.0%} of the area on average, more than a quarter of {found['much_lost']:,}"
+        most = f"images that lose over a quarter: {found['much_lost']:,}"
+        yield "cropped", f"{found['lost']:.0%} of the area on average; {most}"
     if found["enlarged"]:
         yield "enlarged", f"{found['enlarged']:,}"
 

@@ -38,8 +38,8 @@ SYMPTOMS: tuple[Symptom, ...] = (
         "nan|nan loss|loss is nan|inf|infinity|not finite|nonfinite|nan gradients|nan gradient|overflow|underflow",
         "`update/refused`, the event `refused` with the images of that step, and the layer where it began",
         "LOS001 MOD010 LOS004 DAT001 PRE001 PRE002 LRA001 SCH003",
-        "The update is refused, and the weights stay finite. Lower the learning rate, lengthen the warmup, use bf16 in "
-        "place of fp16; look for log(0) and divisions by zero in a loss of your own.",
+        "The update is refused, and the weights stay finite. Lower the learning rate, lengthen the warmup, use bf16 "
+        "instead of fp16. Check a loss of your own for log(0) and divisions by zero.",
     ),
     Symptom(
         "Exploding gradients",
@@ -69,30 +69,30 @@ SYMPTOMS: tuple[Symptom, ...] = (
         "`Progress:` of `safelight doctor`: per band of noise levels, whether the loss still falls and since "
         "when it is level",
         "LRA002 CUR005 LEA005 LEA003 LRA004 LEA002 MOD006 OPT006",
-        "A plateau after a good skill is the end: stop (`train.patience`). An early one: raise the rate, or a "
-        "larger model.",
+        "If the skill is good, the run is done: stop it (`train.patience`). If the plateau comes early, raise the "
+        "learning rate or use a larger model.",
     ),
     Symptom(
         "Oscillating loss",
         "oscillation|oscillates|oscillating loss|unstable|instability|unstable training|noisy loss|loss jumps",
-        "`loss/whitened`, which is free of the chance of the timesteps; the raw loss of a batch mostly shows "
-        "that chance",
+        "`loss/whitened`, which does not depend on the drawn timesteps; the raw loss of a batch mostly shows "
+        "which timesteps were drawn",
         "LRA001 CUR004 LRA005 LRA006 CLI002 MOD009 DAT004 ACC002",
         "Lower the learning rate, lengthen the warmup. A noisy raw loss alone is normal for diffusion.",
     ),
     Symptom(
         "Spikes of the loss",
         "spike|spikes|loss spike|loss spikes|bad batch|outlier|sudden drop",
-        "a finding with the step, and the event with the images of it",
+        "a finding with the step, and an event with the images of that step",
         "CLI002 CUR001 PRE004 LRA001 LRA006 DAT001",
-        "Keep clipping on; look at the images that the finding names. `--heal` makes such steps again.",
+        "Keep clipping on; look at the images that the finding names. `--heal` redoes such steps.",
     ),
     Symptom(
         "Loss grows",
         "diverged|divergence|diverges|loss increases|loss goes up|loss grows|loss explodes",
         "`loss/whitened` and the loss of the fixed set (`probe/raw`)",
         "LOS007 CUR003 LRA001 LEA001 GEN004 LOS003 OPT005 LRA005",
-        "Go back to a checkpoint with a lower rate; `--heal` does that by itself.",
+        "Go back to a checkpoint with a lower rate; `--heal` does that automatically.",
     ),
     Symptom(
         "Learning rate too high or too low",
@@ -104,11 +104,11 @@ SYMPTOMS: tuple[Symptom, ...] = (
     Symptom(
         "Out of memory",
         "oom|out of memory|cuda out of memory|memory|vram|gpu memory|memory usage",
-        "exit code 4 with what to try; `safelight estimate` before, `system/memory` while it trains",
+        "exit code 4 with what to try; `safelight estimate` before the run, `system/memory` during it",
         "SYS002",
         "`--accumulate auto` (the same batch in smaller pieces), `model.gradient_checkpointing=true`, "
         "`--precision bf16`, "
-        "a smaller model. `--heal` splits the batch by itself.",
+        "a smaller model. `--heal` splits the batch automatically.",
     ),
     Symptom(
         "Slow training",
@@ -124,7 +124,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
         "bottleneck|starved",
         "`speed/data_wait`: the share of a step that waits for its batch",
         "SYS001 DST004",
-        "More `data.workers`. Images are prepared once and read from a cache, so decoding is not the cause.",
+        "Use more `data.workers`. Images are prepared once and read from a cache, so decoding is not the cause.",
     ),
     Symptom(
         "Mode collapse",
@@ -155,14 +155,14 @@ SYMPTOMS: tuple[Symptom, ...] = (
         "artefacts|artifacts|saturated|oversaturated|colour shift|color shift|too dark|too bright|washed out|clipped",
         "sample grids, denoising strips, the range of samples",
         "DIV009 DIV010 DIV011 DIV007 SAM003 SCA001 SCA005 SCH002 SAM004 SAM005 CON006 MDE002",
-        "Less guidance; `diffusion.zero_terminal_snr=true` for very dark and very bright images.",
+        "Use less guidance; `diffusion.zero_terminal_snr=true` for very dark and very bright images.",
     ),
     Symptom(
         "Copies of training images",
         "copies|copy|memorisation|memorization|memorised|memorized|memorizing|training data leak|nearest neighbours",
         "`copies/share` at every evaluation, with the chance that real images would have as many",
         "GEN001 GEN005 DAT002 GEN002",
-        "More images, remove duplicates (`safelight data`), augment (`data.flip`, `data.random_crop`), stop earlier.",
+        "Add images, remove duplicates (`safelight data`), augment (`data.flip`, `data.random_crop`), stop earlier.",
     ),
     Symptom(
         "Overfitting",
@@ -171,21 +171,21 @@ SYMPTOMS: tuple[Symptom, ...] = (
         "few images",
         "`probe/held_ema` and `probe/held_gap` on images that are held out (`data.held_out`)",
         "GEN004 GEN002 GEN005 DAT007 GEN001",
-        "More images, `model.dropout=0.1`, augmentation, `optimizer.weight_decay`, or take the best checkpoint.",
+        "Add images, augmentation, `model.dropout=0.1` or `optimizer.weight_decay`, or take the best checkpoint.",
     ),
     Symptom(
         "Model too small",
         "capacity|model too small|underfitting|underfit|model size|too few parameters|too few channels",
         "skill that levels off far from the floor (`skill/floor`)",
         "LEA005",
-        "Wider or deeper: `model.widths`, `model.layers`, or the next preset.",
+        "Make it wider or deeper: `model.widths`, `model.layers`, or the next preset.",
     ),
     Symptom(
         "EMA worse than the weights",
         "ema|ema decay|ema worse|ema samples bad|ema lag|ema too long|averaging",
         "`probe/ema` beside `probe/raw`, `ema/distance`, pictures of both",
         "EMA008 EMA001 EMA007 EMA002 EMA003 EMA004 EMA005 EMA006",
-        "A shorter EMA: `ema.width=0.05`, or rebuild one after training: `safelight sample RUN --ema 0.05`.",
+        "Use a shorter EMA: `ema.width=0.05`, or rebuild one after training: `safelight sample RUN --ema 0.05`.",
     ),
     Symptom(
         "Wrong scale of the images",
@@ -193,19 +193,19 @@ SYMPTOMS: tuple[Symptom, ...] = (
         "pixel range",
         "the preflight of every run and the first step of a watched loop",
         "SCA001 SCA002 SCA003 SCA004 SCA005 SCA007",
-        "Scale images to [-1, 1]: x / 127.5 - 1. Safelight's own data is always so.",
+        "Scale images to [-1, 1]: x / 127.5 - 1. Safelight scales the images that it prepares.",
     ),
     Symptom(
         "Labels are ignored",
         "labels ignored|class conditioning|conditioning|conditional|wrong class|guidance|cfg|classifier-free guidance",
-        "the answer of the network to labels (`check/network/…`), one row of the grid per class",
+        "how much the output changes with the labels (`check/network/…`), one row of the grid per class",
         "CON001 CON003 CON005 CON002 CON006 CON004",
         "`model.conditional=true`; `sample.guidance` between 1 and 4 needs `model.label_drop` above 0.",
     ),
     Symptom(
         "Timestep is ignored",
         "timestep|timesteps|timestep embedding|time embedding|noise level|timestep not used",
-        "the answer of the network to the timestep, before the first step",
+        "how much the output changes with the timestep, before the first step",
         "MOD007 MOD008 TIM001 TIM002 TIM003 TIM004 TIM005 TIM006 TIM007 TIM008 SAM007",
         "Pass the timestep that the image was noised with, and its embedding to every block.",
     ),
@@ -214,7 +214,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
         "schedule|noise schedule|beta schedule|betas|alpha bar|alphas_cumprod|terminal snr|zero snr|snr",
         "the preflight compares the schedule with what was trained on",
         "SCH001 SCH002 SCH003 FOR001 FOR002 FOR003 FOR004 FOR005 TAR006 SAM004",
-        "`diffusion.schedule=cosine`, or the same scheduler for training and sampling.",
+        "Use `diffusion.schedule=cosine`, or the same scheduler for training and sampling.",
     ),
     Symptom(
         "Flow matching or EDM is wrong",
@@ -258,14 +258,14 @@ SYMPTOMS: tuple[Symptom, ...] = (
         "initialisation|initialization|init|xavier|kaiming|zero init|output layer",
         "the preflight: size of the first output and of the first update",
         "MOD003 MOD002 LRA006",
-        "Keep `model.zero_output`; begin your own network with a last layer of zeros.",
+        "Keep `model.zero_output`; start your own network with a zero last layer.",
     ),
     Symptom(
         "Resume changes the run",
         "resume|checkpoint|checkpointing|loss jumps after resume|resume spike|lost optimizer state",
         "a checkpoint is saved and loaded before the first step, and compared bit by bit",
         "CHK001 CHK002 CHK003 LRA005",
-        "Save weights, EMA, optimizer and step together. `safelight resume RUN` continues to the same bytes.",
+        "Save weights, EMA, optimizer and step together. `safelight resume RUN` ends with the same bytes.",
     ),
     Symptom(
         "Several GPUs disagree",
@@ -280,7 +280,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
         "shuffling",
         "`safelight data SOURCE`, and once more before training",
         "DAT002 DAT003 DAT001 DAT004 DAT005 DAT006",
-        "Remove what `safelight data` lists; files that cannot be read are left out by themselves.",
+        "Remove what `safelight data` lists; files that cannot be read are left out automatically.",
     ),
 )  # fmt: skip
 
