@@ -318,16 +318,16 @@ RESPONSE: dict[str, Check] = {
 }
 
 # The EMA.
-AVERAGE_DECAY = Check("average/decay", "Decay that best explains how the EMA moved.")
-AVERAGE_MOVED = Check("average/moved", "Way of the EMA over its distance from the weights.")
-AVERAGE_LEFT = Check("average/left", "Share of that way that neither the decay nor rounding explains.")
-AVERAGE_COSINE = Check("average/cosine", "Cosine of the matrices of the EMA with those of the weights.")
-AVERAGE_SHARED = Check("average/shared", "Share of its tensors that are the weights themselves.")
-AVERAGE_DISTANCE = Check("average/distance", "Distance of the EMA from the weights.")
-AVERAGE_ROUNDING = Check("average/rounding", "Rounding over the way.")
-AVERAGE_COARSE = Check("average/coarse", "1 if the EMA is kept in 16 bits.")
-AVERAGE_SAME = Check("average/same", "1 if the EMA of a small tensor did not move since the last check.")
-AVERAGE_BETWEEN = Check("average/between", "1 if the EMA moved between two micro-batches.")
+EMA_DECAY = Check("average/decay", "Decay that best explains how the EMA moved.")
+EMA_MOVED = Check("average/moved", "Way of the EMA over its distance from the weights.")
+EMA_LEFT = Check("average/left", "Share of that way that neither the decay nor rounding explains.")
+EMA_COSINE = Check("average/cosine", "Cosine of the matrices of the EMA with those of the weights.")
+EMA_SHARED = Check("average/shared", "Share of its tensors that are the weights themselves.")
+EMA_DISTANCE = Check("average/distance", "Distance of the EMA from the weights.")
+EMA_ROUNDING = Check("average/rounding", "Rounding over the way.")
+EMA_COARSE = Check("average/coarse", "1 if the EMA is kept in 16 bits.")
+EMA_SAME = Check("average/same", "1 if the EMA of a small tensor did not move since the last check.")
+EMA_BETWEEN = Check("average/between", "1 if the EMA moved between two micro-batches.")
 PICTURES_APART = Check("pictures/apart", "Root mean square difference of samples of EMA and raw weights.")
 PICTURES_DISTANCE = Check("pictures/distance", "Distance of the EMA from the raw weights, over their length.")
 

@@ -42,9 +42,9 @@ def environment_changes(loaded: Loaded, without: Container[str] = ()) -> list[st
     return [f"{name} was {then[name]}, is {now[name]}" for name in other]
 
 
-def check_moments(named: Sequence[tuple[str, nn.Parameter]], loaded: Loaded) -> None:
+def check_moments(named_parameters: Sequence[tuple[str, nn.Parameter]], loaded: Loaded) -> None:
     """A parameter has all moments of the optimizer or, before its first update, none."""
-    names, expected = dict(named), dict[str, Tensor]()
+    names, expected = dict(named_parameters), dict[str, Tensor]()
     seen = {full.rpartition("/")[0] for full in loaded.tensors.get("optimizer", {})}
     for name in seen & names.keys():
         likes = dict.fromkeys(MOMENTS - {"step"}, names[name]) | {"step": names[name].new_zeros(()).float()}

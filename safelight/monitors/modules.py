@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from safelight.vocabulary import Signal
 
-NAMED = 16  # parameters that an event about gradients which are not finite names; it counts all
+MAX_NAMES_IN_EVENT = 16  # parameters that an event about gradients which are not finite names; it counts all
 MOST = 32  # parts of a network; more are put together
 BINS = 64  # of a histogram of weights
 
@@ -45,9 +45,9 @@ class ParameterBlocks:
         return [name for name, bad in zip(self.parameters, (~norms.isfinite()).tolist(), strict=True) if bad]
 
 
-def find_parts(named: Sequence[tuple[str, object]]) -> ParameterBlocks:
+def find_parts(named_parameters: Sequence[tuple[str, object]]) -> ParameterBlocks:
     """Blocks by the beginning of the parameters' names: `conv_in`, `down_blocks.0`, `mid_block`, …"""
-    parameters = tuple(name for name, _ in named)
+    parameters = tuple(name for name, _ in named_parameters)
     paths = [name.split(".") for name in parameters]
     while paths and min(map(len, paths)) > 1 and len({path[0] for path in paths}) == 1:
         paths = [path[1:] for path in paths]  # without `module` of DDP, `model` of a wrapper
@@ -80,7 +80,7 @@ def weight_histograms(parts: ParameterBlocks, parameters: Sequence[Tensor]) -> d
     return found
 
 
-def trained(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
+def trainable_parameters(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
     return [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
 
 
@@ -104,9 +104,12 @@ def norms_of(tensors: Sequence[Tensor]) -> Tensor:
     return torch.stack([norm.to(norms[0].device, torch.float32) for norm in norms])
 
 
-def join_norms(norms: Tensor, total: SumOverProcesses | None) -> Tensor:
-    """Of whole tensors, from those of the rows that each process holds; in float64, where no square overflows."""
-    return norms if total is None else total(norms.double().square()).sqrt().to(norms.dtype)
+def join_norms(norms: Tensor, sum_over_processes: SumOverProcesses | None) -> Tensor:
+    """The norms of whole tensors, from those of the rows that each process holds; in float64, in which no square
+    overflows."""
+    if sum_over_processes is None:
+        return norms
+    return sum_over_processes(norms.double().square()).sqrt().to(norms.dtype)
 
 
 def _block(first: str, *rest: str) -> str:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from safelight.monitors.gradients import GradientMonitor
 from safelight.monitors.loss import Levels, LossMonitor, RecentLosses
-from safelight.monitors.modules import SumOverProcesses, find_parts, trained
+from safelight.monitors.modules import SumOverProcesses, find_parts, trainable_parameters
 from safelight.monitors.reading_buffer import PendingReading
 from safelight.monitors.updates import UpdateMonitor
 from safelight.vocabulary import LOSS_SCALE, REFUSED
@@ -38,17 +38,18 @@ class Monitors:
         self,
         model: nn.Module,
         levels: Levels | None,
-        named: Sequence[tuple[str, nn.Parameter]] | None = None,
-        total: SumOverProcesses | None = None,
+        named_parameters: Sequence[tuple[str, nn.Parameter]] | None = None,
+        sum_over_processes: SumOverProcesses | None = None,
     ) -> None:
-        """`levels` of times; None where the process is not known: then there is no loss by noise level. `named`: what
-        stands for the trained parameters of the model; with `total`, rows of them."""
-        named = trained(model) if named is None else named
-        self.parts = find_parts(named)
+        """`levels` of times; None where the process is not known: then there is no loss by noise level.
+        `named_parameters`: what stands for the trained parameters of the model; with `sum_over_processes`, rows of
+        them."""
+        named_parameters = trainable_parameters(model) if named_parameters is None else named_parameters
+        self.parts = find_parts(named_parameters)
         self._loss = None if levels is None else LossMonitor(levels)
         self._recent = RecentLosses()
-        self._gradients = GradientMonitor(self.parts, total)
-        self._updates = UpdateMonitor(self.parts, [parameter for _, parameter in named], total)
+        self._gradients = GradientMonitor(self.parts, sum_over_processes)
+        self._updates = UpdateMonitor(self.parts, [parameter for _, parameter in named_parameters], sum_over_processes)
         self._zeros: list[PendingReading] = []
 
     def find_levels(self, levels: Levels) -> None:

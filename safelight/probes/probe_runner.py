@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from safelight import checks
 from safelight.model.memory import available_memory
-from safelight.monitors.modules import NAMED, trained
+from safelight.monitors.modules import MAX_NAMES_IN_EVENT, trainable_parameters
 from safelight.monitors.reading_buffer import PendingReading
 from safelight.probes.call_hooks import CallHooks
 from safelight.probes.conditions import exchange_conditions, has_null_gradient, measure_conditions
@@ -80,7 +80,7 @@ class ProbeRunner:
         self.subject, self.declared, self._say, self._alone = subject, declared, say, alone
         self._after_preflight, self._from_step = after_preflight, from_step
         self._frozen = FrozenWeights(subject.model)
-        self._named = trained(subject.model)
+        self._named = trainable_parameters(subject.model)
         self._size = sum(p.numel() * p.element_size() for _, p in self._named)
         self._schedule = ProbeSchedule()
         self._has_all_tensors = False  # the loop passes what a call would show
@@ -187,7 +187,7 @@ class ProbeRunner:
         if self.subject.optimizer is None:
             return {}
         unmatched = unmatched_parameters(self.subject.model, self.subject.optimizer)
-        return {kind: names[:NAMED] for kind, names in unmatched.items() if names}
+        return {kind: names[:MAX_NAMES_IN_EVENT] for kind, names in unmatched.items() if names}
 
     # --- at every step --------------------------------------------------------------------------------------------
 
@@ -281,7 +281,7 @@ class ProbeRunner:
                 self._ema_at_call = None if ema is None else [each.clone() for each in ema]
             elif ema is not None and self._ema_at_call is not None:
                 has_moved = float(not all(map(torch.equal, ema, self._ema_at_call)))
-                self._readings[checks.AVERAGE_BETWEEN] = max(self._readings.get(checks.AVERAGE_BETWEEN, 0.0), has_moved)
+                self._readings[checks.EMA_BETWEEN] = max(self._readings.get(checks.EMA_BETWEEN, 0.0), has_moved)
 
     def _compare_rates(self) -> None:
         """A schedule moves the rate with an update, not between micro-batches. A rate that is a tensor is not read."""

@@ -17,7 +17,7 @@ from safelight.diffusion.objective import Objective
 from safelight.diffusion.process import precise
 from safelight.generate import evaluation_mode
 from safelight.keys import derive_seed
-from safelight.monitors.modules import trained
+from safelight.monitors.modules import trainable_parameters
 from safelight.monitors.reading_buffer import PendingReading
 from safelight.probes.call_template import CallTemplate, Key, NotMeasurable
 from safelight.probes.dataset import SeenImages, SeenInputs
@@ -248,7 +248,7 @@ class SkillProbe:
         with kept_random_state(template.device), evaluation_mode(model), stance:
             raw, ema = self._losses(prepared, weights), None
             if averages is not None:
-                named = zip(trained(model), averages, strict=True)
+                named = zip(trainable_parameters(model), averages, strict=True)
                 ema = self._losses(prepared, weights | {name: each.to(own) for (name, own), each in named})
         return prepared.samples.skills(prepared.yardstick, raw, ema)
 

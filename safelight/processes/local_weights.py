@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from safelight.monitors.modules import trained
+from safelight.monitors.modules import trainable_parameters
 from safelight.processes.reduction import Reduction
 from safelight.processes.slices import Shard
 
@@ -26,7 +26,7 @@ class LocalWeights:
 
     def __init__(self, model: nn.Module) -> None:
         self._model, self._places = model, _places(model)
-        self.named = trained(model)  # their gradients are those of what is held
+        self.named_parameters = trainable_parameters(model)  # their gradients are those of what is held
 
     def tensors(self) -> dict[str, Tensor]:
         """All that a checkpoint has of the model, sharing memory with it: as `state_dict` has them, in a tenth of its

@@ -25,7 +25,7 @@ from safelight.processes.group import ProcessGroup
 from safelight.processes.reduction import make_reduction
 from safelight.training.batch_loader import BatchLoader
 from safelight.training.fixed_set import FixedSet
-from safelight.training.network import build_model, place_model, recompute_blocks
+from safelight.training.network import apply_gradient_checkpointing, build_model, place_model
 from safelight.training.runtime import Runtime
 from safelight.training.state import State, make_state
 from safelight.training.step import Stepper
@@ -110,7 +110,7 @@ def build(
     runtime = Runtime(config.train.device, group)
     check_divisible(config, runtime.group.size)
     model, weights = place_model(
-        build_model(config) if model is None else recompute_blocks(model, config), config, runtime, say
+        build_model(config) if model is None else apply_gradient_checkpointing(model, config), config, runtime, say
     )
     network = cast(nn.Module, torch.compile(model, mode=config.model.compile_mode)) if config.model.compile else model
     model.train()
@@ -130,7 +130,7 @@ def build(
         known = fixed_set.denoisers
         held_out_set = FixedSet(config, images, held_ids, objective, runtime, len(fixed_set), known)
     loader = BatchLoader(_with_workers(config, runtime), batches, rank=runtime.group.rank, processes=runtime.group.size)
-    parameters = [parameter for _, parameter in weights.named]
+    parameters = [parameter for _, parameter in weights.named_parameters]
     reduction = weights.reduction or make_reduction(parameters, runtime.group, config.train.shards)
     stepper = Stepper(config, runtime, objective, state, network, reduction)
     return Setup(config, runtime, state, stepper, loader, fixed_set, held_out_set, batches, images)

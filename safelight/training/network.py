@@ -45,10 +45,10 @@ def build_model(config: Config, architecture: dict[str, Any] | None = None) -> n
         model = build_unet(config.model, image_size=size, channels=channels, classes=classes, seed=config.train.seed)
     if config.model.spectral_norm:
         add_spectral_norm(model)
-    return recompute_blocks(model, config)
+    return apply_gradient_checkpointing(model, config)
 
 
-def recompute_blocks(model: nn.Module, config: Config) -> nn.Module:
+def apply_gradient_checkpointing(model: nn.Module, config: Config) -> nn.Module:
     """With gradient checkpointing, if the config says so: also of a model of the user's own."""
     if config.model.gradient_checkpointing:
         checkpoint_blocks(model)

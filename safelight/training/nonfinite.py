@@ -12,7 +12,7 @@ from safelight.diffusion.micro_batch import MicroBatch
 from safelight.errors import Stopped
 from safelight.healing.step_settings import effective_settings
 from safelight.monitors.finite import NonfiniteSearch, nonfinite_weights
-from safelight.monitors.modules import NAMED
+from safelight.monitors.modules import MAX_NAMES_IN_EVENT
 from safelight.observing.observer import StepView
 from safelight.observing.recorder import Recorder
 from safelight.processes.group import ProcessGroup
@@ -27,7 +27,7 @@ def count_refusal(stepper: Stepper, record: Recorder, view: StepView, *, overflo
     counters = stepper.state.counters
     counters.refused += 1
     names = stepper.state.monitors.parts.nonfinite(view.norms)
-    gradients = {"nonfinite_gradients": names[:NAMED], "nonfinite_count": len(names)}
+    gradients = {"nonfinite_gradients": names[:MAX_NAMES_IN_EVENT], "nonfinite_count": len(names)}
     record.event(view.step, "refused", overflow=overflow, **gradients, **describe_inputs(view.inputs, stepper.group))
     if overflow:
         return None

@@ -6,7 +6,7 @@ from typing import Any
 
 from safelight.contact import contact_sheet
 from safelight.data.summary import summary
-from safelight.monitors.modules import trained, weight_histograms
+from safelight.monitors.modules import trainable_parameters, weight_histograms
 from safelight.observing.sample_check import SampleCheck
 from safelight.observing.stage_pictures import compare_weights, draw_timelapse
 from safelight.pictures.grid import save_png
@@ -114,7 +114,7 @@ class Pictures:
             self._session.attempt("A histogram", self._send_histograms)
 
     def _send_histograms(self) -> None:
-        weights = [parameter for _, parameter in trained(self._state.model)]
+        weights = [parameter for _, parameter in trainable_parameters(self._state.model)]
         found = weight_histograms(self._state.monitors.parts, weights)
         self._record.histograms(self._step, {f"weight/{name}": each for name, each in found.items()})
 

@@ -166,7 +166,7 @@ def _check_checkpoint(setup: Setup, trained: list[Tensor], step: int) -> dict[st
 
 
 def _shadows(state: State) -> list[Tensor]:
-    return [shadow for track in state.ema.shadows.values() for shadow in track]
+    return [shadow for shadows in state.ema.shadows.values() for shadow in shadows]
 
 
 def _tensors(state: State) -> dict[str, list[Tensor]]:

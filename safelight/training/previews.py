@@ -17,7 +17,7 @@ from safelight.observing.stage_pictures import COMPARED, STAGES, Columns, planne
 from safelight.processes.group import ProcessGroup
 from safelight.run import RunFolder
 from safelight.training.clipping import global_norm
-from safelight.training.ema import MAIN
+from safelight.training.ema import MAIN_EMA
 from safelight.training.state import State
 
 
@@ -71,7 +71,7 @@ def draw_preview(state: State, config: Config, group: ProcessGroup, *, samples: 
 
 @torch.no_grad()
 def _distance(state: State) -> float:
-    ema, raw = state.ema.shadows[MAIN], [parameter.detach() for _, parameter in state.weights.named]
+    ema, raw = state.ema.shadows[MAIN_EMA], [parameter.detach() for _, parameter in state.weights.named_parameters]
     apart, length = (global_norm(list(each)) for each in (torch._foreach_sub(ema, raw), raw))
     return float(apart / length.clamp(min=1e-12))
 

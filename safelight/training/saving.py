@@ -50,7 +50,7 @@ class Saving:
     def _next_room(self) -> Room:
         """What the next checkpoint takes: it comes before snapshots and pictures. Model, EMA, two moments, profiles."""
         # What this process holds: whole tensors of sharded weights take all processes, and this is asked of one.
-        held = sum(parameter.nbytes for _, parameter in self._state.weights.named)
+        held = sum(parameter.nbytes for _, parameter in self._state.weights.named_parameters)
         weights = held if self._state.weights.shard is None else held * self._group.size
         return Room(weights * (4 + len(self._state.ema.shadows)), CHECKPOINT_FILES)
 

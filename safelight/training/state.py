@@ -20,7 +20,7 @@ from safelight.monitors.loss import Levels
 from safelight.monitors.suite import Monitors
 from safelight.processes.local_weights import LocalWeights
 from safelight.training.clipping import Clipper
-from safelight.training.ema import MAIN, EmaWeights
+from safelight.training.ema import MAIN_EMA, EmaWeights
 from safelight.training.optimizer import load_optimizer, make_optimizer, optimizer_tensors
 from safelight.training.scaling import LossScale
 
@@ -73,7 +73,7 @@ class State:
         tensors = {
             "model": self.weights.tensors(),
             "ema": self.ema.tensors(),
-            "optimizer": optimizer_tensors(self.optimizer, self.weights.named),
+            "optimizer": optimizer_tensors(self.optimizer, self.weights.named_parameters),
             "monitors": self.monitors.state(),
         }
         if profiles := self._profiles():
@@ -107,17 +107,17 @@ class State:
 
     def _profiles(self) -> dict[str, Tensor]:
         return {
-            f"{track}/{name}": value
-            for track in self.ema.shadows
-            if track != MAIN
-            for name, value in self.ema.tensors(track).items()
+            f"{ema_name}/{name}": value
+            for ema_name in self.ema.shadows
+            if ema_name != MAIN_EMA
+            for name, value in self.ema.tensors(ema_name).items()
         }
 
     def check(self, loaded: Loaded) -> None:
         """Refuses a checkpoint that does not fit, before anything is touched: half a restore is worse than none."""
         check_tensors("model", self.weights.tensors(), loaded)
         check_tensors("ema", self.ema.tensors(), loaded)
-        check_moments(self.weights.named, loaded)
+        check_moments(self.weights.named_parameters, loaded)
         if profiles := self._profiles():
             check_tensors("profiles", profiles, loaded)
         if "monitors" in loaded.tensors:  # runs of before there were any have none
@@ -132,13 +132,13 @@ class State:
         """The exact inverse of `snapshot`."""
         self.check(loaded)
         self.weights.load(loaded.tensors["model"])
-        self.ema.load(MAIN, loaded.tensors["ema"])
-        for track in self.ema.shadows:
-            if track != MAIN:
-                prefix = f"{track}/"
+        self.ema.load(MAIN_EMA, loaded.tensors["ema"])
+        for ema_name in self.ema.shadows:
+            if ema_name != MAIN_EMA:
+                prefix = f"{ema_name}/"
                 group = loaded.tensors.get("profiles", {})
-                self.ema.load(track, {k.removeprefix(prefix): v for k, v in group.items() if k.startswith(prefix)})
-        load_optimizer(self.optimizer, self.weights.named, loaded.tensors["optimizer"])
+                self.ema.load(ema_name, {k.removeprefix(prefix): v for k, v in group.items() if k.startswith(prefix)})
+        load_optimizer(self.optimizer, self.weights.named_parameters, loaded.tensors["optimizer"])
         self.monitors.restore(loaded.tensors.get("monitors", {}))
         self.clipper.running.fill_(loaded.state["clip_running"])
         if self.loss_scale.active:  # a run that left fp16 may go back to where it had a scale
@@ -156,9 +156,9 @@ def make_state(config: Config, model: nn.Module, weights: LocalWeights, levels: 
     return State(
         model=model,
         weights=weights,
-        optimizer=make_optimizer(config.optimizer, model, weights.named),
-        ema=EmaWeights(config.ema, model, weights.named),
+        optimizer=make_optimizer(config.optimizer, model, weights.named_parameters),
+        ema=EmaWeights(config.ema, model, weights.named_parameters),
         clipper=Clipper(config.clipping, device),
         loss_scale=LossScale(config.train.precision, device),
-        monitors=Monitors(model, levels, weights.named, weights.sum_over_processes),
+        monitors=Monitors(model, levels, weights.named_parameters, weights.sum_over_processes),
     )

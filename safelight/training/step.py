@@ -24,7 +24,7 @@ from safelight.observing.observer import Observer, StepView, Update
 from safelight.processes.group import ProcessGroup
 from safelight.processes.reduction import Reduction
 from safelight.training.clipping import global_norm
-from safelight.training.ema import MAIN
+from safelight.training.ema import MAIN_EMA
 from safelight.training.optimizer import learning_rate, make_update, prepare_update
 from safelight.training.runtime import Runtime
 from safelight.training.state import State
@@ -55,7 +55,7 @@ class Stepper:
         """`network`: the model, or the model compiled. Without a `reduction` its steps are those of one process."""
         self.config, self.runtime, self.objective = config, runtime, objective
         self.state, self.network = state, network
-        self._parameters = [parameter for _, parameter in state.weights.named]
+        self._parameters = [parameter for _, parameter in state.weights.named_parameters]
         self._default = effective_settings(config, (), 0)
         self._buffers: list[tuple[Tensor, Tensor]] = []  # of the model, before the step
         self.reduction, self.group = (Reduction(), ProcessGroup()) if reduction is None else (reduction, runtime.group)
@@ -122,7 +122,7 @@ class Stepper:
         state.ema.update(step + 1)
         readings = []
         if observer is not None:
-            update = Update(loss, t, norms, norm, limit, scale, refused, partial_gradient, state.ema.shadows[MAIN])
+            update = Update(loss, t, norms, norm, limit, scale, refused, partial_gradient, state.ema.shadows[MAIN_EMA])
             readings = observer.after_update(step, update)
         return StepView(step, inputs, loss, norms, norm, scale, refused, lr, readings, stop_signal)
 

@@ -22,7 +22,7 @@ from safelight.observing.recorder import Recorder
 from safelight.observing.speed import Speedometer
 from safelight.run import HEARTBEAT_SECONDS, RunFolder
 from safelight.training.build import Setup
-from safelight.training.ema import MAIN
+from safelight.training.ema import MAIN_EMA
 from safelight.training.nonfinite import count_refusal, stopped
 from safelight.vocabulary import RECENT
 
@@ -120,7 +120,7 @@ class StepReader:
     def add(self, view: StepView) -> None:
         """After every step."""
         self._window.append(view)
-        decay = self._state.ema.decay(MAIN, view.step + 1)
+        decay = self._state.ema.decay(MAIN_EMA, view.step + 1)
         known = {vocabulary.LEARNING_RATE.name: view.lr, vocabulary.EMA_DECAY.name: decay}
         known |= self._process_check.check(view, replaced=bool(self._healer.step_settings.quarantined))
         self._observer.add(view.step, [*view.readings, *self._batch_check.check(view)], known)

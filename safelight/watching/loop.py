@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from safelight.capturing.explanation import Explained
 from safelight.diagnosis import Diagnosis, Finding, diagnose_run
 from safelight.monitors.loss import levels_of_draws, levels_of_table
-from safelight.monitors.modules import NAMED, trained
+from safelight.monitors.modules import MAX_NAMES_IN_EVENT, trainable_parameters
 from safelight.monitors.reading_buffer import PendingReading
 from safelight.monitors.suite import Monitors
 from safelight.observing.live_diagnosis import LiveDiagnosis, OnFinding
@@ -170,7 +170,7 @@ class Watch:
         self._run, self._ema, self._say, self._on_finding = run, arguments.ema, say, on_finding
         self.folder, self._record = run.folder, run.record
         model = unwrapped(arguments.model)
-        self._named, self._everything = trained(model), list(model.named_parameters())
+        self._named, self._everything = trainable_parameters(model), list(model.named_parameters())
         self._updates, self._on, self._process = step, True, os.getpid()
         self._lock = threading.RLock()
         self._previews = arguments.open_previews(run, say, step)
@@ -498,7 +498,7 @@ class Watch:
             self._previews.newest.add(step, readings)
             if norms is not None and readings.get(NONFINITE_PARAMETERS.name):
                 names = self._observer.monitors.parts.nonfinite(norms)
-                self._record.event(step, "nonfinite", parameters=names[:NAMED], count=len(names))
+                self._record.event(step, "nonfinite", parameters=names[:MAX_NAMES_IN_EVENT], count=len(names))
         if self._probe_runner.mixtures.is_certain:
             self._report_recognised()
         self._run.beat(self._updates)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from safelight.diffusion.objective import target_of
 from safelight.errors import UsageError
 from safelight.monitors.loss import Levels, levels_of_draws, levels_of_table
-from safelight.monitors.modules import NAMED, trained
+from safelight.monitors.modules import MAX_NAMES_IN_EVENT, trainable_parameters
 from safelight.monitors.suite import Monitors
 from safelight.observing.memory_record import MemoryRecord
 from safelight.observing.observer import Observer, Update
@@ -102,8 +102,8 @@ def take_trial_steps(
     network: nn.Module, optimizer: torch.optim.Optimizer | None, trial: Trial, sampler: Callable[..., Any] | None
 ) -> tuple[Series, Events, dict[str, str]]:
     """Readings, events, and the probes that failed. `network` and `optimizer` are copies, which are trained."""
-    named, record, events = trained(network), MemoryRecord(), Events()
-    parameters = [parameter for _, parameter in named]
+    named_parameters, record, events = trainable_parameters(network), MemoryRecord(), Events()
+    parameters = [parameter for _, parameter in named_parameters]
     said: list[str] = []
     subject = InspectedLoop(network, optimizer, None, sampler, trial.images)
     runner = ProbeRunner(subject, trial.declared, said.append)
@@ -123,7 +123,7 @@ def take_trial_steps(
         for step in range(STEPS):
             norms = _take_step(network, moved, trial, observer, hooks, step)
             if norms is not None and (bad := monitors.parts.nonfinite(norms)):
-                events.append((step, "nonfinite", {"parameters": bad[:NAMED], "count": len(bad)}))
+                events.append((step, "nonfinite", {"parameters": bad[:MAX_NAMES_IN_EVENT], "count": len(bad)}))
         observer.read()
     finally:
         hooks.close()

@@ -9,7 +9,7 @@ import pytest
 import torch
 from monitored import monitored_network
 
-from safelight.monitors.modules import MOST, find_parts, trained, weight_histograms
+from safelight.monitors.modules import MOST, find_parts, trainable_parameters, weight_histograms
 
 
 def names_of(parameters: list[str]) -> tuple[str, ...]:
@@ -39,7 +39,7 @@ def test_many_parts_are_put_together() -> None:
 
 def test_histograms_count_every_finite_weight_of_a_part() -> None:
     model = monitored_network()
-    named = trained(model)
+    named = trainable_parameters(model)
     parts, weights = find_parts(named), [parameter for _, parameter in named]
     with torch.no_grad():
         weights[0][0, 0] = math.nan

@@ -35,9 +35,9 @@ def too_long(run: RunHistory) -> Detection | None:
             severity="error" if share > HOPELESS else "warning",
             fix=Fix("Let the EMA grow with the run.", {"ema.kind": "power"}, "safe"),
         )
-    steps, decays = run.series(checks.AVERAGE_DECAY)
-    rough = run.latest(checks.AVERAGE_ROUNDING, 0.0) > ROUGH  # steps that are all rounding show nothing
-    if rough or len(steps) < LOOKS or (run.numbers(checks.AVERAGE_MOVED)[-LOOKS:] == 0).any() or not decays[-1] < 1:
+    steps, decays = run.series(checks.EMA_DECAY)
+    rough = run.latest(checks.EMA_ROUNDING, 0.0) > ROUGH  # steps that are all rounding show nothing
+    if rough or len(steps) < LOOKS or (run.numbers(checks.EMA_MOVED)[-LOOKS:] == 0).any() or not decays[-1] < 1:
         return None
     every = np.log(np.interp(np.arange(steps[0], steps[-1] + 1), steps, np.clip(decays, 1e-6, 1.0)))
     share = float(np.exp(every.sum()))
@@ -59,7 +59,7 @@ def too_long(run: RunHistory) -> Detection | None:
         f"weights; at this decay ({float(decays[-1]):.6f}) it takes {needed:,} steps until 1 % is left."
         + ("" if certain else " Train for longer than that, or pass steps= for a judgement."),
         (
-            run.evidence(checks.AVERAGE_DECAY, "grows with the run"),
+            run.evidence(checks.EMA_DECAY, "grows with the run"),
             Evidence("initial share", share, usual="below 0.01"),
         ),
         ("an EMA that grows with the run: its decays would have been smaller at first",),
@@ -69,15 +69,15 @@ def too_long(run: RunHistory) -> Detection | None:
 
 def frozen(run: RunHistory) -> Episode | None:
     """Whether it is updated at every step or at one in twenty: between looks that far apart it must have moved."""
-    if run.latest(checks.AVERAGE_COARSE, 0.0) == 1:
+    if run.latest(checks.EMA_COARSE, 0.0) == 1:
         return None
     if run.config is not None:  # safelight's own moves with every update that is not refused
-        steps, moved = run.series(checks.AVERAGE_MOVED)
+        steps, moved = run.series(checks.EMA_MOVED)
         at, refused = run.series(REFUSED)
         without = at[refused > 0]
         made = ~(np.isin(steps, without) | np.isin(steps - 1, without))  # a look sees what the update before it left
         return episode_of(steps[made], moved[made] == 0, 2)
-    episode = run.episode(checks.AVERAGE_SAME, lambda numbers: numbers == 1, LOOKS)
+    episode = run.episode(checks.EMA_SAME, lambda numbers: numbers == 1, LOOKS)
     if episode is None or episode.last - episode.first < SPARSE:
         return None  # updated rarely
     weights_move = (run.during(checks.SAMPLE_PARAMETER_MOVED, episode) > 0).any()  # the small tensor that is watched
@@ -85,8 +85,8 @@ def frozen(run: RunHistory) -> Episode | None:
 
 
 def not_an_average(run: RunHistory) -> Episode | None:
-    steps, left = run.series(checks.AVERAGE_LEFT)
-    decays, rounding = run.at(checks.AVERAGE_DECAY, steps), run.at(checks.AVERAGE_ROUNDING, steps, 0.0)
+    steps, left = run.series(checks.EMA_LEFT)
+    decays, rounding = run.at(checks.EMA_DECAY, steps), run.at(checks.EMA_ROUNDING, steps, 0.0)
     late = steps > 2 * ENOUGH
     # A decay of 0 is a copy of the weights: many EMAs are one until they begin (step_start_ema, update_after_step).
     strange = (left > 0.1) | (decays < -0.01) | (decays > 1.001)
@@ -97,13 +97,13 @@ def not_an_average(run: RunHistory) -> Episode | None:
 
 def shares_weights(run: RunHistory) -> Detection | None:
     """Exact: its tensors lie where the weights lie."""
-    share = run.latest(checks.AVERAGE_SHARED, 0.0)
+    share = run.latest(checks.EMA_SHARED, 0.0)
     if share < HOPELESS:
         return None
     return Detection(
-        int(run.steps(checks.AVERAGE_SHARED)[0]),
+        int(run.steps(checks.EMA_SHARED)[0]),
         f"{share:.0%} of the tensors of the EMA are the weights themselves, not copies of them: nothing is averaged.",
-        (run.evidence(checks.AVERAGE_SHARED, "0"),),
+        (run.evidence(checks.EMA_SHARED, "0"),),
         ("an EMA that equals the weights for now: these lie in the same memory",),
         fix=Fix("Make the EMA from a deep copy of the model."),
     )
@@ -111,7 +111,7 @@ def shares_weights(run: RunHistory) -> Detection | None:
 
 def copies_weights(run: RunHistory) -> Detection | None:
     """A choice until the run is half over: many EMAs copy until they begin."""
-    steps, decays = run.series(checks.AVERAGE_DECAY)
+    steps, decays = run.series(checks.EMA_DECAY)
     episode = episode_of(steps, np.abs(decays) < 0.05, LOOKS)
     if episode is None or episode.over is not None or episode.last <= 2 * ENOUGH:
         return None
@@ -120,7 +120,7 @@ def copies_weights(run: RunHistory) -> Detection | None:
     return Detection(
         episode.first,
         f"So far, at step {episode.last:,}, the EMA is a copy of the weights: it has not begun to average.",
-        (run.evidence(checks.AVERAGE_DECAY, "0.9 to 0.9999", episode.last),),
+        (run.evidence(checks.EMA_DECAY, "0.9 to 0.9999", episode.last),),
         severity="warning" if is_late else "info",
         fix=Fix("Check after how many updates it begins (step_start_ema, update_after_step), and its decay."),
     )
@@ -128,10 +128,10 @@ def copies_weights(run: RunHistory) -> Detection | None:
 
 def unrelated(run: RunHistory) -> Detection | None:
     """At the first look an EMA equals the weights, or after a resume lies near them; another network does not."""
-    steps, cosines = run.series(checks.AVERAGE_COSINE)
+    steps, cosines = run.series(checks.EMA_COSINE)
     if len(steps) < LOOKS or not (cosines[0] < RELATED and cosines[-1] < RELATED):
         return None
-    decay = run.latest(checks.AVERAGE_DECAY, 1.0)
+    decay = run.latest(checks.EMA_DECAY, 1.0)
     needed = (
         f" At its decay of {decay:.6f} it takes {np.log(0.01) / np.log(decay):,.0f} steps until 1 % of it is left."
         if 0.5 < decay < 1
@@ -141,7 +141,7 @@ def unrelated(run: RunHistory) -> Detection | None:
         int(steps[0]),
         f"The EMA has nothing in common with the weights (a cosine of {float(cosines[0]):.2f} when the watch began): "
         "it is another network, such as a new one that no checkpoint was loaded into." + needed,
-        (run.evidence(checks.AVERAGE_COSINE, "above 0.9", int(steps[0])), run.evidence(checks.AVERAGE_COSINE)),
+        (run.evidence(checks.EMA_COSINE, "above 0.9", int(steps[0])), run.evidence(checks.EMA_COSINE)),
         ("an EMA that lags: it was never near the weights",),
     )
 
@@ -181,7 +181,7 @@ RULES = (
         limits="A decay that is slightly too long for the speed of the training. In a loop that is not ours it is a "
         "remark until the loop passes steps=, or samples of the EMA are drawn.",
         fix="ema.kind power, or ema.warmup true, or a smaller ema.decay.",
-        needs=((CONFIG, checks.AVERAGE_DECAY),),
+        needs=((CONFIG, checks.EMA_DECAY),),
         detect=too_long,
         explained_by="ema.frozen ema.low-precision ema.not-an-average ema.unrelated",
     ),
@@ -191,13 +191,13 @@ RULES = (
         similar="A long EMA moves a little at every update. In half precision small steps are lost (EMA003).",
         limits="An EMA that is updated at few steps only.",
         fix="Update the EMA after every step of the optimizer, with the same model.",
-        needs=((checks.AVERAGE_SAME, checks.AVERAGE_MOVED),),
+        needs=((checks.EMA_SAME, checks.EMA_MOVED),),
         detect=on_episode(
             frozen,
             "The EMA did not move at {episode.looks} looks, from step {episode.first:,} to step {episode.last:,}, and "
             "the weights did.",
             "a long EMA: it moves a little at every update",
-            evidence={checks.AVERAGE_SAME: "0", checks.AVERAGE_DISTANCE: None},
+            evidence={checks.EMA_SAME: "0", checks.EMA_DISTANCE: None},
         ),
         explained_by="optimizer.no-update optimizer.zeroed optimizer.other lr.zero loss.detached",
     ),
@@ -206,25 +206,25 @@ RULES = (
         why="It stands still, or moves in jumps.",
         similar="In fp32 even an EMA of 0.9999 moves.",
         fix="Keep the EMA in fp32, whatever the precision of the model.",
-        needs=(checks.AVERAGE_COARSE,),
+        needs=(checks.EMA_COARSE,),
         detect=on_episode(
-            lambda run: run.episode(checks.AVERAGE_COARSE, lambda numbers: numbers == 1, LOOKS),
+            lambda run: run.episode(checks.EMA_COARSE, lambda numbers: numbers == 1, LOOKS),
             "The EMA is kept in 16 bits: steps smaller than their rounding are lost, and it stands still or moves in "
             "jumps.",
             "a long EMA: in fp32 its steps are small, and not lost",
-            latest={checks.AVERAGE_COARSE: "0", checks.AVERAGE_MOVED: "above 0"},
+            latest={checks.EMA_COARSE: "0", checks.EMA_MOVED: "above 0"},
         ),
     ),
     warning("EMA004", "ema.every-micro-batch", "An EMA that is updated too often")(
         what="The EMA moves between the micro-batches of one update.",
         why="With k micro-batches it forgets k times as fast as its decay says.",
         fix="Update the EMA after the optimizer's step only.",
-        needs=(checks.AVERAGE_BETWEEN,),
+        needs=(checks.EMA_BETWEEN,),
         detect=on_episode(
-            lambda run: run.episode(checks.AVERAGE_BETWEEN, lambda numbers: numbers == 1),
+            lambda run: run.episode(checks.EMA_BETWEEN, lambda numbers: numbers == 1),
             "The EMA is updated between micro-batches, where the weights do not change: it is shorter than its decay "
             "says.",
-            latest={checks.AVERAGE_BETWEEN: "0"},
+            latest={checks.EMA_BETWEEN: "0"},
             can_end=False,
         ),
     ),
@@ -235,14 +235,14 @@ RULES = (
         fix="ema = decay · ema + (1 − decay) · weights, after the update, for every parameter in its own place.",
         limits="An EMA that copies the weights until it begins is a remark; from the middle of a run whose length is "
         "known on, a warning.",
-        needs=((checks.AVERAGE_LEFT, checks.AVERAGE_SHARED, checks.AVERAGE_DECAY),),
+        needs=((checks.EMA_LEFT, checks.EMA_SHARED, checks.EMA_DECAY),),
         detect=first_of(
             shares_weights,
             on_episode(
                 not_an_average,
                 "The EMA does not follow the weights: no decay explains {:.0%} of its way (the best is {:.4f}).",
-                evidence={checks.AVERAGE_LEFT: "below 0.01"},
-                latest={checks.AVERAGE_DECAY: "0.9 to 0.9999"},
+                evidence={checks.EMA_LEFT: "below 0.01"},
+                latest={checks.EMA_DECAY: "0.9 to 0.9999"},
             ),
             copies_weights,
         ),
@@ -254,7 +254,7 @@ RULES = (
         similar="A long EMA lags behind the weights, from which it began. One that stands still is ema.frozen.",
         limits="Networks of few weights; an EMA that is loaded after the watch began.",
         fix="After a resume, load the EMA from the checkpoint as well; at the start, copy the weights into it.",
-        needs=(checks.AVERAGE_COSINE,),
+        needs=(checks.EMA_COSINE,),
         detect=unrelated,
     ),
     warning("EMA006", "ema.not-sampled", "An EMA that is never sampled from")(

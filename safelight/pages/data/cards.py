@@ -48,7 +48,7 @@ def acts(run_status: RunStatus) -> list[dict[str, Any]]:
     return [act for act in trimmed(as_list(run_status.facts.get("journal"), MOST)) if isinstance(act, dict)]
 
 
-def is_diagnosed(run_status: RunStatus) -> bool:
+def should_run_rules(run_status: RunStatus) -> bool:
     """Whether the rules decide: for a run that ended, as with `safelight doctor`. A running one records
     its findings, and the preflight knows more than it records."""
     return run_status.is_over and run_status.state != "refused"

@@ -11,7 +11,7 @@ from typing import Any
 from safelight.config.resolve import flatten, resolve, to_dict
 from safelight.diagnosis.convergence import progress
 from safelight.errors import RecordError, SafelightError
-from safelight.pages.data.cards import RuleFindings, acts, findings, is_diagnosed, run_rules
+from safelight.pages.data.cards import RuleFindings, acts, findings, run_rules, should_run_rules
 from safelight.pages.data.gallery import pictures
 from safelight.pages.data.headline import verdict
 from safelight.pages.data.numbers import as_dict, as_float, as_int, trimmed
@@ -43,7 +43,7 @@ def overview(
     where the run ended; or `diagnosed`: what they found."""
     found = found or describe(run.path)
     run_status = read_status(run)
-    if diagnose_again and diagnosed is None and is_diagnosed(run_status):
+    if diagnose_again and diagnosed is None and should_run_rules(run_status):
         diagnosed = run_rules(run)
     config, size = read_settings(run)
     shown = summary(found, run_status) | {

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-from safelight.pages.data.cards import RuleFindings, is_diagnosed, run_rules
+from safelight.pages.data.cards import RuleFindings, run_rules, should_run_rules
 from safelight.pages.data.gallery import FoundPicture, current_path, find_pictures
 from safelight.pages.data.overview import open_run_history
 from safelight.pages.data.run_state import read_status
@@ -92,7 +92,7 @@ class DiagnosisCache:
 
     def diagnose(self, run: FoundRun) -> tuple[RuleFindings, bool]:
         """(what the rules say, as far as it is known; whether the run ended). The first time they are only begun."""
-        ended, current = is_diagnosed(read_status(run.folder)), signature(run)
+        ended, current = should_run_rules(read_status(run.folder)), signature(run)
         with self._lock:
             if ended and (run.id not in self._diagnoses or self._diagnoses[run.id][0] != current):
                 if len(self._diagnoses) >= MOST_DIAGNOSED:

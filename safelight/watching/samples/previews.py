@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from safelight.errors import SafelightError
-from safelight.monitors.modules import trained, unwrapped
+from safelight.monitors.modules import trainable_parameters, unwrapped
 from safelight.observing.stage_pictures import STAGES, compare_weights, draw_timelapse, save_stage
 from safelight.pictures.grid import grid, save_png, to_uint8
 from safelight.probes.dataset import take_images
@@ -179,14 +179,15 @@ class Previews:
 
     def _averages(self) -> list[Tensor] | None:
         model = unwrapped(self._given.model)
-        return ema_of_trained(self._ema, list(model.named_parameters()), trained(model))
+        return ema_of_trained(self._ema, list(model.named_parameters()), trainable_parameters(model))
 
     @torch.no_grad()
     def _ema_distance(self) -> float:
         """Of EMA and raw weights, over the length of the raw ones."""
-        averages, named = None if self._ema is None else self._averages(), trained(unwrapped(self._given.model))
+        averages = None if self._ema is None else self._averages()
+        named_parameters = trainable_parameters(unwrapped(self._given.model))
         apart = length = 0.0
-        for (_, own), average in zip(named, averages or [own for _, own in named], strict=True):
+        for (_, own), average in zip(named_parameters, averages or [own for _, own in named_parameters], strict=True):
             apart += float((average.to(own).float() - own.float()).square().sum())
             length += float(own.float().square().sum())
         return (apart / max(length, 1e-24)) ** 0.5
