@@ -85,11 +85,11 @@ class Own:
 
     @property
     def table(self) -> Tensor:
-        return self.parts.stepper.objective.signal.square()
+        return self.parts.stepper.objective.signal_scale.square()
 
     def declare(self, table: Tensor) -> None:
         objective = self.parts.stepper.objective
-        objective.signal, objective.noise = table.sqrt(), (1 - table).sqrt()
+        objective.signal_scale, objective.noise_scale = table.sqrt(), (1 - table).sqrt()
 
     @property
     def network(self) -> Any:

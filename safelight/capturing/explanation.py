@@ -12,6 +12,7 @@ from torch import Tensor
 
 from safelight.capturing.mixing import HALF, Mixing, Numbers, explain_by, explain_input, relation_of
 from safelight.capturing.trace import Compared, Made, SeenCall, Trace
+from safelight.diffusion.process import per_sample
 from safelight.model.calls import answer_of
 from safelight.probes.forward_pass import Call
 
@@ -209,7 +210,7 @@ def _in_space_of(
     found = explain_by(pred, shown.detach(), answer, Numbers(samples=None))  # every sample is converted
     if found is None or len(found[0]) != len(answer) or float(found[1].abs().min()) < 1e-6:
         return pred, target
-    skip, out = (each.to(answer).view(-1, *[1] * (answer.dim() - 1)) for each in found)
+    skip, out = (per_sample(each.to(answer), answer) for each in found)
     return answer, (target.to(answer) - skip * shown.detach().to(answer)) / out
 
 

@@ -12,8 +12,7 @@ from torch import Tensor
 
 from safelight.config.check import sampler_problem
 from safelight.config.tree import Diffusion, Sampler
-from safelight.diffusion.objective import per_sample
-from safelight.diffusion.process import HIGHEST_SIGMA, LOWEST_SIGMA, Process
+from safelight.diffusion.process import HIGHEST_SIGMA, LOWEST_SIGMA, Process, per_sample
 from safelight.diffusion.schedule import NoiseSchedule, make_process, make_schedule
 from safelight.diffusion.targets import Target, convert, from_x0, make_target, to_x0
 from safelight.errors import UsageError

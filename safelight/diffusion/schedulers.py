@@ -119,7 +119,7 @@ def alphas_of_table(table: Any) -> Tensor:
     return alphas
 
 
-def _process_of_functions(signal: Callable[..., Any], noise: Callable[..., Any]) -> Process:
+def _process_of_functions(signal_scale: Callable[..., Any], noise_scale: Callable[..., Any]) -> Process:
     trial = torch.tensor([0.25, 0.5, 0.75], dtype=torch.float64)
 
     def checked(name: str, function: Callable[..., Any]) -> Callable[[Tensor], Tensor]:
@@ -138,7 +138,7 @@ def _process_of_functions(signal: Callable[..., Any], noise: Callable[..., Any])
             )
         return lambda t: torch.as_tensor(function(t), dtype=t.dtype, device=t.device).expand(t.shape)
 
-    return Process(checked("a", signal), checked("s", noise))
+    return Process(checked("a", signal_scale), checked("s", noise_scale))
 
 
 WORDS = {

@@ -28,15 +28,19 @@ def timed(
 ) -> Process:
     """A process whose t is that of a loop. `told`: what its network is told; None: t itself. `ends`: the least and the
     largest share of noise."""
-    signal, noise = FAMILIES[family]
+    signal_scale, noise_scale = FAMILIES[family]
     first, last = clock.at(np.array(ends)).tolist()
-    process = Process(lambda t: signal(clock.share(t)), lambda t: noise(clock.share(t)), first=first, last=last)
+    process = Process(
+        lambda t: signal_scale(clock.share(t)), lambda t: noise_scale(clock.share(t)), first=first, last=last
+    )
     if sigma_data is not None:
-        process = replace(process, c_in=lambda t: (noise(clock.share(t)).square() + sigma_data**2).rsqrt())
+        process = replace(process, c_in=lambda t: (noise_scale(clock.share(t)).square() + sigma_data**2).rsqrt())
     if told is None or told is clock:
         return process
     return replace(
-        process, c_noise=lambda t: told.time(clock.share(t)), time_told=lambda said: clock.time(told.share(said))
+        process,
+        c_noise=lambda t: told.time(clock.share(t)),
+        time_from_c_noise=lambda said: clock.time(told.share(said)),
     )
 
 
@@ -44,7 +48,9 @@ def retold(process: Process, told: Clock) -> Process:
     """The same process and time; the network is told something else."""
     by_share = _inverse(process)
     return replace(
-        process, c_noise=lambda t: told.time(share_of(process, t)), time_told=lambda said: by_share(told.share(said))
+        process,
+        c_noise=lambda t: told.time(share_of(process, t)),
+        time_from_c_noise=lambda said: by_share(told.share(said)),
     )
 
 

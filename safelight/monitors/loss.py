@@ -34,48 +34,48 @@ def noise_levels(log_snr: np.ndarray, levels: int) -> np.ndarray:
     return place * levels // len(log_snr)
 
 
-Levels = Callable[[np.ndarray], np.ndarray]
-"""Of times: their slice of the noise, 0 to BINS − 1 from the least, and −1 for what is no time of the process."""
+NoiseBinning = Callable[[np.ndarray], np.ndarray]
+"""Gives each time its slice of the noise, 0 to BINS − 1 from the least, and −1 to what is not a time of the process."""
 
 
-def levels_of_table(log_snr: np.ndarray) -> Levels:
-    """Discrete time: `log_snr` of each timestep."""
+def noise_binning_of_table(log_snr: np.ndarray) -> NoiseBinning:
+    """The bins of discrete time, by `log_snr` of each timestep."""
     slices = noise_levels(log_snr, BINS)
 
-    def levels(t: np.ndarray) -> np.ndarray:
+    def bin_of(t: np.ndarray) -> np.ndarray:
         places = t.astype(np.int64, copy=False)
         known = (places >= 0) & (places < len(slices))
         return np.where(known, slices[np.where(known, places, 0)], -1)
 
-    return levels
+    return bin_of
 
 
-def find_levels(
-    log_snr: Callable[[Tensor], Tensor], density: Callable[[Tensor], Tensor], timesteps: int | None
-) -> Levels:
-    """Of a process whose times have this density: the noise grows with continuous time."""
+def make_noise_binning(
+    log_snr: Callable[[Tensor], Tensor], time_quantile: Callable[[Tensor], Tensor], timesteps: int | None
+) -> NoiseBinning:
+    """The bins of a process whose times have this density: the noise grows with continuous time."""
     if timesteps is not None:
-        return levels_of_table(log_snr(torch.arange(timesteps)).numpy())
-    ends = density(torch.arange(BINS + 1, dtype=torch.float64) / BINS).double().numpy()
+        return noise_binning_of_table(log_snr(torch.arange(timesteps)).numpy())
+    ends = time_quantile(torch.arange(BINS + 1, dtype=torch.float64) / BINS).double().numpy()
 
-    def levels(t: np.ndarray) -> np.ndarray:
+    def bin_of(t: np.ndarray) -> np.ndarray:
         known = np.isfinite(t) & (t >= 0)
         return np.where(known, np.searchsorted(ends[1:-1], np.where(known, t, 0.0), side="right"), -1)
 
-    return levels
+    return bin_of
 
 
-def levels_of_draws(log_snr: Callable[[Tensor], Tensor], draws: np.ndarray) -> Levels:
-    """Of a loop whose density is known by its draws only: slices of log-SNR that are drawn equally often."""
+def noise_binning_of_draws(log_snr: Callable[[Tensor], Tensor], draws: np.ndarray) -> NoiseBinning:
+    """The bins of a loop whose density is known by its draws only: slices of log-SNR that are drawn equally often."""
     drawn = -log_snr(torch.as_tensor(draws, dtype=torch.float64)).numpy()
     ends = np.quantile(drawn, np.arange(1, BINS) / BINS)
 
-    def levels(t: np.ndarray) -> np.ndarray:
+    def bin_of(t: np.ndarray) -> np.ndarray:
         known = np.isfinite(t)
         noise = -log_snr(torch.as_tensor(np.where(known, t, 0.5), dtype=torch.float64)).numpy()
         return np.where(known, np.searchsorted(ends, noise, side="right"), -1)
 
-    return levels
+    return bin_of
 
 
 class RecentLosses:
@@ -97,8 +97,8 @@ class RecentLosses:
 class LossMonitor:
     """Remembers the usual loss at each noise level."""
 
-    def __init__(self, levels: Levels) -> None:
-        self._levels_of = levels
+    def __init__(self, noise_binning: NoiseBinning) -> None:
+        self._noise_binning = noise_binning
         self._names = [f"{LOSS_AT_LEVEL.name}/{level:02d}" for level in range(LEVELS)]
         # What is remembered over steps, for each bin; a checkpoint holds it.
         self._memory = {name: np.zeros(BINS) for name in ("usual", "weight", "sums", "visits")}
@@ -108,7 +108,7 @@ class LossMonitor:
         """`loss` and `t` [n], of every sample of the step."""
         mean = float(loss.mean(dtype=np.float64))
         readings = {LOSS.name: mean}
-        bins = self._levels_of(t)
+        bins = self._noise_binning(t)
         known = bins >= 0
         if not known.all():  # counted, and left out of the levels
             readings[TIMESTEPS_OUTSIDE.name] = float((~known).mean())

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from safelight.diffusion.process import SIGMA_DATA, Process, vp
+from safelight.diffusion.process import SIGMA_DATA, Process, per_sample, vp
 from safelight.diffusion.schedulers import Family
 from safelight.diffusion.targets import Target, make_target
 from safelight.model.calls import answer_of as answer_of
@@ -82,7 +82,7 @@ class Declared:
         return make_target(prediction, self.sigma_data)
 
     def coefficients(self, t: Tensor, like: Tensor) -> tuple[Tensor, Tensor] | None:
-        """(signal, noise) at `t`, shaped to scale whole samples; None where t is no time of the process."""
+        """(a, s) at `t`, shaped to scale whole samples; None if t is not a time of the process."""
         process = self.process
         if process is None or t.shape != like.shape[:1]:
             return None
@@ -91,7 +91,7 @@ class Declared:
             return None
         t = t if process.timesteps is None else t.clamp(0, process.timesteps - 1)
         t = t.detach()
-        a, s = (each.view(-1, *[1] * (like.dim() - 1)).to(like.dtype) for each in process.at(t))
+        a, s = (per_sample(each, like).to(like.dtype) for each in process.at(t))
         return a, s
 
 

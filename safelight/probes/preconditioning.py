@@ -7,6 +7,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from safelight.diffusion.process import per_sample
 from safelight.probes.forward_pass import ForwardPass
 from safelight.probes.mixtures import fit
 
@@ -42,8 +43,7 @@ class Preconditioning:
         if self._is_needed is None and not self._decide(made, out, left):
             # Of an output of 0 nobody can tell: what it should have been is not known.
             return passed if self._is_needed is False else replace(passed, pred=None, target=None)
-        shape = (-1, *[1] * (pred.dim() - 1))
-        asked = (target.detach().double() - skip.view(shape) * seen) / scale.view(shape)
+        asked = (target.detach().double() - per_sample(skip, pred) * seen) / per_sample(scale, pred)
         return replace(passed, pred=output, target=asked.to(target.dtype))
 
     def _decide(self, pred: Tensor, output: Tensor, left: Tensor) -> bool:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from safelight import checks
 from safelight.config.tree import Diffusion
 from safelight.diffusion import clocks
-from safelight.diffusion.process import Process
+from safelight.diffusion.process import Process, per_sample
 from safelight.diffusion.sampling import Denoiser
 from safelight.diffusion.schedule import make_process
 from safelight.diffusion.targets import Target, from_x0
@@ -61,7 +61,7 @@ class PerfectModel(nn.Module):
             raise TimeoutError(f"the sampler took more than {LONGEST:g} s")
         told = torch.as_tensor(t, device=x.device).reshape(-1).double()
         values, times = self.process.seen(x.detach().double(), told)
-        a, s = (each.view(-1, *[1] * (x.dim() - 1)) for each in self.process.at(times))
+        a, s = (per_sample(each, x) for each in self.process.at(times))
         s = s.clamp(min=1e-6)
         spread = float(values.square().mean().sqrt())
         inner = float(self.centres.square().mean()) + self.spread**2

@@ -81,7 +81,7 @@ def _settle_told(declared: Declared, process: Process, times: Times) -> Declared
     if not np.isfinite(told).all() or (expected is not None and _are_alike(told, expected)):
         return replace(declared, continuous=process, is_told=True)
     if _are_alike(told, own):
-        return replace(declared, continuous=replace(process, c_noise=None, time_told=None), is_told=True)
+        return replace(declared, continuous=replace(process, c_noise=None, time_from_c_noise=None), is_told=True)
     share = share_of(process, t).numpy()
     clock = clocks.find(told, share) or clocks.measured(told, share)
     if clock is None:

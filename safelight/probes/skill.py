@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from safelight import checks
 from safelight.config.tree import Diffusion
-from safelight.diffusion.densities import density_of_draws
+from safelight.diffusion.densities import time_quantile_of_draws
 from safelight.diffusion.objective import Objective
 from safelight.diffusion.process import precise
 from safelight.generate import evaluation_mode
@@ -218,7 +218,7 @@ class SkillProbe:
         assert prediction is not None
         settings = Diffusion(sigma_data=declared.sigma_data)
         objective = Objective(settings, process, torch.device("cpu"), declared.target(prediction))
-        density = None if draws is None else density_of_draws(torch.from_numpy(draws))
+        density = None if draws is None else time_quantile_of_draws(torch.from_numpy(draws))
         count = min(SIZE, len(images))
         # Of a dataset evenly, for it may be sorted; of a loop the first, whose labels are known.
         chosen = torch.arange(count) if extras else torch.linspace(0, len(images) - 1, count).round().long()

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from safelight.config import Config
 from safelight.data.batches import Batches
-from safelight.diffusion.densities import make_density
+from safelight.diffusion.densities import make_time_quantile
 from safelight.diffusion.draws import draw_label_drop, draw_noise, draw_times
 from safelight.diffusion.micro_batch import MicroBatch
 from safelight.healing.step_settings import StepSettings, effective_settings
@@ -21,7 +21,7 @@ class BatchLoader:
     def __init__(self, config: Config, batches: Batches, *, rank: int = 0, processes: int = 1) -> None:
         self.config, self.batches = config, batches
         self._rank, self._processes = rank, processes
-        self._density = make_density(config.diffusion)
+        self._density = make_time_quantile(config.diffusion)
         self._step_settings = self._default = effective_settings(config, (), 0)
         self._workers = workers = config.data.workers or 0
         self._pool = ThreadPoolExecutor(workers, "safelight-feed") if workers else None

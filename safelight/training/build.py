@@ -13,14 +13,14 @@ from safelight.config import Config
 from safelight.config.epochs import in_steps, in_words
 from safelight.data.batches import Augmentation, Batches
 from safelight.data.images import Images, hold_out
-from safelight.diffusion.densities import make_density
+from safelight.diffusion.densities import make_time_quantile
 from safelight.diffusion.micro_batch import MicroBatch
 from safelight.diffusion.objective import Objective
 from safelight.diffusion.schedule import make_process
 from safelight.errors import DataError, OutOfMemory, UsageError
 from safelight.healing.step_settings import StepSettings
 from safelight.model.memory import find_accumulation, outside_fake_mode
-from safelight.monitors.loss import find_levels
+from safelight.monitors.loss import make_noise_binning
 from safelight.processes.group import ProcessGroup
 from safelight.processes.reduction import make_reduction
 from safelight.training.batch_loader import BatchLoader
@@ -116,8 +116,8 @@ def build(
     model.train()
     with outside_fake_mode():
         process = make_process(config.diffusion)
-        levels = find_levels(process.log_snr, make_density(config.diffusion), process.timesteps)
-    state = make_state(config, model, weights, levels, runtime.device)
+        noise_binning = make_noise_binning(process.log_snr, make_time_quantile(config.diffusion), process.timesteps)
+    state = make_state(config, model, weights, noise_binning, runtime.device)
     objective = Objective(config.diffusion, process, runtime.device)
     batches = make_batches(config, images)
     config = _with_micro_batches(Stepper(config, runtime, objective, state, network), batches, say)

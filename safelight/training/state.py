@@ -16,7 +16,7 @@ from safelight.config import Config
 from safelight.config.continuation import lasting
 from safelight.healing.alarms import DivergenceWatch
 from safelight.healing.journal import Journal, read_journal
-from safelight.monitors.loss import Levels
+from safelight.monitors.loss import NoiseBinning
 from safelight.monitors.suite import Monitors
 from safelight.processes.local_weights import LocalWeights
 from safelight.training.clipping import Clipper
@@ -151,8 +151,10 @@ class State:
         self.journal = read_journal(loaded.state.get("journal"))
 
 
-def make_state(config: Config, model: nn.Module, weights: LocalWeights, levels: Levels, device: torch.device) -> State:
-    """Of step 0. `levels`: of times."""
+def make_state(
+    config: Config, model: nn.Module, weights: LocalWeights, noise_binning: NoiseBinning, device: torch.device
+) -> State:
+    """The state at step 0."""
     return State(
         model=model,
         weights=weights,
@@ -160,5 +162,5 @@ def make_state(config: Config, model: nn.Module, weights: LocalWeights, levels: 
         ema=EmaWeights(config.ema, model, weights.named_parameters),
         clipper=Clipper(config.clipping, device),
         loss_scale=LossScale(config.train.precision, device),
-        monitors=Monitors(model, levels, weights.named_parameters, weights.sum_over_processes),
+        monitors=Monitors(model, noise_binning, weights.named_parameters, weights.sum_over_processes),
     )

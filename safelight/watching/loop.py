@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from safelight.capturing.explanation import Explained
 from safelight.diagnosis import Diagnosis, Finding, diagnose_run
-from safelight.monitors.loss import levels_of_draws, levels_of_table
+from safelight.monitors.loss import noise_binning_of_draws, noise_binning_of_table
 from safelight.monitors.modules import MAX_NAMES_IN_EVENT, trainable_parameters
 from safelight.monitors.reading_buffer import PendingReading
 from safelight.monitors.suite import Monitors
@@ -176,10 +176,12 @@ class Watch:
         self._previews = arguments.open_previews(run, say, step)
         self._new: list[Finding] = []  # that `on_finding` has not seen yet
         alphas = arguments.declared.alphas
-        levels = None if alphas is None else levels_of_table(log_snr_of(alphas))
+        noise_binning = None if alphas is None else noise_binning_of_table(log_snr_of(alphas))
         self._probe_runner, self._skill = self._prepare_inspection(arguments, step)
         diagnosis = LiveDiagnosis(run.folder, run.record, say, self._new.append)
-        self._observer = Observer(run.record, Monitors(model, levels), self._probe_runner, diagnosis, self._skill)
+        self._observer = Observer(
+            run.record, Monitors(model, noise_binning), self._probe_runner, diagnosis, self._skill
+        )
         self._hooks: OptimizerHooks | None = None
         try:
             self._hooks = OptimizerHooks(
@@ -420,7 +422,7 @@ class Watch:
         self._skill.declare(declared)
         process = declared.process
         if process is not None and declared.draws is not None:
-            self._observer.monitors.find_levels(levels_of_draws(process.log_snr, declared.draws))
+            self._observer.monitors.set_noise_binning(noise_binning_of_draws(process.log_snr, declared.draws))
         self._record.add(self._updates - 1, readings)
 
     def _inspect_start(self) -> None:

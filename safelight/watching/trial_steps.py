@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from safelight.diffusion.objective import target_of
+from safelight.diffusion.process import per_sample
 from safelight.errors import UsageError
-from safelight.monitors.loss import Levels, levels_of_draws, levels_of_table
+from safelight.monitors.loss import NoiseBinning, noise_binning_of_draws, noise_binning_of_table
 from safelight.monitors.modules import MAX_NAMES_IN_EVENT, trainable_parameters
 from safelight.monitors.suite import Monitors
 from safelight.observing.memory_record import MemoryRecord
@@ -77,7 +78,7 @@ class Trial:
         t = (whole if self.declared.continuous is None else self.times(places)).to(x0.device)
         noise = torch.randn(x0.shape, generator=self.draw).to(x0.device)
         known = self.declared.coefficients(t, x0)
-        angle = (places.to(x0) * torch.pi / 2).view(-1, *[1] * (x0.dim() - 1))
+        angle = per_sample(places.to(x0) * torch.pi / 2, x0)
         a, s = known if known is not None else (angle.cos(), angle.sin())
         target = target_of(self.declared.target(self.declared.prediction or "epsilon"), x0, noise, a, s)
         x_t, process = a * x0 + s * noise, self.declared.process
@@ -131,11 +132,15 @@ def take_trial_steps(
     return record.series(), events, dict(runner.broken)
 
 
-def _levels(trial: Trial) -> Levels | None:
+def _levels(trial: Trial) -> NoiseBinning | None:
     alphas, process = trial.declared.alphas, trial.declared.process
     if alphas is not None:
-        return levels_of_table(log_snr_of(alphas))
-    return None if process is None else levels_of_draws(process.log_snr, trial.times(torch.linspace(0, 1, 64)).numpy())
+        return noise_binning_of_table(log_snr_of(alphas))
+    return (
+        None
+        if process is None
+        else noise_binning_of_draws(process.log_snr, trial.times(torch.linspace(0, 1, 64)).numpy())
+    )
 
 
 def _take_step(

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from safelight.diffusion.objective import per_sample
+from safelight.diffusion.process import per_sample
 from safelight.yardstick.cache import cached_linear
 from safelight.yardstick.exact import denoise_exactly
 from safelight.yardstick.linear import LinearDenoiser, fit_linear

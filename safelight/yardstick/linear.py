@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from safelight.diffusion.draws import draw_noise
-from safelight.diffusion.objective import per_sample
+from safelight.diffusion.process import per_sample
 from safelight.keys import derive_seed
 
 LARGEST_FULL = 1024  # numbers in an image whose whole covariance is used: 32 px in grey, or a small latent

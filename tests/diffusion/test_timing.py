@@ -40,5 +40,5 @@ def test_a_process_of_the_users_own_is_told_otherwise(process: object) -> None:
     other = retold(process, clocks.LOG_SIGMA)
     t = torch.linspace(process.first + 0.1, process.last * 0.9, 9, dtype=torch.float64)
     assert other.c_noise is not None
-    assert other.time_told is not None
-    torch.testing.assert_close(other.time_told(other.c_noise(t)), t, rtol=1e-4, atol=1e-4)
+    assert other.time_from_c_noise is not None
+    torch.testing.assert_close(other.time_from_c_noise(other.c_noise(t)), t, rtol=1e-4, atol=1e-4)

@@ -229,7 +229,7 @@ def corrupt_by_another_table(patch: pytest.MonkeyPatch) -> None:
 
     def add_noise(objective: Objective, x0: Tensor, noise: Tensor, t: Tensor) -> Noised:
         made = true(objective, x0, noise, t)
-        a = objective.signal[t].square().view(-1, 1, 1, 1)
+        a = objective.signal_scale[t].square().view(-1, 1, 1, 1)
         return Noised(a * x0 + (1 - a.square()).sqrt() * noise, made.target, t)
 
     patch.setattr(Objective, "add_noise", add_noise)
