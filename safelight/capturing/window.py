@@ -20,8 +20,8 @@ class Window:
     def __init__(self, fail: Callable[[Exception], object]) -> None:
         self.trace = Trace()
         self._fail = fail
-        self._mode = LineageMode(self.trace, self._hold)
-        self._calls = ModuleCalls(self.trace, self._step_aside, self._hold, self._is_looking)
+        self._mode = LineageMode(self.trace, self._keep_error)
+        self._calls = ModuleCalls(self.trace, self._step_aside, self._keep_error, self._is_looking)
         self._process, self._thread = os.getpid(), threading.get_ident()
         self._error: Exception | None = None
         self.is_open = False
@@ -68,7 +68,7 @@ class Window:
             error, self._error = self._error, None
             self._fail(error)
 
-    def _hold(self, error: Exception) -> None:
+    def _keep_error(self, error: Exception) -> None:
         self._mode.is_open, self._error = False, error
         self.settle()
 

@@ -33,13 +33,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code. Whatever happens ends in words, never in a traceback."""
     owns_process, given = arguments is None, list(sys.argv[1:] if arguments is None else arguments)
     if given[:1] == ["run"]:  # whose streams are the script's
-        return _end_in_words(lambda: _run_script(given[1:], owns_process), given)
+        return _run_reporting_errors(lambda: _run_script(given[1:], owns_process), given)
     from safelight.output import OutputLost, discard_output, printable_streams
 
     with printable_streams():
         try:
             try:
-                return _end_in_words(lambda: _choose(given), given)
+                return _run_reporting_errors(lambda: _choose(given), given)
             finally:  # also where the parser of flags ends the process
                 sys.stdout.flush()
         except OutputLost as lost:
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return lost.exit_code if lost.reported else _fail(str(lost), lost.exit_code)
 
 
-def _end_in_words(act: Callable[[], int], arguments: list[str]) -> int:
+def _run_reporting_errors(act: Callable[[], int], arguments: list[str]) -> int:
     """The exit code of a command, with everything that it did not foresee put into words."""
     from safelight.errors import SafelightError
 

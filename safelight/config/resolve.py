@@ -15,7 +15,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import yaml
 
-from safelight.config.effect import choose
+from safelight.config.effect import select_parent_options
 from safelight.config.epochs import number_of
 from safelight.config.phrases import nearest_setting
 from safelight.config.presets import PRESETS
@@ -60,7 +60,7 @@ def apply(
         if settings.get("train.epochs") is not None:
             raise UsageError("train.steps and train.epochs are two lengths of one run. Leave one of the two out.")
         config = replace(config, train=replace(config.train, epochs=None))
-    config, chosen = choose(config, settings, refuse=origin is None)
+    config, chosen = select_parent_options(config, settings, refuse=origin is None)
     for line in chosen:
         say(line)
     if "data.image_size" in settings and not {"model.attention", "model.widths"} & settings.keys():

@@ -352,7 +352,7 @@ class Config:
     log: Log = field(default_factory=Log)
 
 
-BELONGS: dict[str, dict[Any, tuple[str, ...]]] = {
+EFFECTIVE_ONLY_WITH: dict[str, dict[Any, tuple[str, ...]]] = {
     "model.conditional": {True: ("model.label_drop", "sample.guidance")},
     "model.compile": {True: ("model.compile_mode",)},
     "diffusion.loss": {"huber": ("diffusion.huber_delta",)},

@@ -23,7 +23,7 @@ class Divergence(NamedTuple):
     zero_ratio: float  # over the loss of a model that always predicts 0
     best_ratio: float  # over the lowest loss of the run
 
-    def holds(self, loss: float, lowest: float, zero: float) -> bool:
+    def is_met(self, loss: float, lowest: float, zero: float) -> bool:
         """Also for a loss that is not a number."""
         return not loss <= self.zero_ratio * zero and not loss <= self.best_ratio * lowest
 

@@ -154,7 +154,7 @@ class RunHistory:
         steps, numbers = self.series(reading)
         return episode_of(steps, test(numbers), least)
 
-    def silent(self, first: Check, later: Check) -> Episode | None:
+    def no_response(self, first: Check, later: Check) -> Episode | None:
         """Where the response that was measured at the start is 0, or the last ones of another check are."""
         steps, numbers = self.series(first)
         if len(numbers) and numbers[-1] < NOTHING:

@@ -69,7 +69,7 @@ class DivergenceWatch:
         before = loss if self.smoothed is None else self.smoothed
         self.smoothed = before + (1 - SMOOTHING) * (loss - before)
         self.lowest = min(self.lowest, self.smoothed)
-        high = SUSPECTED.holds(self.smoothed, self.lowest, zero)
+        high = SUSPECTED.is_met(self.smoothed, self.lowest, zero)
         self.risen = self.risen + 1 if high else 0
         return self.risen >= SUSTAINED and (self.risen - SUSTAINED) % CHECKED_EVERY == 0
 
@@ -84,4 +84,4 @@ class DivergenceWatch:
 
 def is_lost(loss: float, lowest: float, zero: float) -> bool:
     """The last word on divergence: the same images, timesteps and noise as ever, so that no draw can be blamed."""
-    return not math.isfinite(loss) or SUSPECTED.holds(loss, lowest, zero)
+    return not math.isfinite(loss) or SUSPECTED.is_met(loss, lowest, zero)

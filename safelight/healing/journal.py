@@ -27,7 +27,7 @@ class Act:
     undone: int | None = None
     """The first update that is made without it."""
 
-    def holds(self, step: int) -> bool:
+    def is_active(self, step: int) -> bool:
         return self.since <= step and (self.undone is None or step < self.undone)
 
     def describe(self) -> str:

@@ -46,7 +46,7 @@ def find_rate(settings: Optimizer, worst_error: Callable[[Optimizer, int, float]
     readings: dict[str, float] = {checks.TRIAL_RATE: settings.lr, checks.TRIAL_ERROR: error}
     for rate in lower_rates(settings.lr, error):
         if worst_error(replace(settings, lr=rate, warmup=TRIAL_WARMUP), TRIAL, HELD) <= HELD:
-            return readings | {checks.TRIAL_HOLDS: rate}
+            return readings | {checks.TRIAL_STABLE_RATE: rate}
         if time.monotonic() > until:
             break
     return readings

@@ -27,7 +27,7 @@ def effective_settings(config: Config, acts: Sequence[Act], step: int) -> StepSe
     micro_batches = int(config.train.accumulate if config.train.accumulate != "auto" else 1)
     found = StepSettings(config.optimizer, config.train.precision, micro_batches, frozenset(), False)
     for act in acts:
-        if act.holds(step):
+        if act.is_active(step):
             found = _after(found, act)
     return found
 

@@ -29,14 +29,14 @@ class BatchCheck:
         self._labels = labels.astype(np.int64) if conditional and labels is not None else None
         self._none = config.data.classes
         _, held = hold_out(images, config.data.held_out)
-        self._held = np.isin(np.arange(len(images)), held) if len(held) else None
+        self._is_held_out = np.isin(np.arange(len(images)), held) if len(held) else None
 
     def check(self, view: StepView) -> list[PendingReading]:
         if view.step >= CLOSE and view.step % EVERY:
             return []
         pieces: list[PendingReading] = []
-        if self._held is not None:
-            share = float(np.mean([self._held[micro.ids].mean() for micro in view.inputs]))
+        if self._is_held_out is not None:
+            share = float(np.mean([self._is_held_out[micro.ids].mean() for micro in view.inputs]))
             pieces.append(PendingReading((), partial(with_check_prefix, {checks.ROWS_HELD_OUT: share})))
         if self._labels is not None:
             pieces.append(PendingReading((self._moved(view, self._labels),), _read_moved))

@@ -34,8 +34,8 @@ def open_record(
     config: Mapping[str, Any] | None = None,
     silent: bool = False,
 ) -> tuple[RecordWriter, LoggerThreads | None]:
-    """The record and the loggers of a run from this step on. `config`: for the loggers. `silent`: of a process that is
-    not the first."""
+    """The record and the loggers of a run from this step on. `config`: for the loggers. `silent`: nothing is
+    kept, as on every process but the first."""
     if silent:
         return SilentRecordWriter(), None
     names, path, settings = dict.fromkeys(loggers), folder.path, dict(config or {})

@@ -19,8 +19,8 @@ class Reduction:
     of one process: autograd adds micro-batch to micro-batch."""
 
     def begin(self) -> None: ...
-    def before(self, *, last: bool) -> None: ...
-    def after(self) -> None: ...
+    def before_micro_batch(self, *, last: bool) -> None: ...
+    def after_micro_batch(self) -> None: ...
     def finish(self) -> None: ...
 
 
@@ -59,10 +59,10 @@ class Buckets(Reduction):
         for bucket in self._buckets:
             bucket.ready, bucket.pending = 0, None
 
-    def before(self, *, last: bool) -> None:
+    def before_micro_batch(self, *, last: bool) -> None:
         self._armed = last
 
-    def after(self) -> None:
+    def after_micro_batch(self) -> None:
         self._armed = False
 
     def finish(self) -> None:
@@ -150,7 +150,7 @@ class Tree(Reduction):
         self._spare += [node.sum for node in self._nodes]  # of a step that was not finished
         self._nodes, self._next = [], self._spans[self._group.rank][0]
 
-    def after(self) -> None:
+    def after_micro_batch(self) -> None:
         flat = self._spare.pop() if self._spare else torch.zeros(self._size, device=self._parameters[0].device)
         _gather_gradients(self._parameters, _views(flat, self._parameters))
         for parameter in self._parameters:

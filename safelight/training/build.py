@@ -61,8 +61,9 @@ class Setup:
         return [micro.moved(self.runtime.to_device) for micro in self.loader.prepare(step, step_settings)]
 
 
-def infer_data_settings(config: Config, images: Images) -> Config:
-    """Fills in what the data decides, and refuses what it cannot give. Epochs become steps."""
+def infer_data_settings(config: Config, images: Images, say: Callable[[str], None] = lambda text: None) -> Config:
+    """Fills in what the data decides, and refuses what it cannot give. Epochs become steps. `say`: what a person should
+    know about it."""
     classes = len(images.class_names)
     if config.data.balance and images.labels is None:
         raise DataError(
@@ -75,26 +76,21 @@ def infer_data_settings(config: Config, images: Images) -> Config:
             f"model.conditional is true, but {config.data.source} has {classes} classes. Put the images of each class "
             "in a subfolder of its own, or leave model.conditional out."
         )
-    return in_steps(replace(config, data=data), images_in_epoch(config, images))
+    if classes > 1 and not config.model.conditional:
+        say(
+            f"The images have {classes:,} classes, which the model does not learn. To draw images of one class: --set "
+            "model.conditional=true"
+        )
+    count = images_in_epoch(config, images)
+    for line in in_words(config, count):
+        say(line)
+    return in_steps(replace(config, data=data), count)
 
 
 def images_in_epoch(config: Config, images: Images) -> int:
     """Those that are not held out."""
     ids, _ = hold_out(images, config.data.held_out)
     return len(images) if ids is None else len(ids)
-
-
-def fit_to_data(config: Config, images: Images, say: Callable[[str], None]) -> Config:
-    """With all that only the images can say."""
-    fitted = infer_data_settings(config, images)
-    if len(images.class_names) > 1 and not config.model.conditional:
-        say(
-            f"The images have {len(images.class_names):,} classes, which the model does not learn. To draw images of "
-            "one class: --set model.conditional=true"
-        )
-    for line in in_words(config, images_in_epoch(config, images)):
-        say(line)
-    return fitted
 
 
 def build(

@@ -23,7 +23,7 @@ from safelight.training.step_reader import Session, StepReader
 MOST_REJECTED = 1000  # files left out that the record names; data.json has all
 
 
-class Pictures:
+class PicturesAndEvaluations:
     """Samples are drawn by all processes; pictures and evaluations are made by the first."""
 
     def __init__(self, session: Session, reader: StepReader, saving: Saving) -> None:
@@ -66,7 +66,7 @@ class Pictures:
             self._draw(evaluating)
 
     def draw_last(self) -> None:
-        """Of a run that its patience ends before the last step, which has a picture always."""
+        """The picture of a run that its patience ends before the last step, which always has one."""
         picture, early = self._folder.picture(self._step), self._step < self._config.train.steps
         if early and self._group.broadcast(lambda: not picture.is_file()):
             self._draw(evaluating=False, ended=True)
@@ -127,8 +127,8 @@ class Pictures:
         if (path := draw_timelapse(self._folder.samples, self._folder.disk)) is not None:
             self._record.picture(self._step, "timelapse", path)
 
-    def rescore(self) -> None:
+    def final_evaluation(self) -> None:
         """The best checkpoint once more, on fresh noise."""
-        rescore = self._evaluator.prepare_final_score()
+        score = self._evaluator.prepare_final_score()
         if self._group.is_main:
-            self._session.attempt("The final evaluation", rescore)
+            self._session.attempt("The final evaluation", score)

@@ -22,7 +22,7 @@ from safelight.errors import CheckpointError, ProcessLost
 from safelight.healing.alarms import is_good
 from safelight.processes.restarts import note_failure
 from safelight.training.fixed_set import gap
-from safelight.training.recovery import Recovery
+from safelight.training.recovery import RunHealing
 from safelight.training.step_reader import Session, StepReader
 from safelight.vocabulary import EMA_GAIN, HELD_EMA, HELD_GAP, HELD_RAW, PROBE_EMA, PROBE_RAW, SKILL_EMA
 
@@ -36,9 +36,9 @@ def checkpoint_interval(config: Config) -> int:
 class Saving:
     """Called by all processes; the first one writes, or all of them where weights are divided."""
 
-    def __init__(self, session: Session, reader: StepReader, recovery: Recovery) -> None:
+    def __init__(self, session: Session, reader: StepReader, healing: RunHealing) -> None:
         setup, folder = session.setup, session.folder
-        self._session, self._setup, self._reader, self._recovery = session, setup, reader, recovery
+        self._session, self._setup, self._reader, self._healing = session, setup, reader, healing
         self._config, self._state, self._group = setup.config, setup.state, setup.group
         self._record, self._folder = session.record, folder
         keep = self._config.checkpoint
@@ -87,12 +87,12 @@ class Saving:
 
     def begin(self) -> None:
         self.save_ema_profiles_if_due()  # a kill may have come between the checkpoint and the snapshot of one step
-        if self._recovery.healer.enabled and self._step == 0:
+        if self._healing.healer.enabled and self._step == 0:
             self._save_start()
 
     def _save_start(self) -> None:
         """What a run goes back to that diverges before its first checkpoint."""
-        self._state.counters.lowest_probe = self._recovery.fixed_set_loss()
+        self._state.counters.lowest_probe = self._healing.fixed_set_loss()
         self._state.counters.good_step = 0
         if self._group.is_main:
             self._session.attempt("The first checkpoint", self._write_now)
@@ -129,7 +129,7 @@ class Saving:
         self._record.flush()  # the writer waits for it before it commits the checkpoint
         patient = self._config.train.patience is not None
         # Where a run goes back to, and where patience ends it, must not depend on the disk's speed.
-        if wait or self._recovery.healer.enabled or patient:
+        if wait or self._healing.healer.enabled or patient:
             self._writer.wait()
         elif self._group.broadcast(lambda: self._writer.busy):
             self._record.event(self._step, "checkpoint_skipped", reason="the one before is still being written")
@@ -151,7 +151,7 @@ class Saving:
     def _submit(self) -> None:
         counters = self._state.counters
         best = counters.best_step if self._config.checkpoint.keep_best else None
-        safe = counters.good_step if self._recovery.healer.enabled else None
+        safe = counters.good_step if self._healing.healer.enabled else None
         self._writer.wait()  # done already; of divided weights by the first process, and the others follow at once
         self._writer.submit(self._state.snapshot(again=True), best, safe)
         self._folder.update_status(best_step=counters.best_step)
@@ -234,7 +234,7 @@ class Saving:
         self._setup.stepper.discard_pass()
         if self._group.is_main:
             unsaved = self._step not in steps(self._folder.checkpoints)
-            if unsaved and not self._recovery.is_trying and not refused and not self._setup.is_sharded:
+            if unsaved and not self._healing.is_trying and not refused and not self._setup.is_sharded:
                 self._writer.wait()
                 self._measure_weights()
                 self._submit()

@@ -13,7 +13,7 @@ from safelight.checkpoints.ema_profiles import PREFIX, profile_name
 from safelight.checkpoints.host_copy import HostCopy
 from safelight.checkpoints.snapshot import Loaded, Snapshot, environment
 from safelight.config import Config
-from safelight.config.continuation import lasting
+from safelight.config.continuation import settings_affecting_result
 from safelight.healing.alarms import DivergenceWatch
 from safelight.healing.journal import Journal, read_journal
 from safelight.monitors.loss import NoiseBinning
@@ -65,7 +65,7 @@ class State:
 
     def note_origin(self, config: Config, images: str) -> None:
         """`images`: their fingerprint."""
-        self.origin = {"settings": lasting(config), "images": images}
+        self.origin = {"settings": settings_affecting_result(config), "images": images}
 
     def snapshot(self, *, again: bool = False) -> Snapshot:
         """A copy of everything in host memory: the one pause that a checkpoint costs the training. `again`: the last

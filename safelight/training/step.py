@@ -88,11 +88,11 @@ class Stepper:
         for place, micro in enumerate(inputs):
             if place and shards is not None:
                 self._restore_buffers()  # spectral norm moves with every pass, and the number of passes must not matter
-            self.reduction.before(last=place == len(inputs) - 1)
+            self.reduction.before_micro_batch(last=place == len(inputs) - 1)
             losses.append(self.accumulate(micro, step, step_settings, observer))
             if place == 0 and observer is not None:
                 partial_gradient = self._partial_gradient(micro)
-            self.reduction.after()
+            self.reduction.after_micro_batch()
             self.group.beat()
         loss, t, stop_signal = self._all_reduce(losses, inputs, signal)
         gradients = [p.grad if p.grad is not None else torch.zeros_like(p) for p in self._parameters]

@@ -63,7 +63,7 @@ def errors_of(limit: float) -> Callable[[Optimizer, int, float], float]:
 
 @pytest.mark.parametrize("rate", [0.05, 0.1, 0.3, 1.0])
 def test_every_rate_that_is_too_high_leads_to_the_same_advice(rate: float) -> None:
-    assert find_rate(Optimizer(lr=rate), errors_of(0.0133))[checks.TRIAL_HOLDS] == 0.004
+    assert find_rate(Optimizer(lr=rate), errors_of(0.0133))[checks.TRIAL_STABLE_RATE] == 0.004
 
 
 @pytest.mark.parametrize("rate", [1e-6, 0.002, 0.01, 0.0133 * (0.99 * SUSPECT) ** 0.5])
@@ -79,7 +79,7 @@ def test_lower_rates_are_tried_until_one_holds() -> None:
         return 1.0 if settings.lr < 1e-4 else 100.0
 
     found = find_rate(Optimizer(lr=1.0), worst_error)
-    assert found == {checks.TRIAL_RATE: 1.0, checks.TRIAL_ERROR: 100.0, checks.TRIAL_HOLDS: tried[-1]}
+    assert found == {checks.TRIAL_RATE: 1.0, checks.TRIAL_ERROR: 100.0, checks.TRIAL_STABLE_RATE: tried[-1]}
     assert tried == [1.0, 0.03, 0.009, 0.003, 0.0008, 0.0002, 0.00007]
 
 
@@ -88,5 +88,5 @@ def test_a_network_that_takes_no_rate_is_not_tried_without_end(error: float) -> 
     tried: list[float] = []
     found = find_rate(Optimizer(lr=1.0), lambda settings, *_: tried.append(settings.lr) or error)
     assert len(tried) == 1 + TRIES
-    assert checks.TRIAL_HOLDS not in found
+    assert checks.TRIAL_STABLE_RATE not in found
     assert error > HELD

@@ -49,7 +49,7 @@ def raises_error(run: RunHistory) -> Detection | None:
     first, last = int(steps[max(0, hits[0] - 1) if hits[0] in pairs else hits[0]]), hits[-1]
     over = int(steps[last + 1]) if last + 1 < len(steps) and not rising else None
     at, rate = int(steps[last]), float(rates[last])
-    better = _length_that_holds(run, at)
+    better = _stable_length(run, at)
     return Detection(
         first,
         f"An update raises the error on its own batch {float(whole[last]):.3g} times; "
@@ -65,7 +65,7 @@ def raises_error(run: RunHistory) -> Detection | None:
     )
 
 
-def _length_that_holds(run: RunHistory, step: int) -> float | None:
+def _stable_length(run: RunHistory, step: int) -> float | None:
     """The longest update that would have lowered the error on its own batch, over the one that was made."""
     at = np.array([step])
     usual = {length: checks.SEARCH[length] for length in ("0.3", "0.1")}
@@ -73,13 +73,13 @@ def _length_that_holds(run: RunHistory, step: int) -> float | None:
     return next((float(length) for length, check in lengths.items() if run.at(check, at)[0] < 1.0), None)
 
 
-def _rates_that_hold(run: RunHistory) -> list[float]:
+def _stable_rates(run: RunHistory) -> list[float]:
     """By every update that overshot. Two causes of one finding have one piece of advice: the lowest of these."""
     steps, whole = run.series(checks.SEARCH["1"])
     rates = run.at(checks.SEARCH_RATE, steps)
     found: list[float] = []
     for place in np.flatnonzero(~(whole <= WORSE)):
-        length = _length_that_holds(run, int(steps[place]))
+        length = _stable_length(run, int(steps[place]))
         found += [] if length is None else [float(rates[place]) * length]
     overshot, ratios = _overshoots(run)
     if len(overshot) >= OFTEN:
@@ -91,8 +91,8 @@ def _rates_that_hold(run: RunHistory) -> list[float]:
 def _lower(run: RunHistory) -> Fix | None:
     """To the rate that held in the preflight, where one was tried. None where no rate is known: then the rule's own fix
     holds."""
-    held = run.latest(checks.TRIAL_HOLDS)
-    rates = [held] if held > 0 else _rates_that_hold(run)
+    held = run.latest(checks.TRIAL_STABLE_RATE)
+    rates = [held] if held > 0 else _stable_rates(run)
     if not rates:
         return None
     rate = round_rate(min(rates))
@@ -102,7 +102,7 @@ def _lower(run: RunHistory) -> Fix | None:
 def fails_trial(run: RunHistory) -> Detection | None:
     """Tried before the first step; what happened at that rate later counts more."""
     steps, tried = run.series(checks.TRIAL_RATE)
-    held, error_ratio = run.latest(checks.TRIAL_HOLDS), run.latest(checks.TRIAL_ERROR)
+    held, error_ratio = run.latest(checks.TRIAL_STABLE_RATE), run.latest(checks.TRIAL_ERROR)
     if not len(steps) or not (tried[-1] > FAR * held or np.isnan(held)):
         return None
     begun, rates = run.series(LEARNING_RATE)
@@ -114,7 +114,7 @@ def fails_trial(run: RunHistory) -> Detection | None:
         f"One update at the learning rate of {tried[-1]:g} brings the error to {error_ratio:.3g} times that of a "
         "network that always predicts 0"
         + (": no lower rate that was tried holds." if np.isnan(held) else f"; with {held:g} it falls."),
-        run.evidence_of({checks.TRIAL_ERROR: "below 1.05", checks.TRIAL_RATE: None, checks.TRIAL_HOLDS: None}),
+        run.evidence_of({checks.TRIAL_ERROR: "below 1.05", checks.TRIAL_RATE: None, checks.TRIAL_STABLE_RATE: None}),
         ("a hard batch: both errors are of the same samples with the same noise",),
         confidence=0.99,
         fix=_lower(run) or Fix("Lower optimizer.lr by far: 0.0001 to 0.001 is usual."),

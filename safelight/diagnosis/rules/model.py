@@ -208,7 +208,7 @@ RULES = (
         fix="Add the embedding in every block, and look for a multiplication by zero or a detach().",
         needs=((checks.NETWORK_TIME_RESPONSE, checks.RESPONSE["t"]),),
         detect=on_episode(
-            lambda run: run.silent(checks.NETWORK_TIME_RESPONSE, checks.RESPONSE["t"]),
+            lambda run: run.no_response(checks.NETWORK_TIME_RESPONSE, checks.RESPONSE["t"]),
             "The output is the same at every timestep, even after a few updates: the network cannot know how much "
             "noise there is.",
             "a zero output layer: updates have moved it",

@@ -11,7 +11,7 @@ from safelight.diagnosis import diagnose
 from safelight.diagnosis.finding import ORDER, subsystem_of, urgency
 from safelight.diagnosis.rules import RULES
 from safelight.pages.data.numbers import as_dict, as_float, as_int, as_list, as_str, trimmed
-from safelight.pages.data.run_files import inside
+from safelight.pages.data.run_files import plain_file_inside
 from safelight.pages.data.run_state import RunStatus
 from safelight.record.history import History
 from safelight.run import RunFolder
@@ -56,7 +56,7 @@ def should_run_rules(run_status: RunStatus) -> bool:
 
 def run_rules(run: RunFolder) -> RuleFindings:
     """What all rules find, as `safelight doctor` does; None where the record is too long to be read in a moment."""
-    record = inside(run.path, run.record.name)
+    record = plain_file_inside(run.path, run.record.name)
     try:
         short = record is not None and record.stat().st_size <= LARGEST_DIAGNOSED
         return [finding.to_json() for finding in diagnose(run.path)] if short else None

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from safelight.pages.data.numbers import as_int, as_str
-from safelight.pages.data.run_files import inside, resolve_inside
+from safelight.pages.data.run_files import plain_file_inside, resolve_inside
 from safelight.record.history import History, RecordedPicture
 from safelight.run import RunFolder
 
@@ -73,7 +73,7 @@ def locate(run: RunFolder, rows: Iterable[RecordedPicture]) -> Iterator[FoundPic
         try:
             status = os.lstat(path)
             if stat.S_ISLNK(status.st_mode):
-                path = inside(run.path, named) or path
+                path = plain_file_inside(run.path, named) or path
                 status = os.lstat(path)
         except (OSError, ValueError):
             continue

@@ -15,7 +15,7 @@ from safelight.pages.data.cards import RuleFindings, acts, findings, run_rules, 
 from safelight.pages.data.gallery import pictures
 from safelight.pages.data.headline import verdict
 from safelight.pages.data.numbers import as_dict, as_float, as_int, trimmed
-from safelight.pages.data.run_files import inside, read_json
+from safelight.pages.data.run_files import plain_file_inside, read_json
 from safelight.pages.data.run_state import RunStatus, number_of_seconds, read_status
 from safelight.pages.data.runs import FoundRun, describe
 from safelight.pages.data.trend import best_step, distance_of
@@ -31,7 +31,7 @@ SMALL = 20  # facts of an event, and items of a list in them
 
 def open_run_history(run: RunFolder, seconds: float = SECONDS) -> History:
     """Its record; one that lies outside the run folder is not opened."""
-    if run.record.is_file() and inside(run.path, run.record.name) is None:
+    if run.record.is_file() and plain_file_inside(run.path, run.record.name) is None:
         raise RecordError(f"The record {run.record} leads out of its run folder.")
     return open_history(run.record, seconds=seconds)
 
@@ -111,7 +111,7 @@ def status(
 
 def read_settings(run: RunFolder) -> tuple[dict[str, Any] | None, int | None]:
     """(all settings by their dotted keys, batch size); a watched loop has none."""
-    path = inside(run.path, run.config.name)
+    path = plain_file_inside(run.path, run.config.name)
     if path is None:
         return None, None
     try:

@@ -23,7 +23,7 @@ def resolve_inside(root: Path, name: str | Path) -> Path | None:
     return found if found.is_relative_to(home) else None
 
 
-def inside(root: Path, name: str | Path) -> Path | None:
+def plain_file_inside(root: Path, name: str | Path) -> Path | None:
     """The plain file of this name within a folder; None where it is missing, no file, or leads outside."""
     found = resolve_inside(root, name)
     return found if found is not None and os.path.isfile(found) else None
@@ -39,7 +39,7 @@ def read_bytes(path: Path, most: int) -> bytes | None:
 
 def read_json(root: Path, name: str | Path) -> dict[str, Any]:
     """What a JSON file of the run holds; nothing where there is none that can be read."""
-    path = inside(root, name)
+    path = plain_file_inside(root, name)
     content = None if path is None else read_bytes(path, LARGEST_JSON)
     try:
         found = json.loads(content or b"{}")

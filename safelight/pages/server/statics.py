@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from safelight.pages.data.bundle import STATIC, bundle_script, bundle_style
-from safelight.pages.data.run_files import inside, read_bytes
+from safelight.pages.data.run_files import plain_file_inside, read_bytes
 
 TYPES = {
     ".html": "text/html; charset=utf-8",
@@ -50,7 +50,7 @@ def read_static(name: str) -> File | None:
     if kind is None or not all(map(NAME.fullmatch, parts)):
         return None
     name = "/".join(parts)
-    path = inside(STATIC, name)
+    path = plain_file_inside(STATIC, name)
     content = make(name) if name in MADE else None if path is None else read_bytes(path, LARGEST)
     return None if content is None else File(content, kind, f'"{edition()}-{len(content):x}"', lasting)
 
