@@ -130,7 +130,7 @@ def main() -> int:
 NOTES = [
     "Median, with the quartiles over the blocks; the ratio is taken within each round.",
     "safelight: `start.train` unchanged, with record, EMA, clipping, refusal of non-finite updates, background "
-    "checkpoints, EMA snapshots and the fixed probe set at the default rates of the whole run. The terminal is off, "
+    "checkpoints, EMA snapshots and the fixed set at the default rates of the whole run. The terminal is off, "
     "and no picture is drawn. A block ends when the checkpoint that it began is on the disk.",
     "bare loop: the same U-Net, schedule, batch and labels, fused AdamW, clip_grad_norm_, randn; nothing else.",
 ]

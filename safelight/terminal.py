@@ -125,7 +125,11 @@ class Terminal:
 
     def last_screen(self, parts: Setup, folder: RunFolder, seconds: float, diagnosis: Diagnosis | None) -> None:
         counters, pictures = parts.state.counters, folder.pictures()
-        by = _evaluation_in_words(folder) if counters.best_evaluated else f"probe loss {counters.best_loss:.4g}"
+        by = (
+            _evaluation_in_words(folder)
+            if counters.best_evaluated
+            else f"loss on the fixed set {counters.best_loss:.4g}"
+        )
         loss = math.nan if self._latest is None else self._latest.loss
         best = f"best at step {counters.best_step:,} ({by})" if counters.best_step is not None else "nothing saved"
         self._table(

@@ -52,13 +52,15 @@ def check_moments(named_parameters: Sequence[tuple[str, nn.Parameter]], loaded: 
     check_tensors("optimizer", expected, loaded)
 
 
-def check_numbers(kind: type, found: Any, where: str) -> None:
-    """The fields of a dataclass as JSON holds them; one that is not there keeps its default, others are left alone."""
+def check_numbers(kind: type, found: Any, where: str, keys: Mapping[str, str] = types.MappingProxyType({})) -> None:
+    """The fields of a dataclass as JSON holds them; one that is not there keeps its default, others are left alone.
+    `keys`: of fields that have another name in JSON."""
     if not isinstance(found, Mapping):
         raise CheckpointError(f"{where} should be an object, and is a {type(found).__name__}.")
     for name, hint in _hints(kind).items():
-        if name in found and not _is_of(found[name], hint):
-            raise CheckpointError(f"{where}: {name} is {found[name]!r:.40}, which cannot be.")
+        key = keys.get(name, name)
+        if key in found and not _is_of(found[key], hint):
+            raise CheckpointError(f"{where}: {key} is {found[key]!r:.40}, which cannot be.")
 
 
 def check_scalars(names: Sequence[str], loaded: Loaded) -> None:

@@ -270,7 +270,7 @@ class Checkpoint:
     keep_every: NotNegative[int] = 0
     """Also keep every checkpoint whose step is a multiple of this; 0: none."""
     keep_best: bool = True
-    """Also keep the best checkpoint: by evaluation, or without one by the lowest loss of the fixed probe set."""
+    """Also keep the best checkpoint: by evaluation, or without one by the lowest loss of the fixed set."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from safelight.diagnosis.run_history import ReadingSource
-from safelight.vocabulary import LEARNING_RATE, LOSS, LOSS_AT_LEVEL, PROBE_RAW, SKILL_AT_LEVEL, Signal
+from safelight.vocabulary import FIXED_SET_LOSS_RAW, LEARNING_RATE, LOSS, LOSS_AT_LEVEL, SKILL_AT_LEVEL, Signal
 
 State = Literal["falling", "level", "rising", "unclear"]
 BANDS = {"low noise": range(5), "medium noise": range(5, 11), "high noise": range(11, 16)}
@@ -110,7 +110,7 @@ def progress(readings: ReadingSource) -> Progress:
     """By the best evidence there is: paired readings of the fixed set by noise level, else the loss of the batches by
     noise level, else what is known of all levels together."""
     recorded, rates = set(readings.signals()), _rates(readings)
-    for family in (SKILL_AT_LEVEL, LOSS_AT_LEVEL, PROBE_RAW, LOSS):
+    for family in (SKILL_AT_LEVEL, LOSS_AT_LEVEL, FIXED_SET_LOSS_RAW, LOSS):
         names = {name: [f"{family.name}/{level:02d}" for level in levels] for name, levels in BANDS.items()}
         names = names if family.family else {EVERYWHERE: [family.name]}
         known = {
@@ -154,7 +154,7 @@ def _looks(readings: ReadingSource, family: Signal, names: Sequence[str]) -> _Lo
     shares = [_share(numbers[np.isin(steps, common)], family) for steps, numbers in series if len(common)]
     losses = np.mean(shares, 0) if shares else np.zeros(0)
     steps = common + 1
-    return _Looks(steps, losses) if family in (SKILL_AT_LEVEL, PROBE_RAW) else _average(steps, losses)
+    return _Looks(steps, losses) if family in (SKILL_AT_LEVEL, FIXED_SET_LOSS_RAW) else _average(steps, losses)
 
 
 def _finite(steps: np.ndarray, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

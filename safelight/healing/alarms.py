@@ -14,13 +14,13 @@ from safelight.diagnosis.definitions import STORM_STEPS, SUSPECTED, SUSPICIOUS, 
 HISTORY, ENOUGH = 64, 16  # steps that are remembered, and those before which nothing is called odd
 NARROWEST = 0.1  # standard deviation that is assumed at least: 10 %
 
-# Divergence is confirmed by the fixed probe, so this only has to be rare.
+# Divergence is confirmed by the fixed set, so this only has to be rare.
 SMOOTHING = 0.9  # memory of the loss, per step
-SUSTAINED, CHECKED_EVERY = 16, 4  # steps; a diverged run swings, so the probe is checked more than once
+SUSTAINED, CHECKED_EVERY = 16, 4  # steps; a diverged run swings, so the fixed set is checked more than once
 
 
 def is_good(loss: float, lowest: float, margin: float = 1.1) -> bool:
-    """Whether weights with this loss of the fixed probe are ones to go back to."""
+    """Whether weights with this loss on the fixed set are ones to go back to."""
     return math.isfinite(loss) and loss <= lowest * margin
 
 

@@ -50,7 +50,7 @@ class HealedCounters(Protocol):
 
     step: int
     refused_in_row: int
-    lowest_probe: float
+    lowest_fixed_set_loss: float
 
 
 class HealedState(Protocol):
@@ -184,10 +184,11 @@ class Healer:
     def _check_divergence(self, step: int, loss: float) -> None:
         if not self._state.watch.add_loss(loss, self._zero):
             return
-        probe, lowest = self._run.fixed_set_loss(), self._state.counters.lowest_probe
-        if is_lost(probe, lowest, self._zero):
-            facts = {"probe": probe, "lowest_probe": lowest, "zero_level": self._zero}
-            raise Rollback("lower-rate", step, f"diverged: the probe loss is {probe:.4g}, it was {lowest:.4g}", facts)
+        loss, lowest = self._run.fixed_set_loss(), self._state.counters.lowest_fixed_set_loss
+        if is_lost(loss, lowest, self._zero):
+            facts = {"probe": loss, "lowest_probe": lowest, "zero_level": self._zero}
+            reason = f"diverged: the loss on the fixed set is {loss:.4g}, it was {lowest:.4g}"
+            raise Rollback("lower-rate", step, reason, facts)
 
     def read(self, step: int, inputs: Sequence[MicroBatch], loss: float, *, refused: bool, overflow: bool) -> None:
         """After a step was brought to the host; an update that was not checked before is checked now."""
@@ -243,7 +244,7 @@ class Healer:
     def may_split(self, error: BaseException) -> bool:
         """Whether smaller micro-batches could help: a step that ran out of memory before its update began."""
         if self._run.group.size > 1 or self._config.train.shards is not None:
-            return False  # the other processes are in the middle of the step; a shard cannot be cut
+            return False  # the other processes are in the middle of the step; an exact part cannot be cut
         if not self.enabled or self._touched or not is_out_of_memory(error):
             return False
         return next_micro_batches(self._config.train.batch_size, self.step_settings.micro_batches) is not None

@@ -29,7 +29,7 @@ class StepView:
     refused: Tensor  # 1 where the update was refused
     lr: float
     readings: Sequence[PendingReading]  # of the monitors
-    stop_signal: Tensor  # number of a signal that one of the processes received, or 0
+    os_signal: Tensor  # number of a signal that one of the processes received, or 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,9 +24,9 @@ class Reduction:
     def finish(self) -> None: ...
 
 
-def make_reduction(parameters: Sequence[nn.Parameter], group: ProcessGroup, shards: int | None) -> Reduction:
-    if shards is not None:
-        return Tree(parameters, group, shards)
+def make_reduction(parameters: Sequence[nn.Parameter], group: ProcessGroup, exact_parts: int | None) -> Reduction:
+    if exact_parts is not None:
+        return Tree(parameters, group, exact_parts)
     return Buckets(parameters, group) if group.size > 1 else Reduction()
 
 
@@ -123,7 +123,7 @@ def _gather_gradients(parameters: Sequence[nn.Parameter], views: Sequence[Tensor
 
 @dataclass(slots=True)
 class Node:
-    """The sum over shards `start` to `start + size`, where size is a power of two that divides start."""
+    """The sum over exact parts `start` to `start + size`, where size is a power of two that divides start."""
 
     start: int
     size: int
@@ -131,15 +131,15 @@ class Node:
 
 
 class Tree(Reduction):
-    """Exact mode: shards are the leaves of a binary tree that the number of processes does not change.
+    """Exact mode: the parts of the batch are the leaves of a binary tree that the number of processes does not change.
 
-    A process adds up the subtrees that lie wholly in its own shards. Every process then gets one slice of all of these,
+    A process adds up the subtrees that lie wholly in its own parts. Every process then gets one slice of all of these,
     adds them in the order of the tree, and sends the sum of its slice to all: as much traffic as a ring, where the
-    number of processes is such that each holds one subtree. Costs up to log2(shards) copies of the gradient."""
+    number of processes is such that each holds one subtree. Costs up to log2(exact_parts) copies of the gradient."""
 
-    def __init__(self, parameters: Sequence[nn.Parameter], group: ProcessGroup, shards: int) -> None:
+    def __init__(self, parameters: Sequence[nn.Parameter], group: ProcessGroup, exact_parts: int) -> None:
         self._parameters, self._group = list(parameters), group
-        share = shards // group.size
+        share = exact_parts // group.size
         self._spans = [(rank * share, (rank + 1) * share) for rank in range(group.size)]
         self._size = sum(p.numel() for p in parameters)
         self._nodes: list[Node] = []
@@ -214,6 +214,6 @@ def grow(nodes: list[Node], leaf: Node) -> list[Tensor]:
 
 
 def fold(nodes: list[Node]) -> None:
-    """Into the first: what is left where the number of shards is no power of two, from the smallest subtree on."""
+    """Into the first: what is left where the number of parts is no power of two, from the smallest subtree on."""
     for left, right in zip(nodes[-2::-1], nodes[:0:-1], strict=True):
         left.sum += right.sum

@@ -28,7 +28,8 @@ class BatchLoader:
         self._ahead: dict[int, Future[list[MicroBatch]]] = {}
 
     def spans(self, step_settings: StepSettings | None = None) -> list[tuple[int, int]]:
-        """Rows of the batch in each micro-batch; in exact mode these are always the shards."""
+        """Rows of the batch in each micro-batch; in exact mode these are always the parts that train.shards cuts it
+        into."""
         train, count = self.config.train, (step_settings or self._default).micro_batches
         if train.shards is not None:
             count = train.shards // self._processes

@@ -178,7 +178,7 @@ def _with_micro_batches(stepper: Stepper, batches: Batches, say: Callable[[str],
         return replace(config, train=replace(config.train, accumulate=count))
 
     if config.train.shards is not None:
-        return accumulating(1)  # every shard is a micro-batch
+        return accumulating(1)  # every exact part is a micro-batch
     share = config.train.batch_size // runtime.group.size
 
     def attempt(micro_batch: int) -> None:

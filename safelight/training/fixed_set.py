@@ -1,4 +1,4 @@
-"""The fixed probe set: the same images, timesteps and noise at every checkpoint, so that losses can be compared."""
+"""The fixed set: the same images, timesteps and noise at every checkpoint, so that losses can be compared."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class FixedSet:
         denoisers: DatasetDenoisers | None = None,
     ) -> None:
         """`ids`: the images it is taken from; unset: all. `count`: of samples, in which images come again if they are
-        fewer; unset: one of each, and 128 at most. Two probes of one count see the same noise and timesteps, so that
+        fewer; unset: one of each, and 128 at most. Two sets of one count see the same noise and timesteps, so that
         their difference is the images'. `denoisers`: of the training images, where `ids` are others."""
         seed = derive_seed(config.train.seed, "probe")
         count = min(SIZE, len(images if ids is None else ids)) if count is None else count
@@ -81,7 +81,7 @@ class FixedSet:
 
     @torch.no_grad()
     def zero_level(self) -> float:
-        """The loss of a model that always predicts zero: of one that knows nothing."""
+        """The loss of a model that always predicts zero."""
         noised = self._samples.noised()
         return float(self._samples.losses(torch.zeros_like(noised.target), noised).mean())
 

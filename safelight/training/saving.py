@@ -24,7 +24,15 @@ from safelight.processes.restarts import note_failure
 from safelight.training.fixed_set import gap
 from safelight.training.recovery import RunHealing
 from safelight.training.step_reader import Session, StepReader
-from safelight.vocabulary import EMA_GAIN, HELD_EMA, HELD_GAP, HELD_RAW, PROBE_EMA, PROBE_RAW, SKILL_EMA
+from safelight.vocabulary import (
+    EMA_GAIN,
+    FIXED_SET_LOSS_EMA,
+    FIXED_SET_LOSS_RAW,
+    HELD_OUT_GAP,
+    HELD_OUT_LOSS_EMA,
+    HELD_OUT_LOSS_RAW,
+    SKILL_EMA,
+)
 
 CHECKPOINT_FILES = 10  # inodes of a checkpoint
 
@@ -92,7 +100,7 @@ class Saving:
 
     def _save_start(self) -> None:
         """What a run goes back to that diverges before its first checkpoint."""
-        self._state.counters.lowest_probe = self._healing.fixed_set_loss()
+        self._state.counters.lowest_fixed_set_loss = self._healing.fixed_set_loss()
         self._state.counters.good_step = 0
         if self._group.is_main:
             self._session.attempt("The first checkpoint", self._write_now)
@@ -162,15 +170,15 @@ class Saving:
         raw, ema = setup.fixed_set.losses(self._state)
         skills = setup.fixed_set.skills(raw, ema)
         self._mark_good(float(raw.mean()))
-        numbers = {PROBE_RAW: float(raw.mean()), PROBE_EMA: float(ema.mean())}
+        numbers = {FIXED_SET_LOSS_RAW: float(raw.mean()), FIXED_SET_LOSS_EMA: float(ema.mean())}
         if (gain := gap(ema, raw, setup.fixed_set.ids)) is not None:
             numbers[EMA_GAIN] = gain
         if setup.held_out_set is not None:
             held, ema = setup.held_out_set.losses(self._state)
             skills |= setup.held_out_set.skills(held, ema)
-            numbers |= {HELD_RAW: float(held.mean()), HELD_EMA: float(ema.mean())}
+            numbers |= {HELD_OUT_LOSS_RAW: float(held.mean()), HELD_OUT_LOSS_EMA: float(ema.mean())}
             if (apart := gap(raw, held, setup.held_out_set.ids)) is not None:
-                numbers[HELD_GAP] = apart
+                numbers[HELD_OUT_GAP] = apart
         self._record.add(counters.step - 1, {signal.name: number for signal, number in numbers.items()} | skills)
         if (loss := float(ema.mean())) < counters.best_loss:  # of held-out images, where there are some
             counters.best_loss = loss
@@ -205,11 +213,12 @@ class Saving:
             f"{self._folder.path} --set train.patience=none"
         )
 
-    def _mark_good(self, probe: float) -> None:
+    def _mark_good(self, loss: float) -> None:
         """Only at planned steps: where a signal happened to save must not decide what a run goes back to."""
         counters = self._state.counters
-        counters.lowest_probe = min(counters.lowest_probe, probe) if math.isfinite(probe) else counters.lowest_probe
-        if counters.step % checkpoint_interval(self._config) == 0 and is_good(probe, counters.lowest_probe):
+        if math.isfinite(loss):
+            counters.lowest_fixed_set_loss = min(counters.lowest_fixed_set_loss, loss)
+        if counters.step % checkpoint_interval(self._config) == 0 and is_good(loss, counters.lowest_fixed_set_loss):
             counters.good_step = counters.step
 
     def find_good(self) -> Loaded | None:

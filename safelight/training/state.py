@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +25,8 @@ from safelight.training.ema import MAIN_EMA, EmaWeights
 from safelight.training.optimizer import load_optimizer, make_optimizer, optimizer_tensors
 from safelight.training.scaling import LossScale
 
+COUNTER_KEYS = {"lowest_fixed_set_loss": "lowest_probe"}  # in state.json, for those that are not called as here
+
 
 @dataclass(slots=True)
 class Counters:
@@ -39,10 +42,20 @@ class Counters:
     epoch_steps: int = 0
     seconds: float = 0.0  # spent training, before and after all resumes
     evaluation_seconds: float = 0.0
-    lowest_probe: float = float("inf")  # loss of the fixed training images under the raw weights
+    lowest_fixed_set_loss: float = float("inf")  # loss of the fixed training images under the raw weights
     planned_loss: float = float("inf")  # the lowest `best_loss` of checkpoints at planned steps, which patience counts
     planned_step: int | None = None  # where that was
     good_step: int | None = None  # the newest checkpoint that is good enough to go back to
+
+    def to_json(self) -> dict[str, Any]:
+        """The counters by their keys in state.json."""
+        return {COUNTER_KEYS.get(name, name): getattr(self, name) for name in self.__slots__}
+
+    @classmethod
+    def from_json(cls, state: Mapping[str, Any]) -> Counters:
+        """Those that an older version did not save keep their default; what a newer one added is left out."""
+        keys = {name: COUNTER_KEYS.get(name, name) for name in cls.__slots__}
+        return cls(**{name: state[key] for name, key in keys.items() if key in state})
 
 
 @dataclass(slots=True)
@@ -83,11 +96,10 @@ class State:
             "loss_scale": float(self.loss_scale.value),
             "good_steps": float(self.loss_scale.good_steps),
         }
-        counters = {name: getattr(self.counters, name) for name in Counters.__slots__}
         return Snapshot(
             step=self.counters.step,
             tensors=self.host_copy.copy_from(tensors, again=again),
-            state=counters | scalars | self._words(),
+            state=self.counters.to_json() | scalars | self._words(),
             environment=environment(),
             shard=self.weights.shard,
         )
@@ -120,9 +132,9 @@ class State:
         check_moments(self.weights.named_parameters, loaded)
         if profiles := self._profiles():
             check_tensors("profiles", profiles, loaded)
-        if "monitors" in loaded.tensors:  # runs of before there were any have none
+        if "monitors" in loaded.tensors:  # older runs have none
             check_tensors("monitors", self.monitors.state(), loaded)
-        check_numbers(Counters, loaded.state, f"The state of {loaded.path}")
+        check_numbers(Counters, loaded.state, f"The state of {loaded.path}", COUNTER_KEYS)
         check_numbers(DivergenceWatch, loaded.state.get("watch", {}), f"The watch of {loaded.path}")
         check_scalars(("clip_running", "loss_scale", "good_steps"), loaded)
         read_journal(loaded.state.get("journal"))
@@ -144,9 +156,8 @@ class State:
         if self.loss_scale.active:  # a run that left fp16 may go back to where it had a scale
             self.loss_scale.value.fill_(loaded.state["loss_scale"])
             self.loss_scale.good_steps.fill_(loaded.state["good_steps"])
-        # Of what an older version did not save the default holds; what a newer one added is left out.
         watch = loaded.state.get("watch", {})
-        self.counters = Counters(**{name: loaded.state[name] for name in Counters.__slots__ if name in loaded.state})
+        self.counters = Counters.from_json(loaded.state)
         self.watch = DivergenceWatch(**{name: watch[name] for name in DivergenceWatch.__slots__ if name in watch})
         self.journal = read_journal(loaded.state.get("journal"))
 

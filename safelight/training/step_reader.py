@@ -127,7 +127,7 @@ class StepReader:
         ended = self._session.step == self._setup.config.train.steps
         on_host = view.refused.device.type == "cpu"  # can be read at no cost: a refusal is judged at once
         if on_host:
-            self.os_signal = self.os_signal or int(view.stop_signal)
+            self.os_signal = self.os_signal or int(view.os_signal)
         if self._observer.is_due or ended or (on_host and bool(view.refused)):
             self.read()
 
@@ -137,7 +137,7 @@ class StepReader:
         if not views:
             return
         readings = self._observer.read()
-        self.os_signal = self.os_signal or max(int(view.stop_signal) for view in views)
+        self.os_signal = self.os_signal or max(int(view.os_signal) for view in views)
         for view, reading in zip(views, readings, strict=True):
             self._read(view, reading)
             self._losses.append(reading[vocabulary.LOSS.name])

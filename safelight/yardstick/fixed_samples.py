@@ -16,7 +16,7 @@ from safelight.diffusion.objective import Noised, Objective
 from safelight.diffusion.process import per_sample
 from safelight.diffusion.targets import target_of
 from safelight.monitors.loss import BINS, LEVELS, make_noise_binning, noise_binning_of_draws
-from safelight.vocabulary import SKILL_AT_LEVEL, SKILL_EMA, SKILL_EXACT, SKILL_FLOOR, SKILL_HELD, SKILL_RAW
+from safelight.vocabulary import SKILL_AT_LEVEL, SKILL_EMA, SKILL_EXACT, SKILL_FLOOR, SKILL_HELD_OUT, SKILL_RAW
 from safelight.yardstick.denoisers import DatasetDenoisers
 from safelight.yardstick.skill import Yardstick, skill, skill_by_level, way_to_floor
 
@@ -82,7 +82,7 @@ class FixedSamples:
 
     def held_out_skill(self, stick: Yardstick, ema: Tensor) -> dict[str, float]:
         """The same of samples that a model never trained on."""
-        return _known({SKILL_HELD.name: skill(_on_host(ema), stick, self.level, LEVELS)})
+        return _known({SKILL_HELD_OUT.name: skill(_on_host(ema), stick, self.level, LEVELS)})
 
 
 def draw_samples(seed: int, objective: Objective, x0: Tensor, own: TimeQuantile | None = None) -> FixedSamples:

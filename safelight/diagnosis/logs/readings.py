@@ -16,7 +16,7 @@ from safelight.errors import UsageError
 from safelight.vocabulary import (
     EMA_DECAY,
     GRADIENT_NORM,
-    HELD_RAW,
+    HELD_OUT_LOSS_RAW,
     LEARNING_RATE,
     LOSS,
     LOSS_SCALE,
@@ -28,7 +28,7 @@ SIGNALS: dict[Role, Signal] = {
     "loss": LOSS,
     "learning rate": LEARNING_RATE,
     "gradient norm": GRADIENT_NORM,
-    "validation loss": HELD_RAW,
+    "validation loss": HELD_OUT_LOSS_RAW,
     "loss scale": LOSS_SCALE,
     "EMA decay": EMA_DECAY,
 }

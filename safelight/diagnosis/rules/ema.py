@@ -9,7 +9,7 @@ from safelight.config.check import WARNED_INITIAL_SHARE, initial_share
 from safelight.diagnosis.finding import Evidence, Fix
 from safelight.diagnosis.rule import CONFIG, Detection, error, first_of, on_episode, warning
 from safelight.diagnosis.run_history import Episode, RunHistory, episode_of
-from safelight.vocabulary import EMA_DECAY, EMA_GAIN, PROBE_EMA, PROBE_RAW, REFUSED
+from safelight.vocabulary import EMA_DECAY, EMA_GAIN, FIXED_SET_LOSS_EMA, FIXED_SET_LOSS_RAW, REFUSED
 
 LOOKS = 3
 ROUGH = 0.3  # share of the way of an EMA
@@ -158,7 +158,7 @@ def worse_than_raw(run: RunHistory) -> Detection | None:
     planned = run.planned_steps
     if len(steps) < 2 or planned is None or steps[-1] < NEAR_END * planned:
         return None
-    raw, ema = run.at(PROBE_RAW, steps[-2:]), run.at(PROBE_EMA, steps[-2:])
+    raw, ema = run.at(FIXED_SET_LOSS_RAW, steps[-2:]), run.at(FIXED_SET_LOSS_EMA, steps[-2:])
     if not (gains[-2:] < -CERTAIN).all() or not (ema > (1 + LAG) * raw).all():
         return None
     return Detection(
@@ -166,7 +166,11 @@ def worse_than_raw(run: RunHistory) -> Detection | None:
         f"At the end of the run the EMA has a loss of {float(ema[-1]):.4f}, the raw weights {float(raw[-1]):.4f} on "
         f"the same samples: it is {-float(gains[-1]):.0f} standard errors worse, and lags behind.",
         run.evidence_of(
-            {EMA_GAIN: "above -4 at the end of a run", PROBE_EMA: "as of the raw weights", PROBE_RAW: None}
+            {
+                EMA_GAIN: "above -4 at the end of a run",
+                FIXED_SET_LOSS_EMA: "as of the raw weights",
+                FIXED_SET_LOSS_RAW: None,
+            }
         ),
         ("chance: both see the same images, noise and timesteps",),
         confidence=0.99,
@@ -280,7 +284,7 @@ RULES = (
         similar="EMA001 knows it from the settings, before the run. In the first half of a run every EMA lags.",
         limits="Loops whose planned length is not known.",
         fix="A shorter EMA: a smaller ema.width or ema.decay; or train longer at the low rate.",
-        needs=(EMA_GAIN, PROBE_RAW, PROBE_EMA),
+        needs=(EMA_GAIN, FIXED_SET_LOSS_RAW, FIXED_SET_LOSS_EMA),
         detect=worse_than_raw,
         explained_by="ema. loss. lr. optimizer. precision.",
     ),

@@ -14,12 +14,12 @@ from safelight.diagnosis.run_history import RunHistory, episode_of, running_medi
 from safelight.vocabulary import (
     COPIES,
     COPIES_CHANCE,
-    HELD_GAP,
-    HELD_RAW,
-    PROBE_RAW,
+    FIXED_SET_LOSS_RAW,
+    HELD_OUT_GAP,
+    HELD_OUT_LOSS_RAW,
     SKILL_EMA,
     SKILL_FLOOR,
-    SKILL_HELD,
+    SKILL_HELD_OUT,
 )
 
 FEW = 24  # different images
@@ -49,8 +49,8 @@ def copies(run: RunHistory) -> Detection | None:
 
 def held_out_worse(run: RunHistory) -> Detection | None:
     """The gap is paired: both sets see the same noise and timesteps, so that only the images differ."""
-    steps, held = run.series(HELD_RAW)
-    trained, errors = run.at(PROBE_RAW, steps), run.at(HELD_GAP, steps, 0.0)
+    steps, held = run.series(HELD_OUT_LOSS_RAW)
+    trained, errors = run.at(FIXED_SET_LOSS_RAW, steps), run.at(HELD_OUT_GAP, steps, 0.0)
     trained = np.where(np.isnan(trained), held, trained)
     sick, best = np.zeros(len(steps), bool), (math.inf, math.inf)  # held out, and trained on at that look
     for place, (loss, known, gap) in enumerate(zip(*map(np.ndarray.tolist, (held, trained, errors)), strict=True)):
@@ -69,8 +69,8 @@ def held_out_worse(run: RunHistory) -> Detection | None:
         f"{int(steps[lowest]):,} the held-out ones had {float(held[lowest]):.4f}. Since then the model memorises "
         "its images.",
         (
-            Evidence(HELD_RAW.name, loss, (int(steps[lowest]), episode.last), f"{float(held[lowest]):.4f}"),
-            Evidence(HELD_GAP.name, gap, (episode.last, episode.last), "below 4"),
+            Evidence(HELD_OUT_LOSS_RAW.name, loss, (int(steps[lowest]), episode.last), f"{float(held[lowest]):.4f}"),
+            Evidence(HELD_OUT_GAP.name, gap, (episode.last, episode.last), "below 4"),
         ),
         ("harder images: they have become worse, while the others became better",),
         confidence=1 - RATE,
@@ -84,11 +84,11 @@ def memorised(run: RunHistory) -> Detection | None:
     if len(steps) < LOOKS:
         return None
     smooth = running_median(floors, LOOKS)
-    behind = run.at(SKILL_EMA, steps, 0.0) - run.at(SKILL_HELD, steps, -math.inf)
+    behind = run.at(SKILL_EMA, steps, 0.0) - run.at(SKILL_HELD_OUT, steps, -math.inf)
     episode = episode_of(steps[LOOKS - 1 :], (smooth >= FLOOR) & (behind[LOOKS - 1 :] > BEHIND))
     if episode is None:
         return None
-    held = run.latest(SKILL_HELD)
+    held = run.latest(SKILL_HELD_OUT)
     rest = (
         ""
         if math.isnan(held)
@@ -99,7 +99,7 @@ def memorised(run: RunHistory) -> Detection | None:
         f"The model denoises its training images nearly as well as the images themselves would: it has come "
         f"{float(smooth[-1]):.0%} of the way to the denoiser that knows them by heart.{rest}",
         run.evidence_of(
-            {SKILL_FLOOR: f"below {FLOOR}", SKILL_EMA: None, SKILL_HELD: "as on trained images"}, episode.last
+            {SKILL_FLOOR: f"below {FLOOR}", SKILL_EMA: None, SKILL_HELD_OUT: "as on trained images"}, episode.last
         ),
         ("a good model: on images that it was not trained on it would be as good",),
         confidence=0.99,
@@ -170,7 +170,7 @@ RULES = (
         limits="Datasets of fewer than 400 images, of which none are held out by default, and fewer than 32 held-out "
         "images; gaps below a tenth of the loss.",
         fix="Use the checkpoint from before; more images, flips and jitter, dropout, or a smaller network.",
-        needs=(HELD_RAW, HELD_GAP, PROBE_RAW),
+        needs=(HELD_OUT_LOSS_RAW, HELD_OUT_GAP, FIXED_SET_LOSS_RAW),
         detect=held_out_worse,
         explained_by="generalisation.overfitting data. lr. loss.",
     ),

@@ -10,7 +10,15 @@ from safelight import checks
 from safelight.diagnosis.finding import Evidence, Fix
 from safelight.diagnosis.rule import CONFIG, Detection, error, warning
 from safelight.diagnosis.run_history import RunHistory, running_median, stays_at_first
-from safelight.vocabulary import GRADIENT_PART, LEARNING_RATE, LOSS, SKILL_HELD, SKILL_RAW, UPDATE_RATIO, WEIGHT_NORM
+from safelight.vocabulary import (
+    GRADIENT_PART,
+    LEARNING_RATE,
+    LOSS,
+    SKILL_HELD_OUT,
+    SKILL_RAW,
+    UPDATE_RATIO,
+    WEIGHT_NORM,
+)
 from safelight.words import round_rate
 
 # Healthy ranges are those of 36 runs of 9,600 to 76,800 images: bench/learning.py and a few of larger networks.
@@ -245,7 +253,7 @@ def too_small(run: RunHistory) -> Detection | None:
         0,
         f"The network is too small for these images: {words}, and hardly becomes better since step {int(half):,}, "
         "though updates and gradients are as they should be.",
-        (evidence, run.evidence(SKILL_HELD, "as on trained images")),
+        (evidence, run.evidence(SKILL_HELD_OUT, "as on trained images")),
         ("a learning rate that is too low or too high: updates are of the usual length, weights have not grown",),
         confidence=0.9,
     )
