@@ -10,7 +10,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from safelight import checks
 from safelight.diagnosis.definitions import FAR_OUT
 from safelight.diagnosis.finding import Evidence, Fix
-from safelight.diagnosis.rule import Detection, error, first_of, on_episode, warning
+from safelight.diagnosis.rule import Detection, error_rule, first_of, on_episode, warning_rule
 from safelight.diagnosis.rules.curve.jumps import has_usual_images
 from safelight.diagnosis.rules.learning import DAMAGE
 from safelight.diagnosis.run_history import Episode, HealthyRanges, RunHistory, episode_of, running_median
@@ -210,7 +210,10 @@ def short_window(run: RunHistory) -> Detection | None:
 
 
 RULES = (
-    error("CLI001", "clipping.before-unscale", "Clipped before it was unscaled")(
+    error_rule(
+        "CLI001",
+        "clipping.before-unscale",
+        "Clipped before it was unscaled",
         what="The gradient was clipped while it was still scaled: what is left of it is tiny.",
         why="Updates are smaller than the optimizer's epsilon: the training is far too slow.",
         similar="A tight clip of an unscaled gradient does no harm with Adam. A low learning rate leaves the gradient "
@@ -220,7 +223,10 @@ RULES = (
         needs=(checks.PRECISION_SCALED, checks.REPLAY_NORM, checks.REPLAY_MSE_NORM, checks.REPLAY_COSINE),
         detect=before_unscale,
     ),
-    warning("CLI002", "clipping.outlier-batches", "Outlier batches")(
+    warning_rule(
+        "CLI002",
+        "clipping.outlier-batches",
+        "Outlier batches",
         what="Single batches whose images or errors are many times those of all others.",
         why="Without clipping one of them changes every weight and the optimizer's moments.",
         similar="Images that change once and for all are data.shifted.",
@@ -231,7 +237,10 @@ RULES = (
         logs=LogNeed(USUAL + 1, "every step", GRADIENT_NORM),
         explained_by="lr.jump lr.too-high data.shifted data.nonfinite optimizer.no-zero loss.weighting",
     ),
-    warning("CLI003", "clipping.large-gradients", "Gradients that are very large")(
+    warning_rule(
+        "CLI003",
+        "clipping.large-gradients",
+        "Gradients that are very large",
         what="The gradient norm is thirty times what it was in calm steps, or above 1,000 where the loss is below 10.",
         why="One update in a wrong direction is enough; plain SGD diverges, and fp16 overflows.",
         similar="A single spike is a batch (CLI002) or a fault of the machine (PRE004).",
@@ -243,7 +252,10 @@ RULES = (
         logs=LogNeed(2 * CALM, of=GRADIENT_NORM),
         explained_by=f"{DAMAGE} data.",
     ),
-    warning("ACC001", "accumulation.sum", "Micro-batches are added instead of averaged")(
+    warning_rule(
+        "ACC001",
+        "accumulation.sum",
+        "Micro-batches are added instead of averaged",
         what="The gradient is as many times too large as there are micro-batches.",
         why="Learning rate and clipping have another effect than intended.",
         similar="A loss that is summed over pixels is itself that large.",
@@ -252,7 +264,10 @@ RULES = (
         needs=(checks.REPLAY_RATIO, checks.REPLAY_MICRO_BATCHES, checks.REPLAY_COSINE, checks.REPLAY_ERROR),
         detect=summed,
     ),
-    warning("ACC002", "accumulation.short-window", "Updates from fewer micro-batches")(
+    warning_rule(
+        "ACC002",
+        "accumulation.short-window",
+        "Updates from fewer micro-batches",
         what="The number of micro-batches per update changes, or only the last of them counts.",
         why="At the end of every epoch an update has another size, or computed gradients are lost.",
         limits="With Adam and its kin a changing number is a remark.",

@@ -7,7 +7,7 @@ import numpy as np
 from safelight import checks
 from safelight.diagnosis.budget import RATE, bound
 from safelight.diagnosis.finding import Fix
-from safelight.diagnosis.rule import Detection, error, first_of, on_episode, on_latest, warning
+from safelight.diagnosis.rule import Detection, error_rule, first_of, on_episode, on_latest, warning_rule
 from safelight.diagnosis.run_history import AWAKE, RunHistory, episode_of
 
 SHOWN = (
@@ -227,7 +227,10 @@ def unhelpful(run: RunHistory) -> Detection | None:
 
 
 RULES = (
-    error("CON001", "conditioning.ignored", "Labels do not reach the output")(
+    error_rule(
+        "CON001",
+        "conditioning.ignored",
+        "Labels do not reach the output",
         what="The output stays the same, to the last bit, whatever the labels.",
         why="All classes look alike.",
         similar="Labels that belong to other images do change the output.",
@@ -237,7 +240,10 @@ RULES = (
         detect=first_of(ignored, conditions_ignored),
         explained_by="model.zero-init model.bounded model.dead",
     ),
-    warning("CON002", "conditioning.never-dropped", "Labels are never dropped")(
+    warning_rule(
+        "CON002",
+        "conditioning.never-dropped",
+        "Labels are never dropped",
         what="The network has a row for the null label, which no sample ever used.",
         why="Guidance subtracts the prediction for the null label: here that of random weights.",
         similar="An embedding without such a row is not meant for guidance.",
@@ -247,7 +253,10 @@ RULES = (
         detect=never_dropped,
         explained_by="conditioning.one-class data.not-shuffled",
     ),
-    error("CON003", "conditioning.always-dropped", "Labels are always dropped")(
+    error_rule(
+        "CON003",
+        "conditioning.always-dropped",
+        "Labels are always dropped",
         what="Every sample is shown to the network without its label.",
         why="The model is unconditional, and guidance has no effect.",
         similar="With one class only, the class itself is shown.",
@@ -257,7 +266,10 @@ RULES = (
         needs=((*ANY_SHOWN, checks.CONDITIONS_EMPTY, checks.CONDITIONS_CONSTANT),),
         detect=first_of(always_dropped, conditions_empty, conditions_constant),
     ),
-    error("CON004", "conditioning.one-class", "One class only")(
+    error_rule(
+        "CON004",
+        "conditioning.one-class",
+        "One class only",
         what="All samples have the same label.",
         why="The other classes are never learnt.",
         similar="Images in the order of their classes show another one sooner or later.",
@@ -274,7 +286,10 @@ RULES = (
             confidence=0.99,
         ),
     ),
-    warning("CON005", "conditioning.permuted", "Labels of other images")(
+    warning_rule(
+        "CON005",
+        "conditioning.permuted",
+        "Labels of other images",
         what="True labels help the network no more than exchanged ones, though it uses them; or images of one label "
         "were alike, and are no longer.",
         why="For any class the model draws images of all classes.",
@@ -286,7 +301,10 @@ RULES = (
         explained_by="conditioning. data.not-shuffled optimizer. loss. target. lr. model. forward. timesteps. data. "
         "scale.",
     ),
-    error("CON006", "conditioning.guidance", "A wrong formula of guidance")(
+    error_rule(
+        "CON006",
+        "conditioning.guidance",
+        "A wrong formula of guidance",
         what="The guided prediction is not on the line through those with and without a label.",
         why="Labels steer samples the wrong way, or not at all.",
         similar="Labels that the network ignores leave guidance without effect.",

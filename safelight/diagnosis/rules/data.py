@@ -7,7 +7,7 @@ import numpy as np
 from safelight import checks
 from safelight.diagnosis.budget import bound
 from safelight.diagnosis.finding import Evidence
-from safelight.diagnosis.rule import Detection, error, first_of, on_count, on_episode, on_latest, warning
+from safelight.diagnosis.rule import Detection, error_rule, first_of, on_count, on_episode, on_latest, warning_rule
 from safelight.diagnosis.run_history import RunHistory, name_of
 
 DUPLICATES, BLANK = 0.1, 0.1  # shares; digits, shapes and photographs have 0
@@ -188,7 +188,10 @@ def same_batch(run: RunHistory) -> Detection | None:
 
 
 RULES = (
-    error("DAT001", "data.nonfinite", "NaN or infinity in the images")(
+    error_rule(
+        "DAT001",
+        "data.nonfinite",
+        "NaN or infinity in the images",
         what="An image holds a number that is not finite.",
         why="Loss and gradient of every batch with that image are NaN.",
         similar="An overflow in the network begins behind finite images.",
@@ -197,7 +200,10 @@ RULES = (
         needs=((checks.DATA_NONFINITE, checks.NONFINITE["x0"]),),
         detect=nonfinite,
     ),
-    warning("DAT002", "data.duplicates", "The same image many times")(
+    warning_rule(
+        "DAT002",
+        "data.duplicates",
+        "The same image many times",
         what="More than a tenth of the images are exact copies of others; or nearly all of a batch are.",
         why="Images that come many times are memorised first.",
         similar="A small dataset has few images, but different ones.",
@@ -207,7 +213,10 @@ RULES = (
         detect=copies,
         explained_by="data.blank",
     ),
-    warning("DAT003", "data.blank", "Blank images")(
+    warning_rule(
+        "DAT003",
+        "data.blank",
+        "Blank images",
         what="More than a tenth of the images have one colour only.",
         why="The model learns to draw blank images, and the loss looks better than it is.",
         similar="Dark images have some variation left.",
@@ -221,7 +230,10 @@ RULES = (
             step=0,
         ),
     ),
-    warning("DAT004", "data.not-shuffled", "Images in the order of their classes")(
+    warning_rule(
+        "DAT004",
+        "data.not-shuffled",
+        "Images in the order of their classes",
         what="Labels of neighbouring samples are equal far more often than by chance.",
         why="Every batch teaches one class and forgets the others; the loss rises and falls with the epoch.",
         similar="A learning rate that rises and falls has another period. Unequal classes are taken into account.",
@@ -231,7 +243,10 @@ RULES = (
         detect=not_shuffled,
         explained_by="conditioning.one-class conditioning.always-dropped data.same-batch",
     ),
-    warning("DAT005", "data.shifted", "Different images than before")(
+    warning_rule(
+        "DAT005",
+        "data.shifted",
+        "Different images than before",
         what="Mean or deviation of the batches changes from one step to the next, and stays changed.",
         why="What was learnt before is unlearnt; the loss jumps although the training is healthy.",
         similar="A loss that jumps while the images stay the same has another cause.",
@@ -241,7 +256,10 @@ RULES = (
         detect=shifted,
         explained_by="data.same-batch data.not-shuffled data.nonfinite conditioning.one-class",
     ),
-    error("DAT006", "data.same-batch", "The same batch at every step")(
+    error_rule(
+        "DAT006",
+        "data.same-batch",
+        "The same batch at every step",
         what="Batches come back number for number, step after step.",
         why="The network memorises these few images; the loss looks very good.",
         similar="A small dataset comes back too, but in different batches. Where all images are copies of a few, "
@@ -252,7 +270,10 @@ RULES = (
         detect=same_batch,
         explained_by="timesteps.repeated forward.noise-repeated",
     ),
-    error("DAT007", "data.held-out-overlap", "Held-out images that are trained on")(
+    error_rule(
+        "DAT007",
+        "data.held-out-overlap",
+        "Held-out images that are trained on",
         what="Images are in both parts of the split.",
         why="Memorisation looks like learning.",
         similar="Images that look alike in both parts are kept together by `safelight data`.",

@@ -7,7 +7,7 @@ import numpy as np
 from safelight import checks
 from safelight.config.check import WARNED_INITIAL_SHARE, initial_share
 from safelight.diagnosis.finding import Evidence, Fix
-from safelight.diagnosis.rule import CONFIG, Detection, error, first_of, on_episode, warning
+from safelight.diagnosis.rule import CONFIG, Detection, error_rule, first_of, on_episode, warning_rule
 from safelight.diagnosis.run_history import Episode, RunHistory, episode_of
 from safelight.vocabulary import EMA_DECAY, EMA_GAIN, FIXED_SET_LOSS_EMA, FIXED_SET_LOSS_RAW, REFUSED
 
@@ -178,7 +178,10 @@ def worse_than_raw(run: RunHistory) -> Detection | None:
 
 
 RULES = (
-    error("EMA001", "ema.too-long", "An EMA longer than the run")(
+    error_rule(
+        "EMA001",
+        "ema.too-long",
+        "An EMA longer than the run",
         what="An EMA without warm-up, with a decay so near 1 that the initial weights are still in it.",
         why="Samples come from the EMA: they stay noise while the weights are fine.",
         similar="With weights that are bad themselves, samples of the raw weights are bad too.",
@@ -189,7 +192,10 @@ RULES = (
         detect=too_long,
         explained_by="ema.frozen ema.low-precision ema.not-an-average ema.unrelated",
     ),
-    error("EMA002", "ema.frozen", "An EMA that stands still")(
+    error_rule(
+        "EMA002",
+        "ema.frozen",
+        "An EMA that stands still",
         what="The EMA is not updated while the weights are.",
         why="Samples come from the EMA: they stay as they were at the start.",
         similar="A long EMA moves a little at every update. In half precision small steps are lost (EMA003).",
@@ -205,7 +211,10 @@ RULES = (
         ),
         explained_by="optimizer.no-update optimizer.zeroed optimizer.other lr.zero loss.detached",
     ),
-    error("EMA003", "ema.low-precision", "An EMA in half precision")(
+    error_rule(
+        "EMA003",
+        "ema.low-precision",
+        "An EMA in half precision",
         what="The EMA is kept in 16 bits, in which steps of a thousandth are rounded away.",
         why="It stands still, or moves in jumps.",
         similar="In fp32 even an EMA of 0.9999 moves.",
@@ -219,7 +228,10 @@ RULES = (
             latest={checks.EMA_COARSE: "0", checks.EMA_MOVED: "above 0"},
         ),
     ),
-    warning("EMA004", "ema.every-micro-batch", "An EMA that is updated too often")(
+    warning_rule(
+        "EMA004",
+        "ema.every-micro-batch",
+        "An EMA that is updated too often",
         what="The EMA moves between the micro-batches of one update.",
         why="With k micro-batches it forgets k times as fast as its decay says.",
         fix="Update the EMA after the optimizer's step only.",
@@ -232,7 +244,10 @@ RULES = (
             can_end=False,
         ),
     ),
-    error("EMA005", "ema.not-an-average", "An EMA of something else")(
+    error_rule(
+        "EMA005",
+        "ema.not-an-average",
+        "An EMA of something else",
         what="No decay explains how the EMA moved towards the weights.",
         why="Samples come from weights that were never trained.",
         similar="A decay that changes with the steps is allowed for.",
@@ -252,7 +267,10 @@ RULES = (
         ),
         explained_by="ema.every-micro ema.low-precision",
     ),
-    error("EMA008", "ema.unrelated", "An EMA of another network")(
+    error_rule(
+        "EMA008",
+        "ema.unrelated",
+        "An EMA of another network",
         what="When the watch begins, the EMA is neither the weights nor near them, and it stays so.",
         why="Samples come from the EMA: they are noise, while the loss of the weights looks right.",
         similar="A long EMA lags behind the weights, from which it began. One that stands still is ema.frozen.",
@@ -261,7 +279,10 @@ RULES = (
         needs=(checks.EMA_COSINE,),
         detect=unrelated,
     ),
-    warning("EMA006", "ema.not-sampled", "An EMA that is never sampled from")(
+    warning_rule(
+        "EMA006",
+        "ema.not-sampled",
+        "An EMA that is never sampled from",
         what="Samples of the EMA are those of the raw weights, from the same noise, to the last digits.",
         why="Raw weights fluctuate: samples are worse than the model is, and change with every step.",
         similar="An EMA that stands still draws different samples than the weights do.",
@@ -278,7 +299,10 @@ RULES = (
         ),
         explained_by="ema. optimizer. lr.",
     ),
-    warning("EMA007", "ema.lags", "An EMA that is worse than the weights")(
+    warning_rule(
+        "EMA007",
+        "ema.lags",
+        "An EMA that is worse than the weights",
         what="At the end of a run the EMA has a higher loss than the raw weights, on the same samples.",
         why="Samples and exports come from the EMA: they are worse than the model is.",
         similar="EMA001 knows it from the settings, before the run. In the first half of a run every EMA lags.",

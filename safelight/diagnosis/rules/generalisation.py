@@ -9,7 +9,7 @@ import numpy as np
 from safelight import checks
 from safelight.diagnosis.budget import RATE, allowed, bound
 from safelight.diagnosis.finding import Evidence
-from safelight.diagnosis.rule import Detection, on_latest, warning
+from safelight.diagnosis.rule import Detection, on_latest, warning_rule
 from safelight.diagnosis.run_history import RunHistory, episode_of, running_median
 from safelight.vocabulary import (
     COPIES,
@@ -126,7 +126,10 @@ def missing_labels(run: RunHistory) -> Detection | None:
 
 
 RULES = (
-    warning("GEN001", "generalisation.copies", "Copies of training images")(
+    warning_rule(
+        "GEN001",
+        "generalisation.copies",
+        "Copies of training images",
         what="Samples much nearer to one training image than to any other, more often than held-out images are.",
         why="The model repeats its data instead of learning from it.",
         similar="Simple images are near to each other: held-out ones then are too. Too little variety brings samples "
@@ -136,7 +139,10 @@ RULES = (
         needs=(COPIES_CHANCE,),
         detect=copies,
     ),
-    warning("GEN002", "generalisation.overfitting", "Too few images")(
+    warning_rule(
+        "GEN002",
+        "generalisation.overfitting",
+        "Too few images",
         what="Only a handful of images is trained on.",
         why="They are memorised, and nothing else is learnt.",
         similar="The same batch at every step is data.same-batch.",
@@ -152,7 +158,10 @@ RULES = (
         ),
         explained_by="data.same-batch timesteps.repeated forward.noise-repeated data.duplicates data.blank",
     ),
-    warning("GEN003", "generalisation.missing-modes", "Classes that never come")(
+    warning_rule(
+        "GEN003",
+        "generalisation.missing-modes",
+        "Classes that never come",
         what="The network has labels that no sample ever has.",
         why="For these labels the model draws noise or something else.",
         similar="A class that is rare comes sooner or later. One class alone is conditioning.one-class.",
@@ -162,7 +171,10 @@ RULES = (
         detect=missing_labels,
         explained_by="conditioning. data.not-shuffled",
     ),
-    warning("GEN004", "generalisation.held-out", "Held-out images become worse")(
+    warning_rule(
+        "GEN004",
+        "generalisation.held-out",
+        "Held-out images become worse",
         what="The loss of images that are not trained on rises, while that of the others continues to fall.",
         why="From here on the model memorises its images: samples become copies of them.",
         similar="Held-out images that are harder have a higher loss from the start, and it falls. A loss that rises "
@@ -174,7 +186,10 @@ RULES = (
         detect=held_out_worse,
         explained_by="generalisation.overfitting data. lr. loss.",
     ),
-    warning("GEN005", "generalisation.memorised", "Training images known by heart")(
+    warning_rule(
+        "GEN005",
+        "generalisation.memorised",
+        "Training images known by heart",
         what="On its training images the model is nearly as good as the denoiser that knows them by heart.",
         why="Samples will be copies of training images.",
         similar="A good model is as good on held-out images. Copies among samples are GEN001.",

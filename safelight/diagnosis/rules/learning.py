@@ -8,7 +8,7 @@ import numpy as np
 
 from safelight import checks
 from safelight.diagnosis.finding import Evidence, Fix
-from safelight.diagnosis.rule import CONFIG, Detection, error, warning
+from safelight.diagnosis.rule import CONFIG, Detection, error_rule, warning_rule
 from safelight.diagnosis.run_history import RunHistory, running_median, stays_at_first
 from safelight.vocabulary import (
     GRADIENT_PART,
@@ -284,7 +284,10 @@ def undertrained(run: RunHistory) -> Detection | None:
 
 
 RULES = (
-    error("LEA001", "loss.ruined", "A model that has lost what it had learnt")(
+    error_rule(
+        "LEA001",
+        "loss.ruined",
+        "A model that has lost what it had learnt",
         what="The skill of the weights is far below what it was.",
         why="What comes now is worse than an earlier checkpoint, and may never come back.",
         similar="In a divergence the loss is far above that of a model which predicts 0.",
@@ -295,7 +298,10 @@ RULES = (
         explained_by=DAMAGE,
         is_damage=True,
     ),
-    error("LEA002", "loss.not-learning", "A model that learns nothing")(
+    error_rule(
+        "LEA002",
+        "loss.not-learning",
+        "A model that learns nothing",
         what="After thousands of images the model is worse than a filter that knows hardly anything of them.",
         why="The loss may look normal: most of it is the same for every model.",
         similar="Where updates have broken the weights it is lr.too-high; where they are too short, lr.too-low.",
@@ -306,7 +312,10 @@ RULES = (
         explained_by=DAMAGE,
         is_damage=True,
     ),
-    warning("LEA003", "loss.undertrained", "A run that ended too early")(
+    warning_rule(
+        "LEA003",
+        "loss.undertrained",
+        "A run that ended too early",
         what="At the end of the run a linear filter still denoises better than the model.",
         why="Samples are noise or mush.",
         similar="A model that learns nothing stays there, however long it is trained.",
@@ -318,7 +327,10 @@ RULES = (
         explained_by=f"{DAMAGE} ema. generalisation.",
         is_damage=True,
     ),
-    error("LEA004", "model.vanishing-gradient", "Gradients that vanish on their way")(
+    error_rule(
+        "LEA004",
+        "model.vanishing-gradient",
+        "Gradients that vanish on their way",
         what="The gradient of one part is a hundred-thousandth of that of another, and the model does not learn.",
         why="That part is not trained: deep stacks of saturating layers, or no skip connections.",
         similar="Dead units have gradients of exactly 0 (MOD005).",
@@ -329,7 +341,10 @@ RULES = (
         explained_by="model.no-gradient model.dead model.zero-init model.frozen model.bounded scale. lr.too-high "
         "optimizer. loss. precision.",
     ),
-    warning("LEA005", "model.too-small", "A network that is too small")(
+    warning_rule(
+        "LEA005",
+        "model.too-small",
+        "A network that is too small",
         what="The model stays below a linear filter, though gradients and updates are as they should be.",
         why="It has too few weights to learn these images, however long it is trained.",
         similar="A rate that is too low has short updates; one that is too high makes weights grow.",

@@ -8,7 +8,7 @@ from safelight import checks
 from safelight.diagnosis.definitions import DIVERGED
 from safelight.diagnosis.finding import Evidence, Fix
 from safelight.diagnosis.loss_shapes import is_above
-from safelight.diagnosis.rule import Detection, error, first_of, on_episode, on_latest, warning
+from safelight.diagnosis.rule import Detection, error_rule, first_of, on_episode, on_latest, warning_rule
 from safelight.diagnosis.run_history import Episode, RunHistory, episode_of, name_of, running_median
 from safelight.diagnosis.spacing import LogNeed
 from safelight.vocabulary import GRADIENT_NORM, LEARNING_RATE, LOSS, NONFINITE_PARAMETERS, REFUSED
@@ -294,7 +294,10 @@ def diverged(run: RunHistory) -> Detection | None:
 
 
 RULES = (
-    error("LOS001", "loss.nonfinite", "A loss or gradient that is not finite")(
+    error_rule(
+        "LOS001",
+        "loss.nonfinite",
+        "A loss or gradient that is not finite",
         what="NaN or infinity in the loss or in a gradient. Safelight's own trainer refuses such an update.",
         why="One such update makes every weight NaN; refused updates are steps that were not trained.",
         similar="fp16 overflows on purpose while it searches for its loss scale; those are not counted (PRE001 reports "
@@ -309,7 +312,10 @@ RULES = (
         explained_by="data.nonfinite loss.weight loss.diverged lr. model. scale. precision. optimizer. forward. "
         "target. timesteps. schedule.",
     ),
-    error("LOS002", "loss.detached", "No gradient anywhere")(
+    error_rule(
+        "LOS002",
+        "loss.detached",
+        "No gradient anywhere",
         what="The gradient of every parameter is exactly zero, or missing.",
         why="Nothing is learnt.",
         similar="With optimizer.no-update (OPT001) there are gradients and the weights do not follow them. Gradients "
@@ -321,7 +327,10 @@ RULES = (
         logs=LogNeed(ENOUGH + 1, of=GRADIENT_NORM),
         explained_by="model.zero-init model.frozen model.bounded optimizer.other loss.not-of optimizer.zeroed",
     ),
-    error("LOS003", "loss.sign", "The sign of the loss is reversed")(
+    error_rule(
+        "LOS003",
+        "loss.sign",
+        "The sign of the loss is reversed",
         what="The gradient is opposite to that of the squared error of the same prediction.",
         why="Every update makes predictions worse.",
         similar="An optimizer that maximises gets the right gradient and goes the wrong way.",
@@ -338,7 +347,10 @@ RULES = (
         ),
         logs=LogNeed(4 * ENOUGH),
     ),
-    error("LOS004", "loss.weight-nonfinite", "A loss that is not finite by itself")(
+    error_rule(
+        "LOS004",
+        "loss.weight-nonfinite",
+        "A loss that is not finite by itself",
         what="Prediction and target are finite, and the loss is not.",
         why="One such step would make every weight NaN.",
         similar="Networks that overflow give predictions that are not finite.",
@@ -349,7 +361,10 @@ RULES = (
         detect=weight_nonfinite,
         explained_by="precision.transient lr. clipping. optimizer. data.nonfinite loss.sign",
     ),
-    error("LOS005", "loss.shape", "Prediction and target of different shapes")(
+    error_rule(
+        "LOS005",
+        "loss.shape",
+        "Prediction and target of different shapes",
         what="The loss broadcasts one against the other.",
         why="Every prediction is compared with every target: the best prediction is their mean.",
         fix="Make both [batch, channels, height, width]; look for a squeeze().",
@@ -360,7 +375,10 @@ RULES = (
             "Prediction and target have different shapes: the loss compares each with all by broadcasting.",
         ),
     ),
-    error("LOS006", "loss.not-of-prediction", "A gradient of something else")(
+    error_rule(
+        "LOS006",
+        "loss.not-of-prediction",
+        "A gradient of something else",
         what="The gradient is unrelated to that of the squared error of this prediction and this target.",
         why="The network learns something else than what is monitored.",
         similar="L1, Huber and weighted losses point in nearly the same direction.",
@@ -375,7 +393,10 @@ RULES = (
         explained_by="accumulation.short loss.shape loss.sign optimizer.no-zero target. data.nonfinite precision. "
         "model.bounded model.zero-init",
     ),
-    warning("LOS008", "loss.weighting", "Weights that ignore most of the batch")(
+    warning_rule(
+        "LOS008",
+        "loss.weighting",
+        "Weights that ignore most of the batch",
         what="The loss weighs a few timesteps so much that they decide every update.",
         why="All other noise levels are hardly trained, and updates are as noisy as those of a batch of one.",
         similar="min-SNR weights stay within a factor of the usual.",
@@ -386,7 +407,10 @@ RULES = (
         explained_by="loss.sign loss.not-of loss.weight-nonfinite target. loss.shape precision. optimizer. timesteps. "
         "forward.",
     ),
-    error("LOS007", "loss.diverged", "A training that diverges")(
+    error_rule(
+        "LOS007",
+        "loss.diverged",
+        "A training that diverges",
         what="The error is several times that of a model that always predicts 0, and had been far better; or the loss "
         "is ten times what it was at first, and targets that the network makes itself have grown with it.",
         why="Weights grow without bound.",

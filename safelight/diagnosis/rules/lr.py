@@ -9,7 +9,7 @@ import numpy as np
 from safelight import checks
 from safelight.diagnosis.finding import Evidence, Fix
 from safelight.diagnosis.rate_shapes import begins_anew
-from safelight.diagnosis.rule import Detection, error, first_of, on_count, warning
+from safelight.diagnosis.rule import Detection, error_rule, first_of, on_count, warning_rule
 from safelight.diagnosis.rules.learning import broken_weights, short_updates, stays_by_short_updates
 from safelight.diagnosis.run_history import RunHistory, episode_of
 from safelight.diagnosis.spacing import LogNeed
@@ -331,7 +331,10 @@ SIDE = (
 LOSS_CAUSES = "loss.nonfinite loss.detached loss.weight loss.not-of loss.diverged"
 
 RULES = (
-    error("LRA001", "lr.too-high", "A learning rate that is too high")(
+    error_rule(
+        "LRA001",
+        "lr.too-high",
+        "A learning rate that is too high",
         what="The update of a step raises the error on its own batch; or the first steps bring the error far above "
         "that of a network that predicts 0, or updates that the preflight tries do.",
         why="The loss fluctuates or rises; weights grow until they overflow.",
@@ -342,7 +345,10 @@ RULES = (
         detect=too_high,
         explained_by=f"{SIDE} lr.jump accumulation. forward.",
     ),
-    warning("LRA002", "lr.too-low", "A learning rate that is too low")(
+    warning_rule(
+        "LRA002",
+        "lr.too-low",
+        "A learning rate that is too low",
         what="Updates gain nearly nothing where a hundred times longer ones would gain much, after the warm-up.",
         why="The run would take a hundred times as long.",
         similar="In a run that has converged longer updates do not help. A fine-tuning rate is low on purpose: there "
@@ -353,7 +359,10 @@ RULES = (
         detect=first_of(too_low, short_updates, stays_by_short_updates),
         explained_by=f"{SIDE} forward. clipping. model. ema. lr.zero lr.ended optimizer. {LOSS_CAUSES}",
     ),
-    error("LRA003", "lr.zero", "A learning rate of 0")(
+    error_rule(
+        "LRA003",
+        "lr.zero",
+        "A learning rate of 0",
         what="The learning rate is exactly 0.",
         why="Nothing is learnt.",
         similar="The first step of a warm-up may be 0, and only that one.",
@@ -362,7 +371,10 @@ RULES = (
         detect=zero,
         logs=LogNeed(ZEROS, of=LEARNING_RATE),
     ),
-    warning("LRA004", "lr.ended-early", "A schedule that ends before the run")(
+    warning_rule(
+        "LRA004",
+        "lr.ended-early",
+        "A schedule that ends before the run",
         what="The learning rate has been almost 0 for a long time while the training continues.",
         why="The rest of the run is wasted.",
         similar="Every decay ends low; this one ended long ago.",
@@ -372,7 +384,10 @@ RULES = (
         detect=ended_early,
         logs=LogNeed(LONG, of=LEARNING_RATE),
     ),
-    warning("LRA007", "lr.every-micro-batch", "A schedule that is stepped with every micro-batch")(
+    warning_rule(
+        "LRA007",
+        "lr.every-micro-batch",
+        "A schedule that is stepped with every micro-batch",
         what="The learning rate changes between the micro-batches of one update.",
         why="With k micro-batches a schedule that was made for updates ends after a k-th of the run.",
         similar="A schedule that ended before the run shows only at its end.",
@@ -386,7 +401,10 @@ RULES = (
             "runs faster than the updates.",
         ),
     ),
-    warning("LRA006", "lr.no-warmup", "A rate that is high from the first step")(
+    warning_rule(
+        "LRA006",
+        "lr.no-warmup",
+        "A rate that is high from the first step",
         what="One of the first updates raises the error on its own batch several times; later ones do not.",
         why="The damage of the first steps may be permanent: dead units, labels that are ignored.",
         similar="A rate that is too high for the run raises the error at later steps too.",
@@ -395,7 +413,10 @@ RULES = (
         detect=no_warmup,
         explained_by=f"{SIDE} lr.jump accumulation. forward.",
     ),
-    warning("LRA005", "lr.jump", "A learning rate that jumps")(
+    warning_rule(
+        "LRA005",
+        "lr.jump",
+        "A learning rate that jumps",
         what="From one step to the next the learning rate rises to several times what it ever was; or it begins again "
         "as at the first step, in the middle of its schedule.",
         why="The optimizer's moments were averaged for another rate: updates are too large. A schedule that begins "

@@ -6,7 +6,7 @@ import numpy as np
 
 from safelight import checks
 from safelight.diagnosis.finding import Evidence, Fix
-from safelight.diagnosis.rule import Detection, error, on_episode, on_latest, warning
+from safelight.diagnosis.rule import Detection, error_rule, on_episode, on_latest, warning_rule
 from safelight.diagnosis.run_history import Episode, RunHistory, name_of
 from safelight.vocabulary import GRADIENT_NORM, GRADIENT_PART
 
@@ -118,7 +118,10 @@ def eval_in_training(run: RunHistory) -> Episode | None:
 
 
 RULES = (
-    error("MOD001", "model.no-gradient", "A part of the network without a gradient")(
+    error_rule(
+        "MOD001",
+        "model.no-gradient",
+        "A part of the network without a gradient",
         what="Every parameter of a block has a gradient of exactly zero, step after step, while others learn.",
         why="It stays as it was initialised: capacity is lost, and in an embedding the timestep or the label.",
         similar="A zero output layer gives zeros below it in the first step only. Dead units give small gradients, not "
@@ -131,7 +134,10 @@ RULES = (
         explained_by="model.zero-init model.blind conditioning. loss. model.frozen model.dead optimizer. lr. "
         "precision. model.bounded",
     ),
-    error("MOD002", "model.zero-init", "A network of zeros")(
+    error_rule(
+        "MOD002",
+        "model.zero-init",
+        "A network of zeros",
         what="Most weight matrices are zero, and get no gradient through each other.",
         why="Units stay the same for ever; only the last bias is learnt.",
         similar="A zero output layer alone is healthy: gradients pass it after one update.",
@@ -147,7 +153,10 @@ RULES = (
             "a zero output layer: one matrix alone, and all others get gradients after one update",
         ),
     ),
-    error("MOD003", "model.init-gain", "An initial output that is too large")(
+    error_rule(
+        "MOD003",
+        "model.init-gain",
+        "An initial output that is too large",
         what="The first prediction is many times larger than any target.",
         why="Hundreds of steps are spent on making it smaller, and may overflow.",
         similar="Images of another range make the output large as well. A learning rate acts after the first step.",
@@ -157,7 +166,10 @@ RULES = (
         detect=init_gain,
         explained_by="scale. data.nonfinite forward.noise-not-normal",
     ),
-    error("MOD004", "model.bounded-output", "An activation after the last layer")(
+    error_rule(
+        "MOD004",
+        "model.bounded-output",
+        "An activation after the last layer",
         what="The output cannot leave an interval, or one side of 0, whatever the last layer.",
         why="Noise and velocity reach beyond any such limit: the loss has a floor.",
         limits="Limits beyond 20.",
@@ -174,7 +186,10 @@ RULES = (
         ),
         explained_by="model.dead model.batch-coupling model.zero-init",
     ),
-    error("MOD005", "model.dead-units", "Dead units")(
+    error_rule(
+        "MOD005",
+        "model.dead-units",
+        "Dead units",
         what="Most units of a layer are 0 for every sample.",
         why="They have no gradient and stay at 0.",
         similar="Units that are 0 for some samples are healthy.",
@@ -189,7 +204,10 @@ RULES = (
         ),
         explained_by="model.zero-init scale.",
     ),
-    warning("MOD006", "model.dropout", "Too much dropout")(
+    warning_rule(
+        "MOD006",
+        "model.dropout",
+        "Too much dropout",
         what="A dropout of 0.6 or more.",
         why="The network that is trained is a small part of the one that samples.",
         limits="Dropout that is not a module of torch.nn.",
@@ -201,7 +219,10 @@ RULES = (
             "The dropout is {:g}: denoisers use 0 to 0.3.",
         ),
     ),
-    error("MOD007", "model.blind-to-timestep", "The timestep does not reach the output")(
+    error_rule(
+        "MOD007",
+        "model.blind-to-timestep",
+        "The timestep does not reach the output",
         what="The output stays the same, to the last bit, at every timestep.",
         why="One prediction has to fit every noise level: blurred, noisy samples and a slightly high loss.",
         similar="An embedding that collapsed changes the output a little.",
@@ -216,7 +237,10 @@ RULES = (
         ),
         explained_by="model.zero-init model.bounded model.dead model.embedding timesteps.not-passed-on",
     ),
-    warning("MOD008", "model.embedding-collapsed", "Timestep embeddings that are all alike")(
+    warning_rule(
+        "MOD008",
+        "model.embedding-collapsed",
+        "Timestep embeddings that are all alike",
         what="The embeddings of the first and the last timestep are nearly the same vector.",
         why="The network can hardly tell noise levels apart.",
         similar="A network that ignores its timestep does not respond at all.",
@@ -226,7 +250,10 @@ RULES = (
         needs=(checks.NETWORK_TIME_COLLISION,),
         detect=embedding_collapsed,
     ),
-    error("MOD009", "model.batch-coupling", "Samples that depend on each other")(
+    error_rule(
+        "MOD009",
+        "model.batch-coupling",
+        "Samples that depend on each other",
         what="One image of a batch changes the outputs for the others.",
         why="Samples depend on the rest of their batch; the batch size becomes part of the model.",
         similar="Batch norm couples samples in training only.",
@@ -239,7 +266,10 @@ RULES = (
             "batch norm: in evaluation mode it does not do that",
         ),
     ),
-    error("MOD010", "model.nonfinite", "Outputs that are not finite")(
+    error_rule(
+        "MOD010",
+        "model.nonfinite",
+        "Outputs that are not finite",
         what="The output is NaN or infinite for finite images.",
         why="The step is lost, or every weight.",
         similar="NaN in the images comes before the network.",
@@ -249,7 +279,10 @@ RULES = (
         explained_by="accumulation. lr. scale. loss.weight optimizer. loss.sign data.nonfinite precision. "
         "model.init-gain",
     ),
-    warning("MOD011", "model.frozen", "Frozen parts in the optimizer")(
+    warning_rule(
+        "MOD011",
+        "model.frozen",
+        "Frozen parts in the optimizer",
         what="The optimizer holds parameters that do not require a gradient.",
         why="They stay as they were initialised, though they were meant to learn.",
         similar="Parts that are frozen on purpose are not in the optimizer.",
@@ -258,7 +291,10 @@ RULES = (
         needs=(checks.OPTIMIZER_FROZEN,),
         detect=frozen,
     ),
-    error("MOD012", "model.skip-cut", "Inputs of a layer that are always zero")(
+    error_rule(
+        "MOD012",
+        "model.skip-cut",
+        "Inputs of a layer that are always zero",
         what="A part of the inputs of a layer is zero for every sample: a skip connection that is cut.",
         why="Details never reach the decoder: blurred samples, a loss that stays high at low noise.",
         similar="A network that is too small has no zero inputs. Units that have died are model.dead-units.",
@@ -274,7 +310,10 @@ RULES = (
         ),
         explained_by="model.blind model.dead model.zero-init model.bounded",
     ),
-    error("MDE001", "mode.eval-in-training", "Trained in evaluation mode")(
+    error_rule(
+        "MDE001",
+        "mode.eval-in-training",
+        "Trained in evaluation mode",
         what="The model is in eval() while it is trained, and has layers for which that matters.",
         why="Dropout does nothing, and batch norm keeps statistics that no longer fit.",
         similar="Networks without such layers are not affected.",
@@ -289,7 +328,10 @@ RULES = (
             evidence={checks.MODE_TRAINING: "1"},
         ),
     ),
-    error("MDE002", "mode.train-in-sampling", "Sampled in training mode")(
+    error_rule(
+        "MDE002",
+        "mode.train-in-sampling",
+        "Sampled in training mode",
         what="The sampler switches the network to train().",
         why="Dropout stays on: noisy samples that differ from call to call.",
         limits="Samplers that leave the mode as it is, and are given a network in training mode.",

@@ -6,7 +6,7 @@ import numpy as np
 
 from safelight import checks
 from safelight.diagnosis.finding import Evidence, Fix
-from safelight.diagnosis.rule import Detection, error, first_of, on_count, on_episode, on_latest, warning
+from safelight.diagnosis.rule import Detection, error_rule, first_of, on_count, on_episode, on_latest, warning_rule
 from safelight.diagnosis.rules.loss import is_plain
 from safelight.diagnosis.run_history import Episode, ReadingName, RunHistory, episode_of
 from safelight.vocabulary import GRADIENT_NORM, LEARNING_RATE, LOSS, REFUSED, UPDATE_RATIO
@@ -248,7 +248,10 @@ changes = on_count(
 )
 
 RULES = (
-    error("OPT001", "optimizer.no-update", "Gradients, and weights that do not move")(
+    error_rule(
+        "OPT001",
+        "optimizer.no-update",
+        "Gradients, and weights that do not move",
         what="Updates with a gradient and a learning rate leave every weight as it was, to the last bit.",
         why="Nothing is learnt, and the loss looks like a plateau.",
         similar="A converged run still moves its weights. With loss.detached (LOS002) there is no gradient either.",
@@ -259,7 +262,10 @@ RULES = (
         detect=no_update,
         explained_by="precision.lost optimizer.other-parameters lr.zero optimizer.zeroed loss.detached",
     ),
-    error("OPT002", "optimizer.no-zero-grad", "Gradients are never cleared")(
+    error_rule(
+        "OPT002",
+        "optimizer.no-zero-grad",
+        "Gradients are never cleared",
         what="The gradient of a step holds that of the step before.",
         why="Every update repeats all earlier ones: the run drifts, then diverges.",
         similar="Accumulation clears after its update. Momentum is kept in the optimizer.",
@@ -269,7 +275,10 @@ RULES = (
         detect=no_zero_grad,
         explained_by="optimizer.missing optimizer.other",
     ),
-    error("OPT003", "optimizer.other-parameters", "An optimizer of another model")(
+    error_rule(
+        "OPT003",
+        "optimizer.other-parameters",
+        "An optimizer of another model",
         what="The optimizer holds none of the model's parameters.",
         why="This model is not trained.",
         fix="Make the optimizer after the model was copied, moved or wrapped, from its parameters().",
@@ -282,7 +291,10 @@ RULES = (
             step=0,
         ),
     ),
-    warning("OPT004", "optimizer.missing-parameters", "Parameters that no optimizer holds")(
+    warning_rule(
+        "OPT004",
+        "optimizer.missing-parameters",
+        "Parameters that no optimizer holds",
         what="Parts of the network require gradients and are in no group of the optimizer.",
         why="They stay as they were initialised.",
         similar="Parts that are frozen on purpose do not require gradients.",
@@ -292,7 +304,10 @@ RULES = (
         detect=missing_parameters,
         explained_by="optimizer.other-parameters",
     ),
-    warning("OPT009", "optimizer.base-trained", "The network beside its adapters is trained")(
+    warning_rule(
+        "OPT009",
+        "optimizer.base-trained",
+        "The network beside its adapters is trained",
         what="Adapters of low rank are in the network, and the weights that they adapt are trained as well.",
         why="The adapters alone, which are saved, do not hold what was learnt.",
         similar="A few layers that are trained beside adapters, such as norms, are a choice.",
@@ -307,7 +322,10 @@ RULES = (
             step=0,
         ),
     ),
-    error("OPT010", "optimizer.adapter-dead", "Adapters that cannot learn")(
+    error_rule(
+        "OPT010",
+        "optimizer.adapter-dead",
+        "Adapters that cannot learn",
         what="Both matrices of an adapter are 0.",
         why="Each of them is multiplied by the other: neither has a gradient, ever.",
         similar="Usually the second one is 0, and the first is not.",
@@ -320,7 +338,10 @@ RULES = (
             step=0,
         ),
     ),
-    warning("OPT011", "optimizer.frozen-changed", "Weights that are not trained have changed")(
+    warning_rule(
+        "OPT011",
+        "optimizer.frozen-changed",
+        "Weights that are not trained have changed",
         what="Weights that require no gradient are not what they were when the watch began.",
         why="What is frozen is not saved with adapters, and not expected to differ.",
         similar="Buffers, such as the statistics of batch norm, may change.",
@@ -333,7 +354,10 @@ RULES = (
             "swapped weights that were put back: they would be the same again",
         ),
     ),
-    error("OPT005", "optimizer.maximize", "An optimizer that maximises")(
+    error_rule(
+        "OPT005",
+        "optimizer.maximize",
+        "An optimizer that maximises",
         what="Updates point along the gradient instead of against it.",
         why="The loss is maximised.",
         similar="With a wrong sign of the loss the gradient is reversed, and the optimizer descends it.",
@@ -342,7 +366,10 @@ RULES = (
         detect=maximizes,
         explained_by="loss.sign precision.transient clipping.outlier",
     ),
-    error("OPT006", "optimizer.weight-decay", "Too much weight decay")(
+    error_rule(
+        "OPT006",
+        "optimizer.weight-decay",
+        "Too much weight decay",
         what="A large part of every update is decay.",
         why="Weights shrink until the network loses capacity: blurred samples.",
         limits="A decay that only shows after many thousand steps.",
@@ -353,7 +380,10 @@ RULES = (
         explained_by="lr.no-warmup loss.detached optimizer.zeroed optimizer.no-update precision. optimizer.other "
         "optimizer.missing lr.too-high lr.jump",
     ),
-    error("OPT007", "optimizer.zeroed-gradients", "Gradients are cleared before the update")(
+    error_rule(
+        "OPT007",
+        "optimizer.zeroed-gradients",
+        "Gradients are cleared before the update",
         what="Gradients come out of the backward pass and are gone at the optimizer's step.",
         why="Nothing is learnt.",
         similar="A detached loss gives no gradient in the first place.",
@@ -372,7 +402,10 @@ RULES = (
         ),
         explained_by="optimizer.other-parameters",
     ),
-    warning("OPT008", "optimizer.not-its-update", "Weights that are changed by something else")(
+    warning_rule(
+        "OPT008",
+        "optimizer.not-its-update",
+        "Weights that are changed by something else",
         what="The weights after a step are not what the optimizer computes from the same gradients.",
         why="Something else writes into the weights: a clamp, a second step, a stale copy.",
         similar="Rounding in half precision is reported as precision.lost-updates.",

@@ -7,7 +7,7 @@ import numpy as np
 from safelight import checks
 from safelight.diagnosis.definitions import STORM_STEPS, is_storm
 from safelight.diagnosis.finding import Evidence, Fix
-from safelight.diagnosis.rule import Detection, error, on_episode, warning
+from safelight.diagnosis.rule import Detection, error_rule, on_episode, warning_rule
 from safelight.diagnosis.rules.clipping import first_spike
 from safelight.diagnosis.run_history import Episode, RunHistory
 from safelight.diagnosis.spacing import LogNeed
@@ -71,7 +71,10 @@ def transient(run: RunHistory) -> Detection | None:
 
 
 RULES = (
-    error("PRE001", "precision.scale-halving", "A loss scale that is halved without end")(
+    error_rule(
+        "PRE001",
+        "precision.scale-halving",
+        "A loss scale that is halved without end",
         what="fp16 overflows at nearly every step, whatever the scale: activations of some layer exceed 65,504.",
         why="No update is made, and nothing is learnt.",
         similar="A few halvings at the start are the search for the scale. A NaN that does not come from fp16 is not "
@@ -83,7 +86,10 @@ RULES = (
         detect=scale_halving,
         logs=LogNeed(STORM_STEPS, "every step", REFUSED),
     ),
-    error("PRE002", "precision.no-scaler", "fp16 without a loss scale")(
+    error_rule(
+        "PRE002",
+        "precision.no-scaler",
+        "fp16 without a loss scale",
         what="Gradients that fp16 cannot hold are rounded to zero.",
         why="Layers with small gradients stop learning.",
         similar="A clipped gradient is small and not zero.",
@@ -100,7 +106,10 @@ RULES = (
             can_end=False,
         ),
     ),
-    error("PRE003", "precision.lost-updates", "Updates that are rounded away")(
+    error_rule(
+        "PRE003",
+        "precision.lost-updates",
+        "Updates that are rounded away",
         what="Weights of 16 bits do not move, because updates are smaller than their rounding.",
         why="The training stops long before it has converged.",
         similar="Without any update (OPT001) no weight moves at all.",
@@ -115,7 +124,10 @@ RULES = (
             latest={checks.UPDATE_LOST: "below 0.01", checks.UPDATE_COARSE: "0"},
         ),
     ),
-    warning("PRE004", "precision.transient", "A spike of the gradient alone")(
+    warning_rule(
+        "PRE004",
+        "precision.transient",
+        "A spike of the gradient alone",
         what="One gradient is many times larger than all before, though the error of its batch is as usual.",
         why="One such update can undo the training.",
         similar="A bad batch has a large error as well.",

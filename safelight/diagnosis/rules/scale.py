@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from safelight import checks
-from safelight.diagnosis.rule import Detection, Detector, error, on_latest, warning
+from safelight.diagnosis.rule import Detection, Detector, error_rule, on_latest, warning_rule
 from safelight.diagnosis.run_history import HealthyRanges, RunHistory
 
 # Of images in [-1, 1] the lowest and highest numbers of a batch are -1 and 1, or nearly.
@@ -128,7 +128,10 @@ NEEDED = "x / 127.5 - 1 for integer pixels, 2 * x - 1 for numbers in [0, 1]."
 WHY = "The schedule mixes noise of size 1 with the images: in another range the noise levels are wrong."
 
 RULES = (
-    warning("SCA001", "scale.range-0-1", "Images in [0, 1]")(
+    warning_rule(
+        "SCA001",
+        "scale.range-0-1",
+        "Images in [0, 1]",
         what="The training images are in [0, 1] instead of [-1, 1].",
         why=WHY,
         similar="Dark images in [-1, 1] reach down to -1.",
@@ -141,7 +144,10 @@ RULES = (
             "pale.",
         ),
     ),
-    error("SCA002", "scale.range-0-255", "Images in [0, 255]")(
+    error_rule(
+        "SCA002",
+        "scale.range-0-255",
+        "Images in [0, 255]",
         what="The training images are pixels from 0 to 255.",
         why=WHY,
         similar="A learning rate that is too high makes the loss large as well; here it is the data.",
@@ -155,7 +161,10 @@ RULES = (
         ),
         explained_by="data.shifted",
     ),
-    error("SCA003", "scale.integer", "Images of an integer type")(
+    error_rule(
+        "SCA003",
+        "scale.integer",
+        "Images of an integer type",
         what="The training images are of an integer type.",
         why="Noise is rounded away or wraps around.",
         similar="Scaled images that are stored as integers are converted before they get here.",
@@ -168,7 +177,10 @@ RULES = (
             "The images are integers: noise is rounded when it is added to them, or wraps around.",
         ),
     ),
-    warning("SCA004", "scale.wrong-std", "Data of a different scale than the noise")(
+    warning_rule(
+        "SCA004",
+        "scale.wrong-std",
+        "Data of a different scale than the noise",
         what="The standard deviation of the data is far from that of the noise.",
         why=WHY,
         similar="Images in [0, 255] are reported as such.",
@@ -182,7 +194,10 @@ RULES = (
         ),
         explained_by="scale.range scale.integer data.blank data.nonfinite scale.outside",
     ),
-    warning("SCA006", "scale.sigma-data", "A sigma_data that is not that of the data")(
+    warning_rule(
+        "SCA006",
+        "scale.sigma-data",
+        "A sigma_data that is not that of the data",
         what="EDM: sigma_data is far from the standard deviation of the images.",
         why="c_in, c_skip and c_out then do not give inputs and targets of size 1, and samples have a wrong contrast.",
         similar="Two values of sigma_data in one loop are target.other-sigma-data.",
@@ -196,7 +211,10 @@ RULES = (
         ),
         explained_by="scale.range scale.integer scale.wrong-std scale.outside data. target.other-sigma-data",
     ),
-    warning("SCA007", "scale.latents", "Latents of another scale than the noise")(
+    warning_rule(
+        "SCA007",
+        "scale.latents",
+        "Latents of another scale than the noise",
         what="Latents whose deviation is far from 1, or whose channels are shifted or of unequal size.",
         why=WHY,
         similar="Pixels are judged by their range, which samplers clamp to.",
@@ -207,7 +225,10 @@ RULES = (
         detect=wrong_latents,
         explained_by="data.nonfinite data.blank scale.integer",
     ),
-    warning("SCA005", "scale.outside", "Images outside [-1, 1]")(
+    warning_rule(
+        "SCA005",
+        "scale.outside",
+        "Images outside [-1, 1]",
         what="Images that reach beyond [-1, 1], or fill only a part of it.",
         why="Samplers clamp to [-1, 1]: what lies outside can be learnt and never drawn.",
         similar="Noised images reach beyond; these are the clean ones.",

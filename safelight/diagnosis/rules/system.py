@@ -6,7 +6,7 @@ import numpy as np
 
 from safelight import checks
 from safelight.diagnosis.finding import Evidence, Fix
-from safelight.diagnosis.rule import Detection, Detector, error, on_latest, warning
+from safelight.diagnosis.rule import Detection, Detector, error_rule, on_latest, warning_rule
 from safelight.diagnosis.run_history import RunHistory, episode_of
 from safelight.vocabulary import DATA_WAIT, DRIFT, OVERLAP, PROCESS_SECONDS, SAME_NOISE, SLOWEST, WAITING, Signal
 
@@ -76,7 +76,10 @@ def _slowest(run: RunHistory, step: int) -> str | None:
 
 
 RULES = (
-    error("DST001", "distributed.drift", "Processes have different weights")(
+    error_rule(
+        "DST001",
+        "distributed.drift",
+        "Processes have different weights",
         what="The weights of the processes of one run are no longer the same bits.",
         why="Every process makes its updates from the sum of all gradients; with different weights that sum is the "
         "gradient of none of them. The checkpoint holds the first process only.",
@@ -93,7 +96,10 @@ RULES = (
             "and the checkpoint holds only one of them.",
         ),
     ),
-    error("DST002", "distributed.same-noise", "Two processes draw the same noise")(
+    error_rule(
+        "DST002",
+        "distributed.same-noise",
+        "Two processes draw the same noise",
         what="The noise of a step is the same on several processes.",
         why="Their gradients are not independent: the batch is smaller than it seems.",
         similar="Timesteps may be equal by chance, noise of thousands of numbers never is.",
@@ -105,7 +111,10 @@ RULES = (
             "{:.0f} processes draw the same noise as another: they have the same seed and rank.",
         ),
     ),
-    error("DST003", "distributed.overlap", "Processes train on the same images")(
+    error_rule(
+        "DST003",
+        "distributed.overlap",
+        "Processes train on the same images",
         what="Within one pass over the images, an image comes on several processes in the same step.",
         why="The batch is smaller than it seems, and an epoch does not show every image once.",
         similar="Where a batch continues into the next pass, an image may come twice: such steps are not checked. Nor "
@@ -119,7 +128,10 @@ RULES = (
             "smaller than it seems.",
         ),
     ),
-    warning("DST004", "distributed.straggler", "All processes wait for one")(
+    warning_rule(
+        "DST004",
+        "distributed.straggler",
+        "All processes wait for one",
         what="One process needs much longer for its share than the others, over 192 steps and more.",
         why="A step ends with its slowest process: the others are idle.",
         similar="A slow network makes all wait, and no process work longer. A slow loader shows in the time "
@@ -129,7 +141,10 @@ RULES = (
         needs=(SLOWEST, WAITING),
         detect=straggler,
     ),
-    warning("SYS001", "system.starved-loader", "Training waits for images")(
+    warning_rule(
+        "SYS001",
+        "system.starved-loader",
+        "Training waits for images",
         what="Most of a step is spent waiting for its batch.",
         why="The device is idle: the same run could take half the time.",
         similar="A slow step with little waiting is the model's own work.",
@@ -139,7 +154,10 @@ RULES = (
         needs=(DATA_WAIT,),
         detect=starved_loader,
     ),
-    warning("SYS002", "system.sampling-with-gradients", "Sampling with gradients")(
+    warning_rule(
+        "SYS002",
+        "system.sampling-with-gradients",
+        "Sampling with gradients",
         what="Gradients are not switched off while samples are drawn.",
         why="Memory grows with every step of the sampler, for nothing.",
         fix="torch.no_grad() or torch.inference_mode() around the sampler.",

@@ -7,7 +7,7 @@ import numpy as np
 from safelight import checks
 from safelight.diagnosis import loss_shapes as shapes
 from safelight.diagnosis.finding import Evidence, Fix
-from safelight.diagnosis.rule import Detection, warning
+from safelight.diagnosis.rule import Detection, warning_rule
 from safelight.diagnosis.rules.learning import DAMAGE
 from safelight.diagnosis.rules.loss import diverged
 from safelight.diagnosis.run_history import RunHistory
@@ -131,7 +131,10 @@ def _is_blank_since(run: RunHistory, step: int) -> bool | None:
 
 
 RULES = (
-    warning("CUR001", "loss.spike", "A spike of the loss that lasts")(
+    warning_rule(
+        "CUR001",
+        "loss.spike",
+        "A spike of the loss that lasts",
         what="From one step to the next the loss is above all before, and stays there for eight steps or more.",
         why="An update has damaged the weights. What comes back may be worse than what was lost.",
         similar="A bad batch has a high loss once (CLI002). A loss that stays ten times as high has diverged (LOS007).",
@@ -142,7 +145,10 @@ RULES = (
         logs=LogNeed(shapes.LEAST + shapes.LASTS, "single"),
         explained_by=DAMAGE,
     ),
-    warning("CUR002", "loss.drop", "A loss that falls all at once")(
+    warning_rule(
+        "CUR002",
+        "loss.drop",
+        "A loss that falls all at once",
         what="From one step to the next the loss falls to a third or less, and stays there.",
         why="Learning takes many steps. The task itself has become easier: blank or equal images, timesteps of one "
         "noise level only, or a target that can be read from the input.",

@@ -7,7 +7,7 @@ import numpy as np
 from safelight import checks
 from safelight.diagnosis import loss_shapes as shapes
 from safelight.diagnosis.finding import Evidence, Fix
-from safelight.diagnosis.rule import Detection, warning
+from safelight.diagnosis.rule import Detection, warning_rule
 from safelight.diagnosis.rules.curve.jumps import curve, spike
 from safelight.diagnosis.rules.learning import DAMAGE, has_short_updates
 from safelight.diagnosis.rules.loss import diverged, is_constant
@@ -83,7 +83,10 @@ def plateau(run: RunHistory) -> Detection | None:
 
 
 RULES = (
-    warning("CUR003", "loss.rise", "A loss that rises slowly")(
+    warning_rule(
+        "CUR003",
+        "loss.rise",
+        "A loss that rises slowly",
         what="The loss of the last eighth of the run is higher than it was before, by a quarter or more.",
         why="The training undoes what it had learnt.",
         similar="A divergence multiplies the loss (LOS007); a spike begins at one step (CUR001).",
@@ -94,7 +97,10 @@ RULES = (
         logs=LogNeed(shapes.BLOCKS * shapes.SHORTEST, "single"),
         explained_by=DAMAGE,
     ),
-    warning("CUR004", "loss.oscillation", "A loss that goes up and down")(
+    warning_rule(
+        "CUR004",
+        "loss.oscillation",
+        "A loss that goes up and down",
         what="The loss rises and falls again several times, by more than a half of itself and than chance explains.",
         why="Updates overshoot, or neighbouring batches are too alike to learn from.",
         similar="Single losses always scatter: they depend on the timesteps that were drawn.",
@@ -105,7 +111,10 @@ RULES = (
         logs=LogNeed(shapes.LEAST + 1, "single"),
         explained_by=f"{DAMAGE} data.not-shuffled",
     ),
-    warning("CUR005", "loss.plateau", "A loss that stays where it began")(
+    warning_rule(
+        "CUR005",
+        "loss.plateau",
+        "A loss that stays where it began",
         what="After hundreds of steps the loss is still 1, that of a network which predicts no noise at all.",
         why="Nothing is learnt.",
         similar="Where updates are too short it is lr.too-low; without a gradient, loss.detached.",
