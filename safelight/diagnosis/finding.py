@@ -14,9 +14,9 @@ Safety = Literal["safe", "unsafe", "manual"]
 ORDER: tuple[Severity, ...] = ("error", "warning", "info")
 
 
-def urgency(over: int | None, severity: Severity, step: int) -> tuple[bool, int, int]:
+def urgency(ended_at: int | None, severity: Severity, step: int) -> tuple[bool, int, int]:
     """What findings are sorted by: the worst first, then the earliest, and what is over last."""
-    return over is not None, ORDER.index(severity), step
+    return ended_at is not None, ORDER.index(severity), step
 
 
 def subsystem_of(cause: str) -> str:

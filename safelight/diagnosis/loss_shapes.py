@@ -31,7 +31,7 @@ class Jump:
     """Places in the curve; the loss in the middle of what came before it, and of the steps after it."""
 
     first: int
-    over: int | None
+    ended_at: int | None
     before: float
     after: float
 
@@ -102,9 +102,9 @@ def _jump(losses: np.ndarray, place: int, sign: int) -> Jump:
     edge = (sign * losses[place - LEAST : place]).max()
     middles = np.median(sliding_window_view(sign * losses[place:], LASTS), axis=1)
     back = np.flatnonzero(middles <= edge)
-    over = place + int(back[0]) if len(back) else None
-    after = losses[place : min(place + BEFORE, len(losses) if over is None else over)]
-    return Jump(place, over, float(np.median(losses[place - LASTS : place])), float(np.median(after)))
+    ended_at = place + int(back[0]) if len(back) else None
+    after = losses[place : min(place + BEFORE, len(losses) if ended_at is None else ended_at)]
+    return Jump(place, ended_at, float(np.median(losses[place - LASTS : place])), float(np.median(after)))
 
 
 def rises(losses: np.ndarray, factor: float) -> Rise | None:

@@ -25,10 +25,11 @@ class Detection:
     ruled_out: tuple[str, ...] = ()
     confidence: float = 1.0
     severity: Severity | None = None
-    """Where it is not the rule's."""
+    """If it is not the rule's."""
     fix: Fix | None = None
-    """Where it is not the rule's."""
-    over: int | None = None
+    """If it is not the rule's."""
+    ended_at: int | None = None
+    """The step from which it is no longer true."""
 
 
 Detector = Callable[[RunHistory], Detection | None]
@@ -82,7 +83,7 @@ class Rule:
             evidence=tuple(each.rounded() for each in detection.evidence if _is_recorded(each)),
             fix=for_other_loop(fix) if run.config is None else fix,
             ruled_out=detection.ruled_out,
-            over=detection.over,
+            over=detection.ended_at,
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -173,7 +174,7 @@ def on_episode(
         else:
             text = summary(run, episode)
         found = run.evidence_of(during, episode.last) + run.evidence_of(after)
-        return Detection(episode.first, text, found, ruled_out, over=episode.over if can_end else None)
+        return Detection(episode.first, text, found, ruled_out, ended_at=episode.ended_at if can_end else None)
 
     return detect
 

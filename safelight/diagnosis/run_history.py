@@ -77,7 +77,7 @@ class Episode:
     first: int
     last: int
     looks: int
-    over: int | None
+    ended_at: int | None
     """The step of the next reading, which failed it."""
 
 
@@ -226,5 +226,5 @@ def episode_of(steps: np.ndarray, hits: np.ndarray, least: int = 1) -> Episode |
     if not len(long):
         return None
     begin, end = int(begins[long[-1]]), int(ends[long[-1]])
-    over = int(steps[end]) if end < len(steps) else None
-    return Episode(int(steps[begin]), int(steps[end - 1]), end - begin, over)
+    ended_at = int(steps[end]) if end < len(steps) else None
+    return Episode(int(steps[begin]), int(steps[end - 1]), end - begin, ended_at)

@@ -32,7 +32,7 @@ NOTHING = RunHistory(InMemoryReadings({}), resolve(preset="digits"))
 
 def detected(detect: Detector, series: Series) -> tuple[int, str, int | None] | None:
     found = detect(RunHistory(InMemoryReadings(series)))
-    return None if found is None else (found.step, found.summary, found.over)
+    return None if found is None else (found.step, found.summary, found.ended_at)
 
 
 def test_what_a_detection_does_not_say_comes_from_the_rule() -> None:

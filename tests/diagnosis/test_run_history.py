@@ -44,7 +44,7 @@ def test_readings_in_memory_are_read_like_a_record() -> None:
 )
 def test_episodes(hits: str, least: int, episode: tuple[int, int, int, int | None] | None) -> None:
     found = episode_of(np.arange(len(hits)), np.array([each == "#" for each in hits], dtype=bool), least)
-    assert (None if found is None else (found.first, found.last, found.looks, found.over)) == episode
+    assert (None if found is None else (found.first, found.last, found.looks, found.ended_at)) == episode
 
 
 def test_the_last_number_and_evidence() -> None:

@@ -106,7 +106,7 @@ def large_norms(run: RunHistory) -> Detection | None:
         ("a single spike: it is so for 16 steps and more",),
         confidence=0.95,
         severity="info" if adaptive else None,  # Adam divides by it
-        over=None if grown is None else grown.over,
+        ended_at=None if grown is None else grown.ended_at,
     )
 
 
@@ -147,7 +147,7 @@ def before_unscale(run: RunHistory) -> Detection | None:
         f"The optimizer gets a gradient of {float(norms[-1]):.2g}, where the error has one of {float(own[-1]):.2g}: it "
         "was clipped before it was unscaled.",
         (run.evidence(checks.REPLAY_RATIO, "0.1 to 1"), Evidence(LOSS_SCALE.name, float(scales[-1]))),
-        over=episode.over,
+        ended_at=episode.ended_at,
     )
 
 
@@ -175,7 +175,7 @@ def summed(run: RunHistory) -> Detection | None:
         f"{float(factor[hits][-1]):.2f} times that of their mean: they are added up."
         + (" This optimizer divides by the size of the gradient: only clipping feels it." if scale_free else ""),
         (run.evidence(checks.REPLAY_RATIO, "1", episode.last), run.evidence(checks.REPLAY_MICRO_BATCHES)),
-        over=episode.over,
+        ended_at=episode.ended_at,
         severity="info" if scale_free else None,
     )
 

@@ -44,7 +44,7 @@ def conditions_ignored(run: RunHistory) -> Detection | None:
     steps, responses = run.series(checks.RESPONSE["conditions"])
     late = steps >= AWAKE
     episode = episode_of(steps[late], responses[late] == 0, 2)
-    if episode is None or episode.over is not None:
+    if episode is None or episode.ended_at is not None:
         return None
     return Detection(
         episode.first,
@@ -131,7 +131,7 @@ def always_dropped(run: RunHistory) -> Detection | None:
     kinds, rows, _, high, drawn = map(run.latest, SHOWN)
     kinds, high = run.latest(checks.STREAM_RECENT_KINDS, kinds), run.latest(checks.STREAM_RECENT_HIGHEST, high)
     hidden = run.episode(checks.STREAM_LABELS_HIDDEN, lambda shares: shares > MOSTLY)
-    if not drawn >= 64 or not ((kinds == 1 and rows > 2 and high == rows - 1) or (hidden and hidden.over is None)):
+    if not drawn >= 64 or not ((kinds == 1 and rows > 2 and high == rows - 1) or (hidden and hidden.ended_at is None)):
         return None
     one = run.episode(checks.STREAM_RECENT_KINDS, lambda numbers: numbers == 1)
     return Detection(

@@ -113,7 +113,7 @@ def copies_weights(run: RunHistory) -> Detection | None:
     """A choice until the run is half over: many EMAs copy until they begin."""
     steps, decays = run.series(checks.EMA_DECAY)
     episode = episode_of(steps, np.abs(decays) < 0.05, LOOKS)
-    if episode is None or episode.over is not None or episode.last <= 2 * ENOUGH:
+    if episode is None or episode.ended_at is not None or episode.last <= 2 * ENOUGH:
         return None
     planned = run.planned_steps
     is_late = planned is not None and episode.last > HALFWAY * planned

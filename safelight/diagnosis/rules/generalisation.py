@@ -43,7 +43,7 @@ def copies(run: RunHistory) -> Detection | None:
         ),
         ("simple images that look alike anyway: held-out ones were compared in the same way",),
         confidence=1 - RATE,
-        over=None if last == steps[-1] else int(steps[-1]),
+        ended_at=None if last == steps[-1] else int(steps[-1]),
     )
 
 
@@ -74,7 +74,7 @@ def held_out_worse(run: RunHistory) -> Detection | None:
         ),
         ("harder images: they have become worse, while the others became better",),
         confidence=1 - RATE,
-        over=episode.over,
+        ended_at=episode.ended_at,
     )
 
 
@@ -103,7 +103,7 @@ def memorised(run: RunHistory) -> Detection | None:
         ),
         ("a good model: on images that it was not trained on it would be as good",),
         confidence=0.99,
-        over=episode.over,
+        ended_at=episode.ended_at,
     )
 
 

@@ -57,7 +57,7 @@ def nonfinite(run: RunHistory) -> Detection | None:
         ),
         ("fp16 searching for its loss scale: those updates are marked as overflow and not counted",),
         severity="error" if stops or (foreign and not len(finite)) else "warning",
-        over=int(finite[0]) if len(finite) else None,
+        ended_at=int(finite[0]) if len(finite) else None,
     )
 
 

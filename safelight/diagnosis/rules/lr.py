@@ -47,7 +47,7 @@ def raises_error(run: RunHistory) -> Detection | None:
     if not hits:
         return None
     first, last = int(steps[max(0, hits[0] - 1) if hits[0] in pairs else hits[0]]), hits[-1]
-    over = int(steps[last + 1]) if last + 1 < len(steps) and not rising else None
+    ended_at = int(steps[last + 1]) if last + 1 < len(steps) and not rising else None
     at, rate = int(steps[last]), float(rates[last])
     better = _stable_length(run, at)
     return Detection(
@@ -60,7 +60,7 @@ def raises_error(run: RunHistory) -> Detection | None:
         ),
         ("a hard batch: error before and after are those of the same samples with the same noise",),
         confidence=0.99,
-        over=over,
+        ended_at=ended_at,
         fix=_lower(run),
     )
 
@@ -253,7 +253,7 @@ def _rate_at(run: RunHistory, step: int) -> float:
 def zero(run: RunHistory) -> Detection | None:
     steps, rates = run.series(LEARNING_RATE)
     zeros = episode_of(steps, rates == 0, ZEROS)
-    if zeros is None or zeros.over is not None:
+    if zeros is None or zeros.ended_at is not None:
         return None
     if int(steps[-1]) - zeros.first >= LONG and zeros.looks < len(rates):
         return None  # a schedule that has ended is another cause
@@ -269,7 +269,7 @@ def ended_early(run: RunHistory) -> Detection | None:
     if len(rates) < LONG or not rates.max() > 0:
         return None
     low = episode_of(steps, rates < ENDED * np.quantile(rates, 0.98))  # not of a single jump
-    if low is None or low.over is not None or low.looks == len(rates):
+    if low is None or low.ended_at is not None or low.looks == len(rates):
         return None
     length, whole = (int(steps[-1]) - first + 1 for first in (low.first, int(steps[0])))  # a log may leave out steps
     if length < max(20, 0.15 * whole):
@@ -301,7 +301,7 @@ def jump(run: RunHistory) -> Detection | None:
         + ("one step." if apart == 1 else f"{apart} steps."),
         (Evidence(LEARNING_RATE.name, float(rates[place]), (int(steps[place]), int(steps[place]))),),
         ("warm-up and restarts: they rise by less, or no higher than before",),
-        over=int(steps[place + back[0]]) if len(back) else None,
+        ended_at=int(steps[place + back[0]]) if len(back) else None,
     )
 
 

@@ -192,7 +192,7 @@ def weight_decay(run: RunHistory) -> Detection | None:
     first, share = int(steps[0]), float(np.median(shares))
     if not share > DECAYED:
         episode = episode_of(steps, shares > DECAYED, 2)
-        if episode is None or episode.over is not None:
+        if episode is None or episode.ended_at is not None:
             return None
         first, share = episode.first, float(shares[-1])
     return Detection(
@@ -217,7 +217,7 @@ def cleared_before_step(run: RunHistory) -> Detection | None:
             Evidence(GRADIENT_NORM.name, 0.0, usual="above 0"),
         ),
         ("a loss that does not reach the network: gradients did come",),
-        over=episode.over,
+        ended_at=episode.ended_at,
     )
 
 

@@ -130,7 +130,7 @@ def on_kind(kind: Kind, *signals: tuple[Signal, str], ruled_out: str) -> Detecto
             (*trained, ruled_out),
             confidence=0.99,
             fix=advise(run, found, kind),
-            over=episode.over,
+            ended_at=episode.ended_at,
         )
 
     return on_evaluations(lambda each: each.quality.kind == kind and not each.is_undertrained, describe)
@@ -149,7 +149,7 @@ def on_appearance(kind: Kind, check: checks.Check, name: str) -> Detector:
             ("chance: real images were drawn as often, in sets of as many",),
             confidence=0.95,
             fix=_shorter_ema(run, latest),
-            over=episode.over,
+            ended_at=episode.ended_at,
         )
 
     return on_evaluations(lambda each: each.quality.kind == kind and not each.is_undertrained, describe, appearances)
@@ -167,7 +167,7 @@ def _undertrained(run: RunHistory, found: Sequence[Evaluation], episode: Episode
         # How long somebody else's loop is trained, or tried, is a choice.
         severity="warning" if latest.is_last and run.config is not None else "info",
         fix=_shorter_ema(run, latest) or _longer(run),
-        over=episode.over,
+        ended_at=episode.ended_at,
     )
 
 

@@ -19,7 +19,7 @@ WAITS = 0.15  # of a step: less is not noticeable
 def starved_loader(run: RunHistory) -> Detection | None:
     steps, shares = run.series(DATA_WAIT)
     episode = run.episode(DATA_WAIT, lambda shares: shares > STARVED, WINDOWS)
-    if len(steps) < WINDOWS + 1 or episode is None or episode.over is not None:
+    if len(steps) < WINDOWS + 1 or episode is None or episode.ended_at is not None:
         return None
     share = float(shares[-WINDOWS:].mean())
     return Detection(
@@ -41,7 +41,7 @@ def above_zero(signal: Signal, summary: str) -> Detector:
             return None
         value = float(run.during(signal, episode)[0])
         evidence = Evidence(signal.name, value, (episode.first, episode.last), "0")
-        return Detection(episode.first, summary.format(value), (evidence,), over=episode.over)
+        return Detection(episode.first, summary.format(value), (evidence,), ended_at=episode.ended_at)
 
     return detect
 
@@ -63,7 +63,7 @@ def straggler(run: RunHistory) -> Detection | None:
             Evidence(WAITING.name, wait, (episode.last, episode.last), f"below {WAITS}"),
         ),
         ruled_out=("a slow network: time spent waiting is not counted as work",),
-        over=episode.over,
+        ended_at=episode.ended_at,
     )
 
 

@@ -49,7 +49,7 @@ def detect_kind(run: RunHistory, kind: str) -> Detection | None:
         run.evidence(each, "0" if declared == name else None, episode.last) for declared, each in checks.TARGET.items()
     )
     ruled_out = ("the network: it plays no part in this check",)
-    return Detection(episode.first, words[kind], evidence, ruled_out, over=episode.over)
+    return Detection(episode.first, words[kind], evidence, ruled_out, ended_at=episode.ended_at)
 
 
 ANOTHER = 0.3  # of x_t or the target; input perturbation leaves 0.1, anything in bf16 0.004

@@ -13,7 +13,7 @@ from safelight.diagnosis.convergence import progress
 from safelight.errors import RecordError, SafelightError
 from safelight.pages.data.cards import RuleFindings, acts, findings, run_rules, should_run_rules
 from safelight.pages.data.gallery import pictures
-from safelight.pages.data.headline import verdict
+from safelight.pages.data.headline import page_verdict
 from safelight.pages.data.numbers import as_dict, as_float, as_int, trimmed
 from safelight.pages.data.run_files import plain_file_inside, read_json
 from safelight.pages.data.run_state import RunStatus, number_of_seconds, read_status
@@ -105,7 +105,7 @@ def status(
         **{name: getattr(run_status, name) for name in ("status", "state", "step", "steps", "heartbeat", "age")},
         "left": as_float(left[1]) if left is not None and live else None,
         "speed": as_float(speed[1]) if speed is not None else None,
-        "verdict": judged or verdict(run_status, history, cards),
+        "verdict": judged or page_verdict(run_status, history, cards),
     }
 
 

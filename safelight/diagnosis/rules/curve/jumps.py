@@ -33,20 +33,23 @@ def spike(run: RunHistory) -> Detection | None:
     jump = shapes.jumps_up(losses, SPIKE) if len(losses) and diverged(run) is None else None
     if jump is None:
         return None
-    step, over = int(steps[jump.first]), None if jump.over is None else int(steps[jump.over])
+    step, ended_at = int(steps[jump.first]), None if jump.ended_at is None else int(steps[jump.ended_at])
     usual = has_usual_images(run, step)
-    length = (steps[-1] + 1 if over is None else over) - step
+    length = (steps[-1] + 1 if ended_at is None else ended_at) - step
     return Detection(
         step,
         f"At step {step:,} the loss went from {jump.before:.3g} to {jump.after:.3g}, {jump.factor:.3g} times as much, "
         + (
             f"and stayed there for {length:,} steps."
-            if over is not None
+            if ended_at is not None
             else f"and is there since, for {length:,} steps."
         ),
         (
             Evidence(
-                LOSS.name, jump.after, (step, int(steps[-1]) if over is None else over), f"about {jump.before:.2g}"
+                LOSS.name,
+                jump.after,
+                (step, int(steps[-1]) if ended_at is None else ended_at),
+                f"about {jump.before:.2g}",
             ),
         ),
         (
@@ -55,7 +58,7 @@ def spike(run: RunHistory) -> Detection | None:
         ),
         confidence=0.99,
         fix=_calm(run, usual),
-        over=over,
+        ended_at=ended_at,
     )
 
 
@@ -91,7 +94,7 @@ def drop(run: RunHistory) -> Detection | None:
     jump = shapes.jumps_down(losses, DROP, GAP) if len(losses) else None
     if jump is None:
         return None
-    step, over = int(steps[jump.first]), None if jump.over is None else int(steps[jump.over])
+    step, ended_at = int(steps[jump.first]), None if jump.ended_at is None else int(steps[jump.ended_at])
     levels, blank = _levels_since(run, step), _is_blank_since(run, step)
     causes = {
         f"only {levels} of the 16 noise levels are drawn since: the timesteps have collapsed": levels and levels < 8,
@@ -104,7 +107,10 @@ def drop(run: RunHistory) -> Detection | None:
         f"step: {known or 'the task has become easier'}.",
         (
             Evidence(
-                LOSS.name, jump.after, (step, int(steps[-1]) if over is None else over), f"about {jump.before:.2g}"
+                LOSS.name,
+                jump.after,
+                (step, int(steps[-1]) if ended_at is None else ended_at),
+                f"about {jump.before:.2g}",
             ),
         ),
         (
@@ -112,7 +118,7 @@ def drop(run: RunHistory) -> Detection | None:
             *(("blank images: they vary as before",) if blank is False else ()),
         ),
         confidence=0.99,
-        over=over,
+        ended_at=ended_at,
     )
 
 

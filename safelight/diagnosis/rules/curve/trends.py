@@ -24,7 +24,7 @@ def rise(run: RunHistory) -> Detection | None:
     steps, losses = curve(run)
     found = shapes.rises(losses, RISE) if len(losses) and diverged(run) is None else None
     jump = None if found is None else spike(run)
-    if found is None or oscillation(run) is not None or (jump is not None and jump.over is None):
+    if found is None or oscillation(run) is not None or (jump is not None and jump.ended_at is None):
         return None
     first = int(steps[found.first])
     return Detection(
@@ -51,7 +51,7 @@ def oscillation(run: RunHistory) -> Detection | None:
         ("draws of timesteps: neighbouring losses differ by far less",),
         confidence=0.99,
         fix=_lower(run, last, "Shuffle the images anew in every epoch"),
-        over=last + 1 if len(losses) - found.last > (found.last - found.first) else None,
+        ended_at=last + 1 if len(losses) - found.last > (found.last - found.first) else None,
     )
 
 
