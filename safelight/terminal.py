@@ -159,8 +159,8 @@ def _verdict_rows(diagnosis: Diagnosis | None, folder: RunFolder, refused: int) 
     lines += [f"{refused} updates refused because they were not finite"] if refused else []
     lines += [f"safelight doctor {folder.path}"] if diagnosis.findings else []
     rows = [("" if place else "findings", words) for place, words in enumerate(lines)]
-    known = diagnosis.progress
-    progress = [] if known is None or not known.bands else [("progress", known.words())]
+    gains = diagnosis.progress
+    progress = [] if gains is None or not gains.bands else [("progress", gains.words())]
     looks = [] if diagnosis.samples is None else [("quality", diagnosis.samples)]
     return [("verdict", diagnosis.verdict), *progress, *looks, *rows]
 

@@ -151,5 +151,5 @@ class Trace:
             yield form
             made = self.find(form)
             for part in () if made is None else made.parts:
-                if (known := self.tensors.get(part)) is not None:
-                    waiting.append(known.tensor)
+                if (entered := self.tensors.get(part)) is not None:
+                    waiting.append(entered.tensor)

@@ -32,8 +32,8 @@ class HostCopy:
         return self._copies
 
     def _fits(self, groups: Groups, values: list[Tensor]) -> bool:
-        names, known = ([(stem, [*group]) for stem, group in each.items()] for each in (groups, self._copies))
-        return names == known and all(
+        names, kept = ([(stem, [*group]) for stem, group in each.items()] for each in (groups, self._copies))
+        return names == kept and all(
             value is source or _form(value) == _form(source)  # most are the very same
             for value, source in zip(values, self._sources, strict=True)
         )

@@ -122,8 +122,12 @@ def _bad_process(config: Config) -> Iterator[str]:
 
 def sampler_problem(process: ProcessName, sampler: Sampler) -> str:
     """Why they cannot go together: the end of a sentence, or nothing."""
-    known = SAMPLERS[process]
-    return "" if sampler in known else f"but a process of kind {process} has {', '.join(known[:-1])} and {known[-1]}."
+    samplers = SAMPLERS[process]
+    return (
+        ""
+        if sampler in samplers
+        else f"but a process of kind {process} has {', '.join(samplers[:-1])} and {samplers[-1]}."
+    )
 
 
 def _out_of_range(config: Config) -> Iterator[str]:

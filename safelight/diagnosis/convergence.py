@@ -113,10 +113,10 @@ def progress(readings: ReadingSource) -> Progress:
     for family in (SKILL_AT_LEVEL, LOSS_AT_LEVEL, FIXED_SET_LOSS_RAW, LOSS):
         names = {name: [f"{family.name}/{level:02d}" for level in levels] for name, levels in BANDS.items()}
         names = names if family.family else {EVERYWHERE: [family.name]}
-        known = {
+        looks_at = {
             name: _looks(readings, family, [each for each in of if each in recorded]) for name, of in names.items()
         }
-        bands = [band for name, looks in known.items() if (band := _judge(name, looks, rates)) is not None]
+        bands = [band for name, looks in looks_at.items() if (band := _judge(name, looks, rates)) is not None]
         if bands:
             decayed = rates.latest if rates is not None and rates.has_decayed else None
             return Progress(family.name, tuple(bands), decayed)
@@ -159,9 +159,9 @@ def _looks(readings: ReadingSource, family: Signal, names: Sequence[str]) -> _Lo
 
 def _finite(steps: np.ndarray, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Each step once: a page may be shown a record that nobody of ours wrote."""
-    known = np.isfinite(numbers) & (steps >= 0)
-    steps, places = np.unique(steps[known], return_index=True)
-    return steps, numbers[known][places].astype(np.float64)
+    usable = np.isfinite(numbers) & (steps >= 0)
+    steps, places = np.unique(steps[usable], return_index=True)
+    return steps, numbers[usable][places].astype(np.float64)
 
 
 def _share(numbers: np.ndarray, family: Signal) -> np.ndarray:

@@ -112,8 +112,8 @@ def diagnose_losses(losses: Sequence[float]) -> Diagnosis:
         raise UsageError(f"losses should be one number for each step; they have the shape {numbers.shape}.")
     broken = [(int(step), "nonfinite", {}) for step in np.flatnonzero(~np.isfinite(numbers))]
     readings = InMemoryReadings({LOSS.name: (np.arange(len(numbers)), numbers)}, broken)
-    known = RunHistory(readings)
-    return Diagnosis(examine(known), coverage(known), watched=True, progress=progress(readings))
+    run = RunHistory(readings)
+    return Diagnosis(examine(run), coverage(run), watched=True, progress=progress(readings))
 
 
 def is_foreign(path: Path) -> bool:
@@ -125,10 +125,10 @@ def is_foreign(path: Path) -> bool:
 def diagnose_log(path: str | Path, loss: str | None = None) -> Diagnosis:
     """By the rules that its readings are enough for. `loss`: the column that is the loss."""
     log = read_log(Path(path), loss)
-    known = RunHistory(log.readings, spacing=log.summary.spacing)
-    looked = coverage(known)
+    run = RunHistory(log.readings, spacing=log.summary.spacing)
+    looked = coverage(run)
     able = tuple(rule for rule in RULES if rule.code not in looked.missing and rule.code not in looked.refused)
-    found, explained = examine_all(known, able)
+    found, explained = examine_all(run, able)
     trend = progress(log.readings) if log.summary.spacing.single else None
     return Diagnosis(found, looked, progress=trend, explained=explained, log=log.summary)
 
@@ -137,11 +137,11 @@ def diagnose_run(run: str | Path) -> Diagnosis:
     folder = open_recorded(Path(run))
     config = resolve(file=folder.config) if folder.config.is_file() else None
     with open_history(folder.record) as history:
-        known = RunHistory(history, config, folder.status())
+        run_history = RunHistory(history, config, folder.status())
         skill, converged = skill_summary(history), progress(history)
-        looked, samples = coverage(known), describe_samples(known)
-        findings, explained = examine_all(known)
-        can_pass_more = config is None and not known.status.get("captured")
+        looked, samples = coverage(run_history), describe_samples(run_history)
+        findings, explained = examine_all(run_history)
+        can_pass_more = config is None and not run_history.status.get("captured")
         return Diagnosis(findings, looked, skill, can_pass_more, converged, samples, explained)
 
 

@@ -35,8 +35,9 @@ def _is_anew(steps: np.ndarray, rates: np.ndarray, place: int, highest: float) -
         return False
     begun = np.unique(np.linspace(steps[place - 1] + 1, steps[place], OFFSETS).astype(np.int64))
     at = steps[place : place + count]
-    known = steps[:place] - steps[0]
+    offsets = steps[:place] - steps[0]
     return any(
-        float(np.abs(np.interp(at - begin, known, rates[:place]) - rates[place : place + count]).max()) < SAME * highest
+        float(np.abs(np.interp(at - begin, offsets, rates[:place]) - rates[place : place + count]).max())
+        < SAME * highest
         for begin in begun
     )

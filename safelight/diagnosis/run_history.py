@@ -201,8 +201,8 @@ def stays_at_first(run: RunHistory) -> Stay | None:
     """A loss that is 1 from the first to the last step, and does not differ by timestep: that of a network which
     predicts no noise. Steps of a warm-up do not count."""
     steps, losses = run.series(LOSS)
-    known, rates = run.series(LEARNING_RATE)
-    whole = known[rates >= WHOLE * rates.max()] if len(rates) else known
+    rate_steps, rates = run.series(LEARNING_RATE)
+    whole = rate_steps[rates >= WHOLE * rates.max()] if len(rates) else rate_steps
     count = int((steps >= whole[0]).sum()) if len(whole) else len(steps)
     if count < (STAYS_KNOWN if len(whole) else STAYS) or not np.isfinite(losses).all():
         return None

@@ -118,12 +118,12 @@ def fits(clock: Clock, t: np.ndarray, share: np.ndarray, *, rounded: bool = Fals
     return bool(np.isfinite(errors).all()) and float(np.quantile(errors, 0.98)) <= EXACT
 
 
-def find(t: np.ndarray, share: np.ndarray, known: Iterable[Clock] = USUAL) -> Clock | None:
+def find(t: np.ndarray, share: np.ndarray, candidates: Iterable[Clock] = USUAL) -> Clock | None:
     """The one clock that fits, of those with a name before others; where several do, or none, it is not known."""
     if len(t) < FEWEST or np.ptp(t) == 0 or not np.isfinite(t).all():
         return None
     is_whole = bool(np.array_equal(t, np.round(t))) and t.max() > 1
-    for some in (known, _fitted(t, share)):
+    for some in (candidates, _fitted(t, share)):
         if found := [clock for clock in some if fits(clock, t, share, rounded=is_whole)]:
             different = any(np.abs(one.of(t) - found[0].of(t)).max() > EXACT / 4 for one in found)
             return None if different else found[0]

@@ -88,13 +88,13 @@ def _flow(settings: Mapping[str, Any]) -> Declaration:
         return Declaration(
             family=Family("flow", (clocks.falling(), clocks.falling(steps)), (0.0, 1.0)), prediction="reverse_flow"
         )
-    known = (clocks.linear(), clocks.linear(steps))
-    return Declaration(family=Family("flow", known, (0.0, 1.0), told=known[1]), prediction="flow")
+    candidates = (clocks.linear(), clocks.linear(steps))
+    return Declaration(family=Family("flow", candidates, (0.0, 1.0), told=candidates[1]), prediction="flow")
 
 
 def _edm(settings: Mapping[str, Any]) -> Declaration:
-    known = (*clocks.OF_SIGMA, clocks.angle(), clocks.logarithm(250.0, "t = 250·log(sigma)"))
-    family = Family("ve", known, _ends(settings), float(settings["sigma_data"]), clocks.QUARTER_LOG_SIGMA)
+    candidates = (*clocks.OF_SIGMA, clocks.angle(), clocks.logarithm(250.0, "t = 250·log(sigma)"))
+    family = Family("ve", candidates, _ends(settings), float(settings["sigma_data"]), clocks.QUARTER_LOG_SIGMA)
     return Declaration(family=family, prediction="edm" if settings.get("prediction_type") == "epsilon" else None)
 
 

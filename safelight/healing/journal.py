@@ -50,8 +50,8 @@ class Journal:
     def undo(self, number: int, step: int) -> Act:
         """Drops the effect of an act from this step on."""
         if not 1 <= number <= len(self.acts):
-            known = f"It has acts 1 to {len(self.acts)}." if self.acts else "Nothing was done to this run."
-            raise UsageError(f"There is no act {number} in the journal of this run. {known}")
+            acts = f"It has acts 1 to {len(self.acts)}." if self.acts else "Nothing was done to this run."
+            raise UsageError(f"There is no act {number} in the journal of this run. {acts}")
         act = self.acts[number - 1]
         if act.undone is not None:
             raise UsageError(f"Act {number} ({act.kind}) is undone already, from step {act.undone:,} on.")

@@ -44,8 +44,8 @@ def noise_binning_of_table(log_snr: np.ndarray) -> NoiseBinning:
 
     def bin_of(t: np.ndarray) -> np.ndarray:
         places = t.astype(np.int64, copy=False)
-        known = (places >= 0) & (places < len(slices))
-        return np.where(known, slices[np.where(known, places, 0)], -1)
+        is_timestep = (places >= 0) & (places < len(slices))
+        return np.where(is_timestep, slices[np.where(is_timestep, places, 0)], -1)
 
     return bin_of
 
@@ -59,8 +59,8 @@ def make_noise_binning(
     ends = time_quantile(torch.arange(BINS + 1, dtype=torch.float64) / BINS).double().numpy()
 
     def bin_of(t: np.ndarray) -> np.ndarray:
-        known = np.isfinite(t) & (t >= 0)
-        return np.where(known, np.searchsorted(ends[1:-1], np.where(known, t, 0.0), side="right"), -1)
+        is_time = np.isfinite(t) & (t >= 0)
+        return np.where(is_time, np.searchsorted(ends[1:-1], np.where(is_time, t, 0.0), side="right"), -1)
 
     return bin_of
 
@@ -71,9 +71,9 @@ def noise_binning_of_draws(log_snr: Callable[[Tensor], Tensor], draws: np.ndarra
     ends = np.quantile(drawn, np.arange(1, BINS) / BINS)
 
     def bin_of(t: np.ndarray) -> np.ndarray:
-        known = np.isfinite(t)
-        noise = -log_snr(torch.as_tensor(np.where(known, t, 0.5), dtype=torch.float64)).numpy()
-        return np.where(known, np.searchsorted(ends, noise, side="right"), -1)
+        is_time = np.isfinite(t)
+        noise = -log_snr(torch.as_tensor(np.where(is_time, t, 0.5), dtype=torch.float64)).numpy()
+        return np.where(is_time, np.searchsorted(ends, noise, side="right"), -1)
 
     return bin_of
 
@@ -87,10 +87,10 @@ class RecentLosses:
 
     def measure(self, step: int, loss: float) -> dict[str, float]:
         self.memory[:, step % RECENT] = (loss, 1) if math.isfinite(loss) else (0, 0)
-        known = self.memory[0, self.memory[1] > 0]
-        if not len(known):
+        recent = self.memory[0, self.memory[1] > 0]
+        if not len(recent):
             return {LOSS.name: loss}
-        smooth, deviation = float(known.mean()), float(known.std())
+        smooth, deviation = float(recent.mean()), float(recent.std())
         return {LOSS.name: loss, LOSS_SMOOTH.name: smooth, LOSS_DEVIATION.name: deviation}
 
 
@@ -109,10 +109,10 @@ class LossMonitor:
         mean = float(loss.mean(dtype=np.float64))
         readings = {LOSS.name: mean}
         bins = self._noise_binning(t)
-        known = bins >= 0
-        if not known.all():  # counted, and left out of the levels
-            readings[TIMESTEPS_OUTSIDE.name] = float((~known).mean())
-            loss, bins = loss[known], bins[known]
+        is_binned = bins >= 0
+        if not is_binned.all():  # counted, and left out of the levels
+            readings[TIMESTEPS_OUTSIDE.name] = float((~is_binned).mean())
+            loss, bins = loss[is_binned], bins[is_binned]
         if not math.isfinite(mean):  # reported by the mean of its step; remembered, it would blank all that follow
             finite = np.isfinite(loss)
             loss, bins = loss[finite], bins[finite]

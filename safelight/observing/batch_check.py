@@ -42,12 +42,12 @@ class BatchCheck:
             pieces.append(PendingReading((self._moved(view, self._labels),), _read_moved))
         return pieces
 
-    def _moved(self, view: StepView, known: np.ndarray) -> Tensor:
+    def _moved(self, view: StepView, labels: np.ndarray) -> Tensor:
         """The share of labels that are another image's, on the device."""
         shares = []
         for micro in view.inputs:
             assert micro.labels is not None, "conditional runs have labels"
-            own = self._send(torch.from_numpy(known[micro.ids]))
+            own = self._send(torch.from_numpy(labels[micro.ids]))
             shares.append(((micro.labels != own) & (micro.labels != self._none)).float().mean())
         return torch.stack(shares).mean().reshape(1)
 

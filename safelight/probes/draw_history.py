@@ -85,10 +85,10 @@ class DrawHistory:
         return readings
 
     def _is_repeated(self, name: str, values: np.ndarray) -> float:
-        known, fingerprint = self._hashes.setdefault(name, set()), hash(values.astype(np.float32).tobytes())
-        is_repeated = fingerprint in known
-        if len(known) < REMEMBERED:
-            known.add(fingerprint)
+        hashes, fingerprint = self._hashes.setdefault(name, set()), hash(values.astype(np.float32).tobytes())
+        is_repeated = fingerprint in hashes
+        if len(hashes) < REMEMBERED:
+            hashes.add(fingerprint)
         return float(is_repeated)
 
     def _add_times(self, times: np.ndarray) -> dict[str, float]:

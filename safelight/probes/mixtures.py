@@ -148,12 +148,12 @@ class MixtureProbe:
 
 def _numbers(found: Recognised, mixtures: Mixtures) -> dict[checks.Check, float]:
     """What rules compare with numbers that people use."""
-    known = {
+    numbers = {
         checks.MIXTURE_SIGMA_DATA: found.sigma_data,
         checks.MIXTURE_TARGET_SIGMA_DATA: found.target_sigma_data,
         checks.MIXTURE_TARGET_SCALE: found.target_scale,
     }
-    readings = {check: number for check, number in known.items() if number is not None}
+    readings = {check: number for check, number in numbers.items() if number is not None}
     inside = (mixtures.s > 0.05) & (mixtures.a > 0)
     if found.process == "flow" and found.clock is not None and mixtures.t is not None and inside.sum() >= ENOUGH // 2:
         factors = mixtures.t[inside] / mixtures.s[inside]

@@ -54,13 +54,13 @@ def measure_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer) -> dic
     """Parameters by identity: those of the model that the optimizer lacks, and those that are not the model's."""
     groups = optimizer.param_groups
     held = [p for group in groups for p in group["params"]]
-    ours, known = {id(p) for p in model.parameters()}, {id(p) for p in held}
+    ours, held_ids = {id(p) for p in model.parameters()}, {id(p) for p in held}
     trained = [p for p in model.parameters() if p.requires_grad]
-    frozen = [p for _, p in _frozen(model) if id(p) in known]
+    frozen = [p for _, p in _frozen(model) if id(p) in held_ids]
     return {
-        checks.OPTIMIZER_MISSING: _share((p for p in trained if id(p) not in known), trained),
+        checks.OPTIMIZER_MISSING: _share((p for p in trained if id(p) not in held_ids), trained),
         checks.OPTIMIZER_FOREIGN: _share((p for p in held if id(p) not in ours), held),
-        checks.OPTIMIZER_TWICE: float(len(held) - len(known)),
+        checks.OPTIMIZER_TWICE: float(len(held) - len(held_ids)),
         checks.OPTIMIZER_FROZEN: _share(frozen, model.parameters()),
         checks.OPTIMIZER_MAXIMIZE: float(any(group.get("maximize", False) for group in groups)),
         checks.OPTIMIZER_RATE: max((float(group.get("lr", np.nan)) for group in groups), default=float("nan")),
@@ -72,11 +72,11 @@ def measure_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer) -> dic
 
 def unmatched_parameters(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, list[str]]:
     """The names of trainable ones that the optimizer does not hold, and of frozen ones that it does."""
-    known = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    held_ids = {id(p) for group in optimizer.param_groups for p in group["params"]}
     named = list(model.named_parameters())
     return {
-        "missing": [name for name, p in named if p.requires_grad and id(p) not in known],
-        "frozen": [name for name, p in _frozen(model) if id(p) in known],
+        "missing": [name for name, p in named if p.requires_grad and id(p) not in held_ids],
+        "frozen": [name for name, p in _frozen(model) if id(p) in held_ids],
     }
 
 

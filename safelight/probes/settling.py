@@ -36,8 +36,8 @@ class Times:
 
 def settle(declared: Declared, times: Times, mixtures: Mixtures | None, found: Recognised | None) -> Declared | None:
     """What holds from now on; None where nothing new is known. `mixtures`: of the samples that have a share."""
-    known = np.isfinite(times.own)
-    if known.sum() < FEWEST or not known.all():
+    finite = np.isfinite(times.own)
+    if finite.sum() < FEWEST or not finite.all():
         return None
     if declared.family is not None:
         settled = _settle_family(declared, declared.family, times)
@@ -63,11 +63,11 @@ def _settle_family(declared: Declared, family: Family, times: Times) -> Declared
     return replace(declared, continuous=process, family=None, sigma_data=sigma_data, is_told=told is not None)
 
 
-def _told(times: Times, share: np.ndarray, known: tuple[Clock, ...]) -> Clock | None:
-    """The clock of what the network is told. The first of `known` is that of the loop itself."""
+def _told(times: Times, share: np.ndarray, candidates: tuple[Clock, ...]) -> Clock | None:
+    """The clock of what the network is told. The first of `candidates` is that of the loop itself."""
     if not np.isfinite(times.told).all() or np.array_equal(times.told, times.own):
-        return known[0]
-    return clocks.find(times.told, share, (*known[1:], *clocks.USUAL)) or clocks.measured(times.told, share)
+        return candidates[0]
+    return clocks.find(times.told, share, (*candidates[1:], *clocks.USUAL)) or clocks.measured(times.told, share)
 
 
 def _settle_told(declared: Declared, process: Process, times: Times) -> Declared | None:
@@ -98,14 +98,14 @@ def _settle_table(declared: Declared, times: Times) -> Declared | None:
     assert declared.alphas is not None
     own, count, seen = times.own, len(declared.alphas), np.isfinite(times.share)
     whole = clocks.entries(declared.alphas)
-    known = [clocks.entries(declared.alphas, float(factor), "t in [0, 1]") for factor in (count, count - 1)]
+    tables = [clocks.entries(declared.alphas, float(factor), "t in [0, 1]") for factor in (count, count - 1)]
     if np.array_equal(own, np.round(own)) and own.max() > 1:
         clock = whole
     else:
-        clock = next((each for each in known if clocks.fits(each, own[seen], times.share[seen])), None)
+        clock = next((each for each in tables if clocks.fits(each, own[seen], times.share[seen])), None)
     if clock is None:
         return None
-    told = _told(times, clock.of(own), (clock, whole, *known))
+    told = _told(times, clock.of(own), (clock, whole, *tables))
     first, last = whole.of(np.array([0.0, count])).tolist()
     process = timed("vp", clock, told or clock, ends=(first, last))
     return replace(declared, alphas=None, continuous=process, is_told=told is not None)

@@ -200,13 +200,13 @@ class SkillProbe:
     def _other_scale(self, images: Tensor) -> str:
         """Against what the model was shown; in words where they differ."""
         mean, deviation = _mean_and_deviation(images)
-        known = len(self._seen) > 0
-        wanted, width = _mean_and_deviation(self._seen.images()) if known else self._inputs.mean_and_deviation()
+        has_images = len(self._seen) > 0
+        wanted, width = _mean_and_deviation(self._seen.images()) if has_images else self._inputs.mean_and_deviation()
         ratio = deviation / max(width, 1e-12)
         if abs(mean - wanted) <= MEAN_APART * width and 1 / DEVIATION_RATIO <= ratio <= DEVIATION_RATIO:
             return ""
         numbers = f"mean {mean:.2g}, deviation {deviation:.2g}; {wanted:.2g} and {width:.2g}"
-        return f"data has another scale than {'x0' if known else 'what the model is shown'} ({numbers})"
+        return f"data has another scale than {'x0' if has_images else 'what the model is shown'} ({numbers})"
 
     def _measure_yardstick(self, images: Tensor, extras: Mapping[Key, Tensor]) -> Prepared:
         images = _as_pictures(images)

@@ -45,7 +45,7 @@ class LocalWeights:
 
 def _places(model: nn.Module) -> list[tuple[str, dict[str, Any], str]]:
     """Where the modules keep what belongs into a checkpoint: by full name the dictionary and the key."""
-    known = model.state_dict(keep_vars=True)
+    state = model.state_dict(keep_vars=True)
     found: dict[str, tuple[dict[str, Any], str]] = {
         f"{prefix}{name}": (owner, name)
         for path, module in model.named_modules(remove_duplicate=False)
@@ -53,4 +53,4 @@ def _places(model: nn.Module) -> list[tuple[str, dict[str, Any], str]]:
         for owner in (module._parameters, module._buffers)
         for name in owner
     }
-    return [(full, *found[full]) for full in known]
+    return [(full, *found[full]) for full in state]

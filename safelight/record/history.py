@@ -93,13 +93,13 @@ class History:
             ends = self._ends(signal, first, last)
             return self._numbers(signal, *(ends or (0, -1)))
 
-    def since(self, known: Mapping[str, int], most: int) -> dict[str, tuple[np.ndarray, np.ndarray] | None]:
+    def since(self, seen_until: Mapping[str, int], most: int) -> dict[str, tuple[np.ndarray, np.ndarray] | None]:
         """(steps, numbers) of each signal after a step of its own, as `raw` has them but with less looking around;
         None where there are more than `most`."""
         query = f"{ROWS} AND first >= ? AND last > ? ORDER BY first LIMIT ?"
         found = dict[str, tuple[np.ndarray, np.ndarray] | None]()
         with self._read_transaction():
-            for signal, step in known.items():
+            for signal, step in seen_until.items():
                 rows = self._database.execute(query, (signal, self._row_of(step), step, most + 1)).fetchall()
                 found[signal] = _after(rows, step, most)
         return found

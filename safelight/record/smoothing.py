@@ -18,12 +18,12 @@ def exponential_mean(
     values, positions = np.asarray(numbers, np.float64), np.asarray(steps, np.float64)
     finite = np.isfinite(values)
     added = np.where(finite, 1.0 if weights is None else np.asarray(weights, np.float64), 0.0)
-    known = np.where(finite, values, 0.0)
+    filled = np.where(finite, values, 0.0)
     means, start, total, weight = np.full(len(values), np.nan), 0, 0.0, 0.0
     while start < len(values):  # a block in which powers of two stay far from overflow
         end = int(np.searchsorted(positions, positions[start] + BLOCK * half_life, side="right"))
         grown = np.exp2((positions[start:end] - positions[start]) / half_life)
-        totals = total + np.cumsum(known[start:end] * added[start:end] * grown)
+        totals = total + np.cumsum(filled[start:end] * added[start:end] * grown)
         sums = weight + np.cumsum(added[start:end] * grown)
         with np.errstate(invalid="ignore", divide="ignore"):
             means[start:end] = np.where(sums > 0, totals / sums, np.nan)

@@ -123,8 +123,8 @@ def build(
     fixed_set = FixedSet(config, images, train_ids, objective, runtime)
     held_out_set = None
     if len(held_ids):
-        known = fixed_set.denoisers
-        held_out_set = FixedSet(config, images, held_ids, objective, runtime, len(fixed_set), known)
+        count, denoisers = len(fixed_set), fixed_set.denoisers
+        held_out_set = FixedSet(config, images, held_ids, objective, runtime, count, denoisers)
     loader = BatchLoader(_with_workers(config, runtime), batches, rank=runtime.group.rank, processes=runtime.group.size)
     parameters = [parameter for _, parameter in weights.named_parameters]
     reduction = weights.reduction or make_reduction(parameters, runtime.group, config.train.shards)

@@ -121,13 +121,13 @@ def make_update(
     if not may_overflow(settings, lr):
         optimizer.step()
         return refused
-    known = {id(tensor): tensor.clone() for tensor in _state_of(optimizer)}
+    copies = {id(tensor): tensor.clone() for tensor in _state_of(optimizer)}
     optimizer.step()
     tensors = _state_of(optimizer)
     spoilt = 1 - all_finite(tensors).to(refused)
     spoilt = spoilt if sum_over_processes is None else sum_over_processes(spoilt.reshape(1)).clamp(max=1).reshape(())
     for tensor in tensors:  # moments that were made by this very update were 0
-        before = known.get(id(tensor), torch.zeros_like(tensor))
+        before = copies.get(id(tensor), torch.zeros_like(tensor))
         tensor.copy_(torch.where(spoilt.to(tensor.device, torch.bool), before, tensor))
     return torch.maximum(refused, spoilt)
 

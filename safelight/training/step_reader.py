@@ -121,9 +121,9 @@ class StepReader:
         """After every step."""
         self._window.append(view)
         decay = self._state.ema.decay(MAIN_EMA, view.step + 1)
-        known = {vocabulary.LEARNING_RATE.name: view.lr, vocabulary.EMA_DECAY.name: decay}
-        known |= self._process_check.check(view, replaced=bool(self._healer.step_settings.quarantined))
-        self._observer.add(view.step, [*view.readings, *self._batch_check.check(view)], known)
+        host_readings = {vocabulary.LEARNING_RATE.name: view.lr, vocabulary.EMA_DECAY.name: decay}
+        host_readings |= self._process_check.check(view, replaced=bool(self._healer.step_settings.quarantined))
+        self._observer.add(view.step, [*view.readings, *self._batch_check.check(view)], host_readings)
         ended = self._session.step == self._setup.config.train.steps
         on_host = view.refused.device.type == "cpu"  # can be read at no cost: a refusal is judged at once
         if on_host:

@@ -71,12 +71,12 @@ def observe_outputs(network: nn.Module, trial: Trial, sampler: Callable[..., Any
 
 def _statistics(values: Tensor) -> dict[str, float]:
     finite = values[values.isfinite()]
-    known = finite if len(finite) else torch.zeros(1)
+    usable = finite if len(finite) else torch.zeros(1)
     return {
-        "mean": float(known.mean()),
-        "standard deviation": _deviation(known),
-        "lowest": float(known.min()),
-        "highest": float(known.max()),
+        "mean": float(usable.mean()),
+        "standard deviation": _deviation(usable),
+        "lowest": float(usable.min()),
+        "highest": float(usable.max()),
         "NaN or infinite": 1 - len(finite) / max(1, values.numel()),
     }
 

@@ -79,10 +79,10 @@ class Lean:
 def differences(seen: Explained, passed: Mapping[str, Tensor | None]) -> list[str]:
     lines = []
     for name, words in COMPARED.items():
-        given, known = passed.get(name), getattr(seen, name)
-        if given is None or known is None or given.shape != known.shape or not given.is_floating_point():
+        given, expected = passed.get(name), getattr(seen, name)
+        if given is None or expected is None or given.shape != expected.shape or not given.is_floating_point():
             continue
-        y, x = sample_numbers(given), sample_numbers(known)
+        y, x = sample_numbers(given), sample_numbers(expected)
         scale = (x * y).sum(1) / x.square().sum(1).clamp(min=1e-12)
         left = (y - scale[:, None] * x).norm(dim=1) / y.norm(dim=1).clamp(min=1e-12)
         if float(left.median()) > DIFFERENT:

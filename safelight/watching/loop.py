@@ -443,7 +443,7 @@ class Watch:
         times = [t for _, _, t in micro_batches if t is not None]
         t = _joined(times) if len(times) == len(micro_batches) else None
         seconds, self._last = time.perf_counter() - self._last, time.perf_counter()
-        known = {SPEED.name: len(losses) / seconds} | self._waiting(seconds)
+        host_readings = {SPEED.name: len(losses) / seconds} | self._waiting(seconds)
         pending: list[PendingReading] = []
         if hooks.norms is not None:
             spent = self._skill.spent
@@ -457,8 +457,8 @@ class Watch:
         if isinstance(hooks.lr, Tensor):
             pending.append(PendingReading((hooks.lr.reshape(1),), lambda rate: {LEARNING_RATE.name: float(rate[0])}))
         elif hooks.lr is not None:
-            known[LEARNING_RATE.name] = hooks.lr
-        self._observer.add(self._updates, pending, known)
+            host_readings[LEARNING_RATE.name] = hooks.lr
+        self._observer.add(self._updates, pending, host_readings)
         self._window.append((self._updates, hooks.norms))
         self._updates += 1
         hooks.clear()

@@ -77,9 +77,9 @@ class Trial:
         whole = (places * self.timesteps).long().clamp(max=self.timesteps - 1)
         t = (whole if self.declared.continuous is None else self.times(places)).to(x0.device)
         noise = torch.randn(x0.shape, generator=self.draw).to(x0.device)
-        known = self.declared.coefficients(t, x0)
+        coefficients = self.declared.coefficients(t, x0)
         angle = per_sample(places.to(x0) * torch.pi / 2, x0)
-        a, s = known if known is not None else (angle.cos(), angle.sin())
+        a, s = coefficients if coefficients is not None else (angle.cos(), angle.sin())
         target = target_of(self.declared.target(self.declared.prediction or "epsilon"), x0, noise, a, s)
         x_t, process = a * x0 + s * noise, self.declared.process
         return Noised(x_t, t, noise, target, *((x_t, t) if process is None else process.input(x_t, t)))

@@ -33,8 +33,8 @@ def skill_by_level(loss: np.ndarray, yardstick: Yardstick, level: np.ndarray, le
 def skill(loss: np.ndarray, yardstick: Yardstick, level: np.ndarray, levels: int) -> float:
     """Over all levels, each as important as the others; NaN where nothing can be said."""
     own, linear = _gains(loss, yardstick, level, levels)
-    known = linear > DIFFERENT
-    return float(own[known].sum() / linear[known].sum()) if known.any() else float("nan")
+    is_telling = linear > DIFFERENT
+    return float(own[is_telling].sum() / linear[is_telling].sum()) if is_telling.any() else float("nan")
 
 
 def _gains(loss: np.ndarray, yardstick: Yardstick, level: np.ndarray, levels: int) -> tuple[np.ndarray, np.ndarray]:

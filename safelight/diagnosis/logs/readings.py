@@ -125,8 +125,8 @@ def _loss_of(table: Table, path: str) -> str:
             return table.chosen
         from safelight.config.resolve import nearest
 
-        known = [*table.columns, *table.others]
-        raise UsageError(f"{path} has no column {table.chosen!r} with numbers{nearest(table.chosen, known)}")
+        columns = [*table.columns, *table.others]
+        raise UsageError(f"{path} has no column {table.chosen!r} with numbers{nearest(table.chosen, columns)}")
     found = best(table.columns, "loss")
     if not found:
         names = [*table.columns, *table.others]
@@ -168,9 +168,9 @@ def _at(table: Table, rows: np.ndarray, step: str | None) -> tuple[np.ndarray, n
     """(steps of some rows, which of them have one)."""
     if step is None:
         return rows, np.ones(len(rows), bool)
-    known, numbers = table.columns[step].arrays()
-    places = np.minimum(np.searchsorted(known, rows), len(known) - 1)
-    return numbers[places].astype(np.int64), known[places] == rows
+    steps, numbers = table.columns[step].arrays()
+    places = np.minimum(np.searchsorted(steps, rows), len(steps) - 1)
+    return numbers[places].astype(np.int64), steps[places] == rows
 
 
 def _numbers(table: Table, name: str, said: list[str]) -> tuple[np.ndarray, np.ndarray]:

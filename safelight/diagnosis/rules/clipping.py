@@ -82,8 +82,8 @@ def outlier_batches(run: RunHistory) -> Detection | None:
 def large_norms(run: RunHistory) -> Detection | None:
     """Norms that have grown far beyond those of the same run, or that are far beyond the loss from the start."""
     steps, norms = run.series(GRADIENT_NORM)
-    known = np.isfinite(norms) & (norms > 0)
-    steps, norms = steps[known], norms[known]
+    usable = np.isfinite(norms) & (norms > 0)
+    steps, norms = steps[usable], norms[usable]
     losses = run.numbers(LOSS)
     losses = np.abs(losses[np.isfinite(losses)])
     if len(norms) < 2 * CALM or not len(losses):

@@ -53,19 +53,23 @@ def held_out_worse(run: RunHistory) -> Detection | None:
     trained, errors = run.at(FIXED_SET_LOSS_RAW, steps), run.at(HELD_OUT_GAP, steps, 0.0)
     trained = np.where(np.isnan(trained), held, trained)
     sick, best = np.zeros(len(steps), bool), (math.inf, math.inf)  # held out, and trained on at that look
-    for place, (loss, known, gap) in enumerate(zip(*map(np.ndarray.tolist, (held, trained, errors)), strict=True)):
+    for place, (loss, trained_loss, gap) in enumerate(
+        zip(*map(np.ndarray.tolist, (held, trained, errors)), strict=True)
+    ):
         certain = gap > bound("held-out images", place + 1)
-        sick[place] = certain and loss > (1 + GAP) * known and loss > (1 + WORSE) * best[0] and known <= best[1]
-        best = min(best, (loss, known))
+        sick[place] = (
+            certain and loss > (1 + GAP) * trained_loss and loss > (1 + WORSE) * best[0] and trained_loss <= best[1]
+        )
+        best = min(best, (loss, trained_loss))
     episode = episode_of(steps, sick)
     if episode is None:
         return None
     place = int(np.searchsorted(steps, episode.last))
     lowest = int(np.argmin(held[: place + 1]))
-    loss, known, gap = float(held[place]), float(trained[place]), float(errors[place])
+    loss, trained_loss, gap = float(held[place]), float(trained[place]), float(errors[place])
     return Detection(
         episode.first,
-        f"Held-out images have a loss of {loss:.4f}, those that are trained on {known:.4f}; at step "
+        f"Held-out images have a loss of {loss:.4f}, those that are trained on {trained_loss:.4f}; at step "
         f"{int(steps[lowest]):,} the held-out ones had {float(held[lowest]):.4f}. Since then the model memorises "
         "its images.",
         (

@@ -131,8 +131,8 @@ def _growth(run: RunHistory) -> tuple[str, float]:
 def _updates(run: RunHistory) -> float:
     """The length of updates over that of the weights, as it is where it is the largest; the median over the parts."""
     ratios = [run.numbers(f"{UPDATE_RATIO.name}/{part}") for part in run.parts(UPDATE_RATIO)]
-    known = [float(np.quantile(each, 0.9)) for each in ratios if len(each) > 1]
-    return float(np.median(known)) if known else np.nan
+    quantiles = [float(np.quantile(each, 0.9)) for each in ratios if len(each) > 1]
+    return float(np.median(quantiles)) if quantiles else np.nan
 
 
 def _vanishing(run: RunHistory) -> tuple[str, float]:

@@ -241,8 +241,8 @@ def _rising(run: RunHistory) -> Detection | None:
 def _growth_of_targets(run: RunHistory) -> float:
     """Their mean square over that of the first steps; 1 where it is not known."""
     squares = run.numbers(checks.LOSS_ZERO_MSE)
-    known = len(squares) >= 3 * WINDOW
-    return float(np.median(squares[-WINDOW:]) / max(float(np.median(squares[:WINDOW])), 1e-12)) if known else 1.0
+    is_enough = len(squares) >= 3 * WINDOW
+    return float(np.median(squares[-WINDOW:]) / max(float(np.median(squares[:WINDOW])), 1e-12)) if is_enough else 1.0
 
 
 def _bootstrapped() -> Fix:

@@ -93,8 +93,8 @@ def _judged(run: RunHistory, judge: Callable[[dict[str, Any]], SampleQuality], *
 def _skill(run: RunHistory, signal: Signal, step: int) -> float:
     """The newest at a step."""
     steps, numbers = run.series(signal)
-    known = numbers[steps <= step]
-    return float(known[-1]) if len(known) else math.nan
+    until_then = numbers[steps <= step]
+    return float(until_then[-1]) if len(until_then) else math.nan
 
 
 def on_evaluations(
@@ -255,8 +255,8 @@ def describe_samples(run: RunHistory) -> str | None:
     these; None before anything was drawn."""
     looks, found = appearances(run)[-1:], evaluations(run)[-1:]
     newest = max((each.step for each in looks + found), default=None)
-    known = [each for each in found + looks if each.step == newest]
-    return next((each.quality.sentence for each in [each for each in looks if each.quality.kind] + known), None)
+    newest_ones = [each for each in found + looks if each.step == newest]
+    return next((each.quality.sentence for each in [each for each in looks if each.quality.kind] + newest_ones), None)
 
 
 NEEDS = (DENSITY, LARGEST_MODE, VARIETY)

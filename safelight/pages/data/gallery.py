@@ -49,9 +49,9 @@ def find_pictures(history: History, run: RunFolder) -> dict[str, FoundPicture]:
     return {each.id: each for each in locate(run, history.pictures(most=MOST))}
 
 
-def current_path(run: RunFolder, known: FoundPicture) -> Path | None:
+def current_path(run: RunFolder, picture: FoundPicture) -> Path | None:
     """The file of a picture that was found before; None where it is another one by now."""
-    return next((each.path for each in locate(run, [known.row]) if each.id == known.id), None)
+    return next((each.path for each in locate(run, [picture.row]) if each.id == picture.id), None)
 
 
 def locate(run: RunFolder, rows: Iterable[RecordedPicture]) -> Iterator[FoundPicture]:

@@ -18,14 +18,14 @@ def plain(numbers: np.ndarray) -> list[float | None]:
     if len(wide) <= FEW:
         return [as_float(each) for each in wide.tolist()]
     finite = np.isfinite(wide)
-    known = np.where(finite, wide, 0.0)
+    filled = np.where(finite, wide, 0.0)
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
-        size = np.floor(np.log10(np.abs(known), where=known != 0, out=np.zeros_like(known)))
+        size = np.floor(np.log10(np.abs(filled), where=filled != 0, out=np.zeros_like(filled)))
         places = np.clip(DIGITS - 1 - size, -300, 300)
         # A power of ten below one is not exact: large numbers are divided instead, so that no stray digits are left.
         up, down = 10.0 ** np.maximum(places, 0), 10.0 ** np.maximum(-places, 0)
-        rounded = np.round(known * up / down) * down / up
-    kept = np.where(np.isfinite(rounded), rounded, known)
+        rounded = np.round(filled * up / down) * down / up
+    kept = np.where(np.isfinite(rounded), rounded, filled)
     return [number if good else None for number, good in zip(kept.tolist(), finite.tolist(), strict=True)]
 
 

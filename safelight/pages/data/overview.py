@@ -146,9 +146,9 @@ def events(history: History) -> list[dict[str, Any]]:
 
 def version(run_status: RunStatus, history: History | None, diagnosed: RuleFindings = None) -> str:
     """Changes when anything but readings changed. What stands before the point changes only where steps were cut."""
-    known = {key: run_status.facts.get(key) for key in ("status", "evaluation", "journal", "last_finding", "data")}
+    facts = {key: run_status.facts.get(key) for key in ("status", "evaluation", "journal", "last_finding", "data")}
     notes = history.newest_notes() if history is not None else None
-    content = json.dumps([known, run_status.state, notes, diagnosed], sort_keys=True, default=str)
+    content = json.dumps([facts, run_status.state, notes, diagnosed], sort_keys=True, default=str)
     return f"{run_status.attempt}.{hashlib.sha256(content.encode()).hexdigest()[:12]}"
 
 

@@ -105,13 +105,13 @@ class LiveRun:
             return delta(history, listener.names if after is not None else (), after or 0) | {"ends": ends}
 
         new, sent, now = self._read(read)
-        known, listener.version = listener.version, now
+        before, listener.version = listener.version, now
         self._attempt = self._attempt or _attempt(now)
         listener.cursors = {name: new["ends"].get(name, -1) for name in listener.names}
-        if new["reset"] or (known and _attempt(known) != _attempt(now)):
+        if new["reset"] or (before and _attempt(before) != _attempt(now)):
             return [("reset", {"version": now})]
         cursor = max(new["ends"].values(), default=-1)
-        changed = [("changed", {"version": now})] if known not in ("", now) else []
+        changed = [("changed", {"version": now})] if before not in ("", now) else []
         return [("delta", {"series": new["series"], "cursor": cursor, "status": sent}), *changed]
 
     async def _poll_while_heard(self, before: tuple[object, ...]) -> None:

@@ -51,8 +51,8 @@ class RunCache:
 
     def picture(self, run: FoundRun, picture: str) -> Path | None:
         """Its file. All pictures of a run are listed only where an unknown one is requested."""
-        known = self._pictures.get(run.id, {}).get(picture)
-        if known is not None and (path := current_path(run.folder, known)) is not None:
+        listed = self._pictures.get(run.id, {}).get(picture)
+        if listed is not None and (path := current_path(run.folder, listed)) is not None:
             return path
         if len(self._pictures) > MOST_ALBUMS:
             self._pictures.clear()

@@ -23,8 +23,8 @@ BLANK = 0.25  # of the usual deviation of the images
 def curve(run: RunHistory) -> tuple[np.ndarray, np.ndarray]:
     """(steps, losses); empty where a loss is not finite or not above 0, which other rules report."""
     steps, losses = run.series(LOSS)
-    known = np.isfinite(losses)
-    steps, losses = steps[known], losses[known].astype(np.float64)
+    finite = np.isfinite(losses)
+    steps, losses = steps[finite], losses[finite].astype(np.float64)
     return (steps, losses) if shapes.is_judged(losses) else (steps[:0], losses[:0])
 
 
@@ -100,11 +100,11 @@ def drop(run: RunHistory) -> Detection | None:
         f"only {levels} of the 16 noise levels are drawn since: the timesteps have collapsed": levels and levels < 8,
         "the images vary far less since: they have become blank, or all the same": blank,
     }
-    known = next((words for words, holds in causes.items() if holds), None)
+    cause = next((words for words, holds in causes.items() if holds), None)
     return Detection(
         step,
         f"At step {step:,} the loss fell from {jump.before:.3g} to {jump.after:.3g} at once. Nothing is learnt in one "
-        f"step: {known or 'the task has become easier'}.",
+        f"step: {cause or 'the task has become easier'}.",
         (
             Evidence(
                 LOSS.name,
