@@ -51,9 +51,9 @@ SCHEDULES: Final = ("cosine", "linear", "scaled-linear", "sigmoid")
 # Limits that a probe applies and a rule repeats.
 FORWARD_LIMIT = 0.02  # of the length of x_t: fp32 has 1e-7, bf16 0.004
 SAMPLER_LIMIT = 0.003  # error over the images' size: healthy samplers of 10 to 1,000 steps stay below 1e-6 on a CPU
-LATE = 0.9  # the first timestep over the last one; 20 steps of "leading" begin at 0.95
+LATE_START = 0.9  # the first timestep over the last one; 20 steps of "leading" begin at 0.95
 START_SIZES = (0.8, 1.25)  # size of the first input over the expected one
-LARGEST_PATH = 1.4  # ratio of expected and real sizes on the way
+MAX_PATH_RATIO = 1.4  # ratio of expected and real sizes on the way
 CLOUD_CALLS = 12  # with fewer steps a cloud comes out too narrow, even from a correct sampler
 CLOUD_SPREADS = (0.5, 1.6)  # of a cloud; samplers of 10 to 50 steps return 0.75 to 1.0
 IMAGE_RANGES = ((1.0, 0.0), (0.5, 0.5), (127.5, 127.5))  # (scale, shift) of [-1, 1], [0, 1] and [0, 255]
@@ -293,17 +293,17 @@ REPLAY_LAST_COSINE = Check("replay/last_cosine", "Cosine with the gradient of th
 REPLAY_CARRIED = Check("replay/carried", "Part of the gradient of the step before, over its own.")
 REPLAY_EXPLAINED = Check("replay/explained", "Share of the gradient that these two explain.")
 REPLAY_SAMPLE_GRADIENT = Check("replay/came", "Norm of one tensor's gradient after the backward pass; -1 without one.")
-SEARCH: dict[str, Check] = {
+LINE_SEARCH_RATIO: dict[str, Check] = {
     length: Check(f"search/{length}", f"Error after an update {length} times as long, over the error before.")
     for length in ("0.1", "0.3", "1", "3", "10", "100", "10000", "1000000")
 }
-SEARCH_SHORTER: dict[str, Check] = {
+LINE_SEARCH_SHORTER: dict[str, Check] = {
     length: Check(f"search/{length}", f"The same {length} times as long, where nothing longer lowers the error.")
     for length in ("0.03", "0.01", "0.003", "0.001", "0.0001", "0.00001")
 }
-SEARCH_START = Check("search/start", "Error before the update.")
-SEARCH_ZERO = Check("search/zero", "Error of a prediction of 0.")
-SEARCH_RATE = Check("search/rate", "Learning rate of the update.")
+LINE_SEARCH_START = Check("search/start", "Error before the update.")
+LINE_SEARCH_ZERO = Check("search/zero", "Error of a prediction of 0.")
+LINE_SEARCH_RATE = Check("search/rate", "Learning rate of the update.")
 TRIAL_RATE = Check("trial/rate", "Learning rate that did not hold in the preflight.")
 TRIAL_ERROR = Check("trial/error", "Error after one update with it, over that of a prediction of 0.")
 TRIAL_STABLE_RATE = Check("trial/holds", "Highest rate tried with which the error stayed below that.")

@@ -15,7 +15,7 @@ from safelight.record.history import History, open_history
 from safelight.run import RunFolder, open_recorded
 
 Number = TypeVar("Number", int, float)
-BEST = {  # what counts as better; a loss by itself mostly says which timesteps were drawn
+BEST_OF_SIGNAL = {  # what counts as better; a loss by itself mostly says which timesteps were drawn
     **dict.fromkeys(("probe/ema", "probe/raw", "probe/held_ema", "probe/held_raw"), "low"),
     **dict.fromkeys(("loss/mean", "gradient/norm"), None),
     **dict.fromkeys(("quality/distance", "quality/kernel"), "low"),
@@ -85,10 +85,10 @@ def newest_state(checkpoints: Path, name: str, kind: type[Number]) -> Number | N
 def describe_signals(history: History, signals: tuple[str, ...] = ()) -> dict[str, Any]:
     """Last, recent and best of each of these signals; without any, of the usual ones that the run has."""
     available = history.signals()
-    names = choose_signals(available, signals) if signals else [name for name in BEST if name in available]
+    names = choose_signals(available, signals) if signals else [name for name in BEST_OF_SIGNAL if name in available]
     found = {name: describe(history, name) for name in names}
     for name, facts in found.items():
-        facts["best"] = None if BEST.get(name) is None else facts.get(str(BEST[name]))
+        facts["best"] = None if BEST_OF_SIGNAL.get(name) is None else facts.get(str(BEST_OF_SIGNAL[name]))
         # A reading has the number of its update, from 0; people, pictures and checkpoints count steps that are done.
         found_at = None if facts["best"] is None else history.find(name, facts["best"])
         facts["best_step"] = None if found_at is None else found_at + 1

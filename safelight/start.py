@@ -48,7 +48,7 @@ from safelight.training.recovery import save_again
 from safelight.training.recovery import undo as undo_act
 from safelight.training.runtime import choose_device
 
-MOST_NAMED = 10  # files left out that are named on the screen
+MAX_NAMED_FILES = 10  # files left out that are named on the screen
 
 
 def train(
@@ -196,8 +196,8 @@ def check_before_training(config: Config, terminal: Terminal) -> Diagnosis:
 def _open_images(config: Config, terminal: Terminal) -> Images:
     with terminal.bar("Preparing images") as advance:
         images = open_images(config.data, advance, terminal.say)
-    for name, reason in images.rejected[:MOST_NAMED]:
+    for name, reason in images.rejected[:MAX_NAMED_FILES]:
         terminal.say(f"Left out {name}: {reason}")
-    if len(images.rejected) > MOST_NAMED:
-        terminal.say(f"… and {len(images.rejected) - MOST_NAMED} more; the whole list is in data.json of the run.")
+    if len(images.rejected) > MAX_NAMED_FILES:
+        terminal.say(f"… and {len(images.rejected) - MAX_NAMED_FILES} more; the whole list is in data.json of the run.")
     return images

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 REFRESHES_PER_SECOND = 4
 PLAIN_SECONDS = 10.0
 ACCENT = "dark_orange"
-WIDE = 160  # columns with room for everything
+WIDE_COLUMNS = 160  # columns with room for everything
 
 
 class Terminal:
@@ -230,4 +230,4 @@ def _refused(progress: Progress) -> str:
 def page() -> Console:
     """As wide as the terminal, and wide enough for everything where there is none."""
     shown = sys.stdout is not None and sys.stdout.isatty()
-    return open_console(width=None if shown or "COLUMNS" in os.environ else WIDE)
+    return open_console(width=None if shown or "COLUMNS" in os.environ else WIDE_COLUMNS)

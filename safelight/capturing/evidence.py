@@ -12,7 +12,7 @@ from safelight.capturing.explanation import Explained
 from safelight.capturing.living import held_numbers
 from safelight.diffusion.recognition import Mixtures, Recognised, recognise
 
-MOST = 4096  # samples that are kept as numbers
+MAX_KEPT_SAMPLES = 4096  # samples that are kept as numbers
 
 
 class Evidence:
@@ -44,7 +44,7 @@ class Evidence:
         low, high = (float(edge) for edge in found.x0.float().aminmax())
         self.lowest, self.highest = min(self.lowest, low), max(self.highest, high)
         self.shape, self.has_labels = tuple(found.x0.shape[1:]), found.labels is not None
-        if self._samples < MOST:
+        if self._samples < MAX_KEPT_SAMPLES:
             self._columns.append(_columns(found))
             self._samples += self._columns[-1].shape[1]
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from safelight.capturing.mixing import HALF, Mixing, Numbers, explain_by, explain_input, relation_of
+from safelight.capturing.mixing import HALF_DTYPES, Mixing, Numbers, explain_by, explain_input, relation_of
 from safelight.capturing.trace import Compared, Made, SeenCall, Trace
 from safelight.diffusion.process import per_sample
 from safelight.model.calls import answer_of
@@ -102,7 +102,7 @@ def _explain_form(trace: Trace, form: Tensor, call: SeenCall, numbers: Numbers) 
     noises = [made for made in alike if made.draws and made.is_pure]
     cleans = [made for made in alike if not (made.draws and made.is_pure)]
     noises = sorted(noises, key=lambda made: (not made.is_draw, -made.order))[:MOST_NOISES]
-    rough = any(each.tensor.dtype in HALF for each in (*cleans, *noises))
+    rough = any(each.tensor.dtype in HALF_DTYPES for each in (*cleans, *noises))
     return explain_input(form, cleans[-MOST_CLEANS:], noises, numbers, rough)
 
 

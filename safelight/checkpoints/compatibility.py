@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from safelight.checkpoints.snapshot import Loaded, environment
 from safelight.errors import CheckpointError
 
-LARGEST = torch.finfo(torch.float32).max
+MAX_FLOAT32 = torch.finfo(torch.float32).max
 MOMENTS = {"step", "exp_avg", "exp_avg_sq"}
 _hints = functools.cache(get_type_hints)
 
@@ -66,7 +66,7 @@ def check_numbers(kind: type, found: Any, where: str, keys: Mapping[str, str] = 
 def check_scalars(names: Sequence[str], loaded: Loaded) -> None:
     for name in names:
         value: Any = loaded.state.get(name)
-        if not _is_of(value, float) or LARGEST < abs(value) < math.inf:
+        if not _is_of(value, float) or MAX_FLOAT32 < abs(value) < math.inf:
             raise CheckpointError(f"{loaded.path}: {name} is {value!r:.40}; a number of 32 bits was expected.")
 
 

@@ -17,7 +17,7 @@ from safelight.cli.lint_flags import LintFlags, Subject, relative
 from safelight.errors import UsageError
 from safelight.watching.scripts.launch import Options, is_first_process, run_script
 
-VALUED = (
+FLAGS_WITH_VALUE = (
     "--run",
     "--steps",
     "--loggers",
@@ -114,5 +114,5 @@ def divide(words: Sequence[str]) -> tuple[list[str], list[str]]:
             return list(words[:place]), list(words[place + 1 :])
         if word == "-m" or word == "-" or not word.startswith("-"):
             break
-        place += 2 if word in VALUED else 1
+        place += 2 if word in FLAGS_WITH_VALUE else 1
     return list(words[:place]), list(words[place:])

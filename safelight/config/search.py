@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from safelight.config.aliases import ALREADY, INSTEAD, setting_of
+from safelight.config.aliases import ALREADY_DONE, INSTEAD_OF_FLAG, setting_of
 from safelight.config.phrases import WORDS, about
 from safelight.config.reference import Setting, settings
 from safelight.words import begins_a_word, plain, stem
@@ -22,7 +22,7 @@ def search(word: str) -> Found:
     by_key = {setting.key: setting for setting in settings()}
     wanted = plain(word.removeprefix("--"))
     name = wanted.replace(" ", "_")
-    notes = [text for text in (ALREADY.get(name) or INSTEAD.get(name) or _note(wanted),) if text]
+    notes = [text for text in (ALREADY_DONE.get(name) or INSTEAD_OF_FLAG.get(name) or _note(wanted),) if text]
     keys = dict.fromkeys([*_by_name(word, wanted, by_key), *about(wanted)])
     alias = setting_of(name)
     if alias in by_key:
@@ -34,7 +34,7 @@ def search(word: str) -> Found:
 
 def _note(wanted: str) -> str | None:
     about = {"flash attention": "sdpa", "memory efficient attention": "sdpa", "pinned memory": "pin_memory"}
-    return ALREADY.get(about.get(wanted, ""))
+    return ALREADY_DONE.get(about.get(wanted, ""))
 
 
 def _by_name(word: str, wanted: str, by_key: dict[str, Setting]) -> list[str]:

@@ -21,12 +21,13 @@ WORTH = 0.01
 pays nowhere; training curves follow power laws, so the doubling is their unit."""
 HIDDEN = 0.05
 """The most that a level curve may gain in a doubling for all that its scatter tells: with more, nothing is said."""
-SURE = 2.33  # standard errors of Kendall's statistic: one level curve in a hundred is called falling
+FALLING_Z = 2.33  # standard errors of Kendall's statistic: one level curve in a hundred is called falling
 RECENT = 2 / 3  # of the steps so far: where the window begins. A half would see a fall long after it has ended
-LEAST = 6  # looks in a window; with five, no order of them is rarer than one in a hundred
+MIN_LOOKS = 6  # looks in a window; with five, no order of them is rarer than one in a hundred
 PIECES = 64  # spans that readings of every step are averaged in
 AT_END = 4  # looks whose median is the level of the end
-WHOLE, DECAYED = 0.5, 0.25  # of the highest learning rate: before, it was as planned; below, it holds the loss still
+WHOLE_RATE_SHARE = 0.5  # of the highest learning rate: before, it was as planned
+DECAYED_RATE_SHARE = 0.25  # below, it holds the loss still
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +139,8 @@ def _rates(readings: ReadingSource) -> _Rates | None:
     rates = np.where(np.isfinite(rates), rates, 0.0)
     if not len(rates) or not rates.max() > 0:
         return None
-    whole = steps[rates >= WHOLE * rates.max()]
-    return _Rates(float(rates[-1]), bool(rates[-1] <= DECAYED * rates.max()), int(whole[-1]) + 1)
+    whole = steps[rates >= WHOLE_RATE_SHARE * rates.max()]
+    return _Rates(float(rates[-1]), bool(rates[-1] <= DECAYED_RATE_SHARE * rates.max()), int(whole[-1]) + 1)
 
 
 def _looks(readings: ReadingSource, family: Signal, names: Sequence[str]) -> _Looks:
@@ -192,14 +193,14 @@ def _judge(name: str, looks: _Looks, rates: _Rates | None) -> Band | None:
 
 def _trend(looks: _Looks) -> tuple[State, float] | None:
     """(state, gain per doubling of the steps) by the slopes between all pairs of looks in the newest third."""
-    if len(looks.steps) < LEAST:
+    if len(looks.steps) < MIN_LOOKS:
         return None
-    start = min(int(np.searchsorted(looks.steps, RECENT * looks.steps[-1])), len(looks.steps) - LEAST)
+    start = min(int(np.searchsorted(looks.steps, RECENT * looks.steps[-1])), len(looks.steps) - MIN_LOOKS)
     doublings, losses = np.log2(looks.steps[start:]), looks.losses[start:]
     one, two = np.triu_indices(len(losses), 1)
     slopes = np.sort((losses[one] - losses[two]) / (doublings[two] - doublings[one]))
     count = len(losses)
-    reach = SURE * math.sqrt(count * (count - 1) * (2 * count + 5) / 18)  # of Kendall's statistic without a trend
+    reach = FALLING_Z * math.sqrt(count * (count - 1) * (2 * count + 5) / 18)  # of Kendall's statistic without a trend
     low = float(slopes[max(0, math.floor((len(slopes) - reach) / 2))])
     high = float(slopes[min(len(slopes) - 1, math.ceil((len(slopes) + reach) / 2))])
     gain = float(np.median(slopes))

@@ -26,7 +26,7 @@ from safelight.record.history import open_history
 from safelight.run import RunFolder, open_recorded
 from safelight.vocabulary import LOSS
 
-LATER = 64  # steps: some causes are checked less often than their consequences
+CONSEQUENCE_LAG = 64  # steps: some causes are checked less often than their consequences
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,11 +229,11 @@ def _reached(causes: list[list[int]], place: int) -> set[int]:
 
 def _explains(other: Rule, cause: Finding, rule: Rule, finding: Finding) -> bool:
     """An earlier cause explains what came with it or after it; a later one does not."""
-    if other is rule or cause.severity == "info" or cause.step > finding.step + LATER:
+    if other is rule or cause.severity == "info" or cause.step > finding.step + CONSEQUENCE_LAG:
         return False
     if other.is_damage and not rule.is_damage:
         return False  # what is left of the model is a consequence itself
-    if rule.is_damage and cause.over is not None and finding.step > cause.over + LATER:
+    if rule.is_damage and cause.over is not None and finding.step > cause.over + CONSEQUENCE_LAG:
         return False  # the run had recovered
     if "*" in rule.explained_by and "*" not in other.explained_by:
         return True

@@ -17,14 +17,14 @@ from safelight.diagnosis.spacing import Spacing
 from safelight.record.history import RecordedEvent
 from safelight.vocabulary import CHECK, LEARNING_RATE, LOSS, Signal
 
-NOTHING = 1e-6  # change of an output over its length; healthy networks have 0.01 to 0.1 after four updates
-AWAKE = 16  # updates after which zero layers have moved
-LEARNS = 0.95  # of the error of a network that always predicts 0
+NO_RESPONSE = 1e-6  # change of an output over its length; healthy networks have 0.01 to 0.1 after four updates
+FIRST_RESPONSIVE_UPDATE = 16  # updates after which zero layers have moved
+LEARNING_ERROR_SHARE = 0.95  # of the error of a network that always predicts 0
 # A loss that stays: 160 healthy runs were at 0.57 of their first loss or less after 100 steps, at 0.33 after 200.
-STAYS_KNOWN, STAYS = 200, 500  # steps at more than half of the highest rate; where the rate is not known
-WHOLE = 0.5
+MIN_STEPS_AT_RATE, MIN_STEPS = 200, 500  # steps at more than half of the highest rate; where the rate is not known
+WHOLE_RATE_SHARE = 0.5
 OF_NOISE = (0.9, 1.25)  # mean square of noise is 1; the first prediction may add a little
-UNCHANGED = 0.93  # of the first loss
+UNCHANGED_SHARE = 0.93  # of the first loss
 SCATTER = 0.2  # deviation over the mean: 0.18 by the noise of one image of 64 values; 1 by timesteps, for one image
 Test = Callable[[np.ndarray], np.ndarray]
 ReadingName = Check | Signal | str
@@ -157,21 +157,21 @@ class RunHistory:
     def no_response(self, first: Check, later: Check) -> Episode | None:
         """Where the response that was measured at the start is 0, or the last ones of another check are."""
         steps, numbers = self.series(first)
-        if len(numbers) and numbers[-1] < NOTHING:
+        if len(numbers) and numbers[-1] < NO_RESPONSE:
             return Episode(int(steps[-1]), int(steps[-1]), 1, None)
         # A network that has collapsed responds to nothing: that is another cause.
         if not self._learns():
             return None
         steps, numbers = self.series(later)
-        late = steps >= AWAKE
-        return episode_of(steps[late], numbers[late] < NOTHING)
+        late = steps >= FIRST_RESPONSIVE_UPDATE
+        return episode_of(steps[late], numbers[late] < NO_RESPONSE)
 
     def _learns(self) -> bool:
         """Whether the network is better than one that always predicts 0; without that error, better than at first."""
         if len(self.steps(checks.LOSS_MSE)):
-            return self.latest(checks.LOSS_MSE) < LEARNS * self.latest(checks.LOSS_ZERO_MSE)
+            return self.latest(checks.LOSS_MSE) < LEARNING_ERROR_SHARE * self.latest(checks.LOSS_ZERO_MSE)
         losses = self.numbers(LOSS)
-        return len(losses) > 16 and bool(np.median(losses[-8:]) < LEARNS * np.median(losses[:8]))
+        return len(losses) > 16 and bool(np.median(losses[-8:]) < LEARNING_ERROR_SHARE * np.median(losses[:8]))
 
     def evidence(self, reading: ReadingName, usual: str | None = None, step: int | None = None) -> Evidence:
         """The last number, or that of a step."""
@@ -202,13 +202,15 @@ def stays_at_first(run: RunHistory) -> Stay | None:
     predicts no noise. Steps of a warm-up do not count."""
     steps, losses = run.series(LOSS)
     rate_steps, rates = run.series(LEARNING_RATE)
-    whole = rate_steps[rates >= WHOLE * rates.max()] if len(rates) else rate_steps
+    whole = rate_steps[rates >= WHOLE_RATE_SHARE * rates.max()] if len(rates) else rate_steps
     count = int((steps >= whole[0]).sum()) if len(whole) else len(steps)
-    if count < (STAYS_KNOWN if len(whole) else STAYS) or not np.isfinite(losses).all():
+    if count < (MIN_STEPS_AT_RATE if len(whole) else MIN_STEPS) or not np.isfinite(losses).all():
         return None
     first, late = float(np.median(losses[:16])), losses[len(losses) // 2 :]
     latest = float(np.median(late[-len(late) // 2 :]))
-    if not (OF_NOISE[0] < latest < OF_NOISE[1] and latest > UNCHANGED * first and np.std(late) < SCATTER * latest):
+    if not (
+        OF_NOISE[0] < latest < OF_NOISE[1] and latest > UNCHANGED_SHARE * first and np.std(late) < SCATTER * latest
+    ):
         return None
     return Stay(first, latest, count, int(steps[-1]))
 

@@ -15,13 +15,13 @@ TimeQuantile = Callable[[Tensor], Tensor]
 """Of numbers in [0, 1), float64 on the host: as many times. It never falls, so that even numbers give times that are
 spread evenly over the density."""
 
-USUAL = {"logit-normal": (0.0, 1.0), "log-normal": (-1.2, 1.2)}  # Esser et al. 2024, Karras et al. 2022
+USUAL_MEAN_AND_STD = {"logit-normal": (0.0, 1.0), "log-normal": (-1.2, 1.2)}  # Esser et al. 2024, Karras et al. 2022
 EDGE = 2.0**-53  # in place of 0, whose normal quantile is infinite
 
 
 def make_time_quantile(settings: Diffusion, timesteps: int | None = None) -> TimeQuantile:
     """The density that the settings name, of the times of their process. `timesteps`: of a table that is not theirs."""
-    usual = USUAL.get(settings.density, (0.0, 1.0))
+    usual = USUAL_MEAN_AND_STD.get(settings.density, (0.0, 1.0))
     mean = usual[0] if settings.density_mean is None else settings.density_mean
     std = usual[1] if settings.density_std is None else settings.density_std
     count = settings.timesteps if timesteps is None else timesteps

@@ -8,13 +8,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from safelight.diffusion.clocks import SMALLEST, Clock
+from safelight.diffusion.clocks import TINY, Clock
 from safelight.diffusion.process import Curve, Process
 
 FAMILIES = {
     "flow": (lambda share: 1 - share, lambda share: share),
     "vp": (lambda share: (1 - share) / _length(share), lambda share: share / _length(share)),
-    "ve": (torch.ones_like, lambda share: share / (1 - share).clamp(min=SMALLEST)),
+    "ve": (torch.ones_like, lambda share: share / (1 - share).clamp(min=TINY)),
 }
 """(a, s) of a share of noise. EDM is `ve` whose network sees c_in · x_t."""
 
@@ -56,7 +56,7 @@ def retold(process: Process, told: Clock) -> Process:
 
 def share_of(process: Process, t: Tensor) -> Tensor:
     a, s = process.at(t)
-    return s / (a + s).clamp(min=SMALLEST)
+    return s / (a + s).clamp(min=TINY)
 
 
 GRID = 4096

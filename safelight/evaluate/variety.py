@@ -8,7 +8,7 @@ from typing import Any
 from safelight.diagnosis.rules.samples import RULES
 from safelight.diagnosis.sample_quality import Kind, judge_samples
 from safelight.errors import UsageError
-from safelight.evaluate.diversity import MOST, mean_distance
+from safelight.evaluate.diversity import MAX_IMAGES, mean_distance
 from safelight.evaluate.examination import COMPONENTS, LEAST_REAL, Real, examine
 from safelight.evaluate.features import Extractor
 from safelight.evaluate.fid import FeatureName, SampleFeatures
@@ -117,7 +117,7 @@ class Diversity:
         examination = examine(features, self._real)
         named = {figure.name: figure for figure in examination.figures}
         quality = judge_samples(examination.to_json())
-        rows = draw_rows(len(features), min(MOST, len(self._real.features) // 2))
+        rows = draw_rows(len(features), min(MAX_IMAGES, len(self._real.features) // 2))
         chosen = self._real.reference.project(features)[rows]
         apart = mean_distance(chosen)
         code = None if quality.kind is None else CODES[quality.kind]

@@ -25,7 +25,7 @@ from safelight.healing.step_settings import StepSettings, effective_settings, ne
 from safelight.model.memory import is_out_of_memory
 from safelight.processes.group import ProcessGroup
 
-MOST_BAD = 0.5  # share of a step's samples; where more are bad alone, it is not the samples
+MAX_BAD_SHARE = 0.5  # share of a step's samples; where more are bad alone, it is not the samples
 
 
 @dataclass(eq=False)
@@ -287,4 +287,4 @@ def find_bad_samples(
     rows = [row for micro in inputs for row in micro.rows()]
     found = group.all_gather_object([int(row.ids[0]) for row in rows if not is_finite(row)])
     bad = [sample for each in found for sample in each]
-    return sorted(set(bad)) if len(bad) <= MOST_BAD * len(rows) * group.size else []
+    return sorted(set(bad)) if len(bad) <= MAX_BAD_SHARE * len(rows) * group.size else []

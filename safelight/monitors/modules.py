@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from safelight.vocabulary import Signal
 
 MAX_NAMES_IN_EVENT = 16  # parameters that an event about gradients which are not finite names; it counts all
-MOST = 32  # parts of a network; more are put together
+MAX_PARTS = 32  # parts of a network; more are put together
 BINS = 64  # of a histogram of weights
 
 SumOverProcesses = Callable[[Tensor], Tensor]
@@ -53,8 +53,8 @@ def find_parts(named_parameters: Sequence[tuple[str, object]]) -> ParameterBlock
         paths = [path[1:] for path in paths]  # without `module` of DDP, `model` of a wrapper
     labels = [_block(*path) for path in paths]
     names = list(dict.fromkeys(labels))
-    if len(names) > MOST:
-        size = -(-len(names) // MOST)
+    if len(names) > MAX_PARTS:
+        size = -(-len(names) // MAX_PARTS)
         joined = {name: f"{names[i // size * size]} …" for i, name in enumerate(names)}
         labels = [joined[label] for label in labels]
         names = list(dict.fromkeys(labels))

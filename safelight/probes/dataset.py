@@ -17,7 +17,7 @@ from safelight.probes.random_state import kept_random_state
 from safelight.yardstick.fixed_samples import SIZE
 
 SAMPLES = 512
-MOST, MOST_BYTES = 4096, 64_000_000  # images of the first steps
+MAX_IMAGES, MAX_BYTES = 4096, 64_000_000  # images of the first steps
 BLANK = 1e-3  # of the range: an image with less variation is blank
 
 
@@ -62,7 +62,7 @@ def measure_images(images: np.ndarray) -> dict[str, float]:
 
 
 def most_images(bytes_each: int) -> int:
-    return min(MOST, MOST_BYTES // max(1, bytes_each))
+    return min(MAX_IMAGES, MAX_BYTES // max(1, bytes_each))
 
 
 class SeenImages:

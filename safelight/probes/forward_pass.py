@@ -31,7 +31,7 @@ TIMES = (
     "noise_level",
     "noise_levels",
 )
-NARROW = 10.0  # between the first and the last time: a sinusoidal embedding is made for 1,000
+NARROW_TIME_RANGE = 10.0  # between the first and the last time: a sinusoidal embedding is made for 1,000
 LABELS = ("class_labels", "labels", "label", "y", "classes", "class_cond", "c", "cond")
 
 
@@ -76,7 +76,7 @@ class Declared:
         if process is None or process.c_noise is None:
             return False
         first, last = process.c_noise(torch.tensor([process.first, process.last], dtype=torch.float64)).tolist()
-        return abs(last - first) < NARROW
+        return abs(last - first) < NARROW_TIME_RANGE
 
     def target(self, prediction: str) -> Target:
         return make_target(prediction, self.sigma_data)

@@ -11,8 +11,8 @@ from safelight.diffusion.process import per_sample
 from safelight.probes.forward_pass import ForwardPass
 from safelight.probes.mixtures import fit
 
-ALIKE = 1e-3  # of the length of a prediction: bf16 rounds to 0.004, which is an output all the same
-EXPLAINED = 1e-4  # what input and output may leave of a prediction
+ALIKE_DIFFERENCE = 1e-3  # of the length of a prediction: bf16 rounds to 0.004, which is an output all the same
+MAX_UNEXPLAINED = 1e-4  # what input and output may leave of a prediction
 
 
 class Preconditioning:
@@ -48,8 +48,8 @@ class Preconditioning:
 
     def _decide(self, pred: Tensor, output: Tensor, left: Tensor) -> bool:
         lengths = pred.flatten(1).norm(dim=1)
-        if float((pred - output).flatten(1).norm(dim=1).max()) <= ALIKE * float(lengths.max()):
+        if float((pred - output).flatten(1).norm(dim=1).max()) <= ALIKE_DIFFERENCE * float(lengths.max()):
             self._is_needed = False
         elif float(output.abs().max()) > 0:
-            self._is_needed = bool((left.norm(dim=1) <= EXPLAINED * lengths).all())
+            self._is_needed = bool((left.norm(dim=1) <= MAX_UNEXPLAINED * lengths).all())
         return bool(self._is_needed)

@@ -21,7 +21,7 @@ from safelight.probes.call_hooks import CallHooks
 from safelight.probes.conditions import exchange_conditions, has_null_gradient, measure_conditions
 from safelight.probes.dataset import measure_images, most_images, take_images
 from safelight.probes.draw_history import DrawHistory, fingerprints
-from safelight.probes.forward_pass import NARROW, Call, Declared, ForwardPass
+from safelight.probes.forward_pass import NARROW_TIME_RANGE, Call, Declared, ForwardPass
 from safelight.probes.mixtures import MixtureProbe
 from safelight.probes.network import measure_network
 from safelight.probes.noising import measure_batch, measure_magnitudes, measure_noising, read_magnitudes
@@ -42,9 +42,9 @@ from safelight.probes.update import StateBefore, compare_with_weights, copy_stat
 from safelight.vocabulary import CHECK
 
 COPIES = 6  # times the weights: what a replay holds for the length of a step
-SMALL = 64_000_000  # bytes of weights that there is always room to copy
+SMALL_WEIGHTS_BYTES = 64_000_000  # bytes of weights that there is always room to copy
 STATE_CHECKED = 16  # updates at which the optimizer's state is checked
-HALF = {torch.float16: 1.0, torch.bfloat16: 2.0}
+HALF_PRECISION = {torch.float16: 1.0, torch.bfloat16: 2.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +205,7 @@ class ProbeRunner:
         return self._schedule.due.search and self._has_room()
 
     def _has_room(self) -> bool:
-        return self._size < SMALL or available_memory(self._device) > COPIES * self._size
+        return self._size < SMALL_WEIGHTS_BYTES or available_memory(self._device) > COPIES * self._size
 
     def attach(self, on_call: Callable[[], None] = lambda: None) -> None:
         """Hooks the network; `on_call` runs before every call with gradients that is not a probe's."""
@@ -272,7 +272,7 @@ class ProbeRunner:
     def _on_call(self, training: bool, half: torch.dtype | None) -> None:
         """Once for every micro-batch."""
         self._record_change(checks.MODE_TRAINING, float(training))
-        self._record_change(checks.PRECISION_HALF, 0.0 if half is None else HALF.get(half, 0.0))
+        self._record_change(checks.PRECISION_HALF, 0.0 if half is None else HALF_PRECISION.get(half, 0.0))
         self._calls += 1
         self._compare_rates()
         if 0 < self._schedule.updates <= REPLAYED_FIRST:  # an EMA moves with an update, not between micro-batches
@@ -474,7 +474,7 @@ def _tells_little(micro_batch: ForwardPass, declared: Declared) -> bool:
     if told is None or declared.timesteps is not None or not told.is_floating_point():
         return False
     own = told if micro_batch.t is None else micro_batch.t
-    return float(told.max() - told.min()) < NARROW and float(own.max() - own.min()) < NARROW**2
+    return float(told.max() - told.min()) < NARROW_TIME_RANGE and float(own.max() - own.min()) < NARROW_TIME_RANGE**2
 
 
 def with_check_prefix(readings: Mapping[str, float]) -> dict[str, float]:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from safelight import checks
 from safelight.config.tree import Prediction
 
-SAMPLED, NUMBERS = 64, 256  # frozen tensors, and numbers of each
+SAMPLED_TENSORS, SAMPLED_NUMBERS = 64, 256  # frozen tensors, and numbers of each
 ADAPTERS = ("lora", "adapter", "lokr", "loha", "oft_", "dora", "vera_", "hada_")  # of peft, LyCORIS and by hand
 
 
@@ -100,7 +100,7 @@ class FrozenWeights:
 
     def __init__(self, model: nn.Module) -> None:
         frozen = [p for p in model.parameters() if not p.requires_grad and p.numel()]
-        self._kept = [(p, self._some(p).clone()) for p in frozen[:: max(1, len(frozen) // SAMPLED)]]
+        self._kept = [(p, self._some(p).clone()) for p in frozen[:: max(1, len(frozen) // SAMPLED_TENSORS)]]
 
     def were_changed(self) -> bool:
         return any(not torch.equal(self._some(p), kept) for p, kept in self._kept if not p.requires_grad)
@@ -108,7 +108,7 @@ class FrozenWeights:
     @staticmethod
     def _some(parameter: Tensor) -> Tensor:
         flat = parameter.detach().reshape(-1)
-        return flat[:: max(1, len(flat) // NUMBERS)]
+        return flat[:: max(1, len(flat) // SAMPLED_NUMBERS)]
 
 
 def _frozen(model: nn.Module) -> list[tuple[str, nn.Parameter]]:

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from safelight.diffusion import clocks
-from safelight.diffusion.clocks import EXACT, FEWEST, Clock
+from safelight.diffusion.clocks import MIN_SAMPLES, SHARE_TOLERANCE, Clock
 from safelight.diffusion.process import HIGHEST_SIGMA, LOWEST_SIGMA, SIGMA_DATA, Process
 from safelight.diffusion.recognition import Mixtures, Recognised
 from safelight.diffusion.schedulers import Family
@@ -37,7 +37,7 @@ class Times:
 def settle(declared: Declared, times: Times, mixtures: Mixtures | None, found: Recognised | None) -> Declared | None:
     """What holds from now on; None where nothing new is known. `mixtures`: of the samples that have a share."""
     finite = np.isfinite(times.own)
-    if finite.sum() < FEWEST or not finite.all():
+    if finite.sum() < MIN_SAMPLES or not finite.all():
         return None
     if declared.family is not None:
         settled = _settle_family(declared, declared.family, times)
@@ -67,7 +67,7 @@ def _told(times: Times, share: np.ndarray, candidates: tuple[Clock, ...]) -> Clo
     """The clock of what the network is told. The first of `candidates` is that of the loop itself."""
     if not np.isfinite(times.told).all() or np.array_equal(times.told, times.own):
         return candidates[0]
-    return clocks.find(times.told, share, (*candidates[1:], *clocks.USUAL)) or clocks.measured(times.told, share)
+    return clocks.find(times.told, share, (*candidates[1:], *clocks.USUAL_CLOCKS)) or clocks.measured(times.told, share)
 
 
 def _settle_told(declared: Declared, process: Process, times: Times) -> Declared | None:
@@ -90,7 +90,7 @@ def _settle_told(declared: Declared, process: Process, times: Times) -> Declared
 
 
 def _are_alike(one: np.ndarray, other: np.ndarray) -> bool:
-    return bool(np.quantile(np.abs(one - other) / np.maximum(1, np.abs(other)), 0.98) <= EXACT)
+    return bool(np.quantile(np.abs(one - other) / np.maximum(1, np.abs(other)), 0.98) <= SHARE_TOLERANCE)
 
 
 def _settle_table(declared: Declared, times: Times) -> Declared | None:
@@ -145,6 +145,6 @@ def _prediction(
     a, s = process.at(torch.from_numpy(own))
     for seen, wanted in zip((mixtures.p, mixtures.q), row_of(make_target(name, sigma_data), a, s), strict=True):
         numbers = np.broadcast_to(np.asarray(wanted, dtype=np.float64), seen.shape)
-        if np.quantile(np.abs(seen - numbers) / np.maximum(1, np.abs(numbers)), 0.98) > EXACT:
+        if np.quantile(np.abs(seen - numbers) / np.maximum(1, np.abs(numbers)), 0.98) > SHARE_TOLERANCE:
             return None
     return name

@@ -20,9 +20,9 @@ from safelight.errors import ProcessLost, SafelightError
 EVERY = 0.25  # seconds between two beats
 FIRST_STEPS, FIRST_PATIENCE = 3, 10  # kernels are tuned and compiled at first: so many times the patience
 GRACE, DEVICE_GRACE, LONGEST_GRACE = 5.0, 30.0, 600.0  # seconds that the thread that trains has to notice by itself
-SETTLING = 1.5  # seconds after a broken connection until it is plain who is gone
-NAMING = 2.0  # seconds more that the others have to hear from the first process who that is
-PARTING = 1.5  # seconds that the first process, which may keep the store, waits for the others to leave
+SETTLING_SECONDS = 1.5  # seconds after a broken connection until it is plain who is gone
+NAMING_SECONDS = 2.0  # seconds more that the others have to hear from the first process who that is
+PARTING_SECONDS = 1.5  # seconds that the first process, which may keep the store, waits for the others to leave
 LAST_WAIT = 60.0  # seconds that the first process has to save after a failure
 
 
@@ -99,14 +99,14 @@ class Heartbeat:
         self._noticed = True
         with contextlib.suppress(RuntimeError):
             self.write("broken", "1")  # the first process checks more closely then, whatever it is busy with
-        until = time.monotonic() + SETTLING + (NAMING / 4 if self.rank == 0 else NAMING)
+        until = time.monotonic() + SETTLING_SECONDS + (NAMING_SECONDS / 4 if self.rank == 0 else NAMING_SECONDS)
         late = False
         while self.lost is None and not late:
             late = time.monotonic() > until  # and one more check: on a busy machine it may be the first for long
             try:
                 if (message := self._first_message()) is not None:
                     return f"Process {message['rank']} ended: {message['text']}"
-                self._find_silent(SETTLING)
+                self._find_silent(SETTLING_SECONDS)
             except RuntimeError:
                 self._lose_store()
             time.sleep(EVERY / 5)
@@ -124,7 +124,7 @@ class Heartbeat:
         self.arrive("end")
         patience = LAST_WAIT if failed else math.inf
         if self.rank == 0:
-            patience = 0.0 if lost else PARTING
+            patience = 0.0 if lost else PARTING_SECONDS
         _wait_until(self._may_leave, patience)
         self._ended.set()
         if self.rank:
@@ -133,7 +133,7 @@ class Heartbeat:
         with contextlib.suppress(RuntimeError):
             self.write("main-left", "1")
         others = self.count - (1 if self.lost_rank is None else 2)
-        _wait_until(lambda: self.have_arrived("gone", others), PARTING)
+        _wait_until(lambda: self.have_arrived("gone", others), PARTING_SECONDS)
 
     def _may_leave(self) -> bool:
         if self.rank == 0:
@@ -178,7 +178,7 @@ class Heartbeat:
         if (message := self._first_message()) is not None and message["rank"] != self.rank:
             self.lost, self.lost_rank = f"Process {message['rank']} ended: {message['text']}", message["rank"]
             return
-        self._find_silent(SETTLING if self.rank == 0 and self.read("broken") else self._patience)
+        self._find_silent(SETTLING_SECONDS if self.rank == 0 and self.read("broken") else self._patience)
 
     def _first_message(self) -> dict[str, Any] | None:
         with self._lock:

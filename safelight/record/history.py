@@ -21,7 +21,7 @@ from safelight.record.reading import open_reader
 from safelight.record.schema import CHUNK_STEPS, VERSION, foreign_table, newer
 from safelight.record.zoom import Total, Zoom, choose_width, from_numbers, from_rows, level_of, sum_up
 
-LOWEST = -(1 << 62)
+LOWEST_STEP = -(1 << 62)
 ROWS = "SELECT first, last, steps, numbers FROM reading WHERE signal = ?"
 CLOCK_INTERVAL = 20_000  # instructions of SQLite, about a millisecond
 
@@ -195,7 +195,7 @@ class History:
 
     def _row_of(self, step: int) -> int:
         """The first step that a row with this step may begin at."""
-        return step // CHUNK_STEPS * CHUNK_STEPS if self._version >= 2 else LOWEST
+        return step // CHUNK_STEPS * CHUNK_STEPS if self._version >= 2 else LOWEST_STEP
 
     def check(self, seconds: float | None) -> None:
         """Refuses what safelight did not write. From now on, queries that take longer than this in all are aborted."""

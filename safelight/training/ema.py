@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from safelight.checkpoints.ema_profiles import power_exponent, profile_name
-from safelight.config.check import NARROWEST, WIDEST
+from safelight.config.check import MAX_EMA_WIDTH, MIN_EMA_WIDTH
 from safelight.config.tree import Ema
 from safelight.errors import UsageError
 from safelight.monitors.modules import trainable_parameters, unwrapped
@@ -102,8 +102,9 @@ class EMA:
         self, model: nn.Module, decay: float = 0.9999, *, warmup: bool = True, width: float | None = None
     ) -> None:
         """`width`: instead of a decay, the relative width of a power-function average, such as 0.1."""
-        if not 0 <= decay < 1 or (width is not None and not NARROWEST <= width <= WIDEST):
-            allowed = f"decay lies between 0 and 1 (is {decay}), width between {NARROWEST} and {WIDEST} (is {width})."
+        if not 0 <= decay < 1 or (width is not None and not MIN_EMA_WIDTH <= width <= MAX_EMA_WIDTH):
+            widths = f"width between {MIN_EMA_WIDTH} and {MAX_EMA_WIDTH} (is {width})"
+            allowed = f"decay lies between 0 and 1 (is {decay}), {widths}."
             raise UsageError(f"An EMA cannot be made of these: {allowed}")
         self._model = unwrapped(model)
         kind = "exponential" if width is None else "power"

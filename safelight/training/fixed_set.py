@@ -26,8 +26,9 @@ from safelight.yardstick.denoisers import AT_ONCE, DatasetDenoisers
 from safelight.yardstick.fixed_samples import SIZE, draw_samples
 from safelight.yardstick.skill import Yardstick
 
-MOST = 20_000  # images that the denoisers are fitted to: more of them move the filter by less than a percent
-FEWEST = 32  # images whose mean is near enough to a normal one
+# Images that the denoisers are fitted to: more of them move the filter by less than a percent
+MAX_FITTED_IMAGES = 20_000
+MIN_IMAGES = 32  # images whose mean is near enough to a normal one
 
 
 class FixedSet:
@@ -53,7 +54,7 @@ class FixedSet:
         def batches(size: int) -> Batches:
             return Batches(images, seed=seed, batch_size=size, views=views, ids=ids)
 
-        rows, read = batches(count).rows(0, 0, count), min(MOST, len(images if ids is None else ids))
+        rows, read = batches(count).rows(0, 0, count), min(MAX_FITTED_IMAGES, len(images if ids is None else ids))
         self._trained_on = denoisers is None
         # In the same order: the samples are among the images that are read.
         self.denoisers = denoisers or DatasetDenoisers(
@@ -124,7 +125,7 @@ def gap(lower: Tensor, higher: Tensor, ids: np.ndarray) -> float | None:
     ones; samples of one image hang together, and count as one. None where there are too few images."""
     _, image = np.unique(ids, return_inverse=True)
     count = int(image.max()) + 1
-    if count < FEWEST:
+    if count < MIN_IMAGES:
         return None
     apart = (higher - lower).double().cpu().numpy()
     mean = apart.mean()

@@ -14,17 +14,17 @@ from safelight.config.tree import Optimizer
 from safelight.monitors.finite import all_finite
 from safelight.monitors.modules import SumOverProcesses, trainable_parameters
 
-DECAYED = (nn.Linear, nn.Bilinear, nn.MultiheadAttention, _ConvNd)
-SHARE_OF_RUN, LONGEST_WARMUP = 0.08, 5000
+DECAYED_LAYERS = (nn.Linear, nn.Bilinear, nn.MultiheadAttention, _ConvNd)
+SHARE_OF_RUN, MAX_WARMUP_STEPS = 0.08, 5000
 
-LARGEST_RATE, SMALLEST_EPS = 1e3, 1e-15  # of updates that need no second look
+MAX_SAFE_RATE, MIN_SAFE_EPS = 1e3, 1e-15  # of updates that need no second look
 NamedParameters = Sequence[tuple[str, nn.Parameter]]
 
 
 def warmup_steps(settings: Optimizer, steps: int) -> int:
     if settings.warmup is not None:
         return settings.warmup
-    return min(LONGEST_WARMUP, math.ceil(steps * SHARE_OF_RUN), steps - 1)  # the last step is the floor's
+    return min(MAX_WARMUP_STEPS, math.ceil(steps * SHARE_OF_RUN), steps - 1)  # the last step is the floor's
 
 
 def learning_rate(settings: Optimizer, step: int, steps: int) -> float:
@@ -74,7 +74,7 @@ def parameter_groups(
 
 def _decays(model: nn.Module, name: str, parameter: nn.Parameter) -> bool:
     path = name.split(".parametrizations.")[0] if ".parametrizations." in name else name.rpartition(".")[0]
-    return parameter.dim() >= 2 and isinstance(model.get_submodule(path), DECAYED)
+    return parameter.dim() >= 2 and isinstance(model.get_submodule(path), DECAYED_LAYERS)
 
 
 def make_optimizer(
@@ -103,7 +103,7 @@ def prepare_update(optimizer: torch.optim.AdamW, lr: float, refused: Tensor) -> 
 def may_overflow(settings: Optimizer, lr: float) -> bool:
     """Whether one update of finite gradients may leave float32. With the usual settings none can: by Cauchy-Schwarz it
     is at most lr times a few hundred, and weights do not grow by their decay."""
-    usual = lr <= LARGEST_RATE and lr * settings.weight_decay <= 1 and settings.eps >= SMALLEST_EPS
+    usual = lr <= MAX_SAFE_RATE and lr * settings.weight_decay <= 1 and settings.eps >= MIN_SAFE_EPS
     return not (usual and settings.beta1**2 < settings.beta2)
 
 

@@ -20,7 +20,7 @@ from safelight.training.previews import (
 from safelight.training.saving import Saving
 from safelight.training.step_reader import Session, StepReader
 
-MOST_REJECTED = 1000  # files left out that the record names; data.json has all
+MAX_REJECTED = 1000  # files left out that the record names; data.json has all
 
 
 class PicturesAndEvaluations:
@@ -37,7 +37,7 @@ class PicturesAndEvaluations:
         self.restart()
         if self._step == 0 and self._group.is_main:
             found = summary(self._setup.images, self._config.data)
-            self._record.event(0, "data", **found | {"rejected": found["rejected"][:MOST_REJECTED]})
+            self._record.event(0, "data", **found | {"rejected": found["rejected"][:MAX_REJECTED]})
             session.attempt("The contact sheet", self._draw_contact_sheet, found)
 
     def restart(self) -> None:

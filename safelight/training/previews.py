@@ -13,7 +13,7 @@ from torch import Tensor
 from safelight.config import Config
 from safelight.config.epochs import every_in_steps
 from safelight.generate import Request, columns_for, generate
-from safelight.observing.stage_pictures import COMPARED, STAGES, Columns, planned_steps, save_stage, spread_over
+from safelight.observing.stage_pictures import COMPARED_IMAGES, STAGES, Columns, planned_steps, save_stage, spread_over
 from safelight.processes.group import ProcessGroup
 from safelight.run import RunFolder
 from safelight.training.clipping import global_norm
@@ -48,7 +48,7 @@ def draw_preview(state: State, config: Config, group: ProcessGroup, *, samples: 
     count = config.sample.count
     columns = Columns(count, spread_over(config.sample.steps))
     request = preview_request(config, max(count, samples))
-    compared = preview_request(config, min(COMPARED, count))
+    compared = preview_request(config, min(COMPARED_IMAGES, count))
     begun, together = time.perf_counter(), state.weights.shard is not None
 
     with state.weights.swapped_in(state.ema.tensors()) as ema:

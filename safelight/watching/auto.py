@@ -21,7 +21,7 @@ from safelight.observing.live_diagnosis import OnFinding
 from safelight.watching.loop import SilentWatch, Watch, WatchArguments, open_watch, print_to_stderr
 from safelight.watching.watched_run import WatchedRun
 
-ANNOUNCED = 3  # updates after which most of a loop has been seen: its EMA, accumulation, clipping
+UPDATES_BEFORE_NOTICE = 3  # updates after which most of a loop has been seen: its EMA, accumulation, clipping
 PREDICTIONS = {"epsilon": "epsilon", "sample": "sample", "v": "v_prediction"}
 
 
@@ -115,7 +115,7 @@ class Captured:
 
     def updated(self) -> None:
         self.updates += 1
-        if self.updates == ANNOUNCED:
+        if self.updates == UPDATES_BEFORE_NOTICE:
             self._announce()
         if self._stop_after is not None and self.updates >= self._stop_after:
             raise StopAfter

@@ -35,7 +35,7 @@ READINGS: tuple[tuple[str, str, Check, str], ...] = (
     ("samples", "calls of the network", checks.SAMPLER_CALLS, ""),
     ("optimizer", "learning rate", checks.OPTIMIZER_RATE, ""),
     ("optimizer", "share of parameters it lacks", checks.OPTIMIZER_MISSING, "0"),
-    ("optimizer", "loss after its update", checks.SEARCH["1"], "below 1"),
+    ("optimizer", "loss after its update", checks.LINE_SEARCH_RATIO["1"], "below 1"),
 )
 ALSO: dict[Check, tuple[Check, ...]] = {
     checks.NETWORK_TIME_RESPONSE: (checks.RESPONSE["t"],),

@@ -25,8 +25,8 @@ from safelight.watching.trial_steps import Series, Trial
 
 PLACES = (0.0, 0.1, 0.5, 0.9, 1.0)  # of the schedule: timesteps 0, 100, 500, 900 and 999 of a thousand
 SAMPLES = 4
-REACH = 1.5  # times that of the images: samples of a trained model stay within
-LEARNT = 0.95  # of the error of a network that always predicts 0
+MAX_SAMPLE_REACH = 1.5  # times that of the images: samples of a trained model stay within
+LEARNT_ERROR_SHARE = 0.95  # of the error of a network that always predicts 0
 
 
 @dataclass(slots=True)
@@ -165,8 +165,8 @@ def _sample_rows(readings: Series, outputs: Outputs) -> list[Row]:
     if outputs.failed:
         return [Row("samples", "of the model itself", None, "finding", f"the sampler failed: {outputs.failed}")]
     error, zero = _first(readings, checks.LOSS_MSE), _first(readings, checks.LOSS_ZERO_MSE)
-    has_learnt = error is not None and zero is not None and error < LEARNT * zero
-    limit = REACH * outputs.reach
+    has_learnt = error is not None and zero is not None and error < LEARNT_ERROR_SHARE * zero
+    limit = MAX_SAMPLE_REACH * outputs.reach
     rows = []
     for name, value in outputs.samples.items():
         beyond = name in ("lowest", "highest") and not -limit <= value <= limit

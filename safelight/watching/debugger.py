@@ -27,7 +27,7 @@ from safelight.watching.check_rows import observe_outputs, rows_of, trace_memory
 from safelight.watching.foreign import bare_optimizer, refuse_sharded, unwrapped
 from safelight.watching.trial_steps import Trial, take_trial_steps
 
-MOST = 32  # images of the batch
+MAX_IMAGES = 32  # images of the batch
 # The batch is shown several times, so repeats say nothing; without an optimizer, neither does the update of ours.
 REPEATS = (f"{CHECK.name}/stream/",)
 OF_OPTIMIZER = tuple(f"{CHECK.name}/{area}/" for area in ("optimizer", "search", "update", "sentinel"))
@@ -73,8 +73,8 @@ def check(
     declared = declare(process, prediction)
     bare = None if optimizer is None else bare_optimizer(optimizer)
     device = named_parameters[0][1].device
-    images = inside.images[:MOST].to(device)
-    labels = None if inside.labels is None else inside.labels[:MOST].to(device)
+    images = inside.images[:MAX_IMAGES].to(device)
+    labels = None if inside.labels is None else inside.labels[:MAX_IMAGES].to(device)
     with kept_random_state(device), torch.random.fork_rng():
         torch.manual_seed(seed)
         network, moved = _copies(model, bare)

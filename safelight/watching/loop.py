@@ -50,9 +50,10 @@ from safelight.watching.watched_run import WatchedRun, crashed
 from safelight.words import print_to_stderr
 
 LONGEST_STEP = 1000  # micro-batches in one step
-WAITS, SHORTEST_WAIT = 16, 0.004  # steps between two readings; seconds
-LATE = 0.5  # seconds after which readings no longer wait for the next step
-LEFT = 3  # micro-batches whose gradients were cleared without an update: once may be a loop that skips a bad one
+STEPS_BETWEEN_READINGS, MIN_WAIT_SECONDS = 16, 0.004  # steps between two readings; seconds
+FLUSH_SECONDS = 0.5  # seconds after which readings no longer wait for the next step
+# Micro-batches whose gradients were cleared without an update: once may be a loop that skips a bad one
+MIN_UNUSED_GRADIENTS = 3
 
 
 def watch(
@@ -378,7 +379,7 @@ class Watch:
         if self._ready is not None:
             self._waited += time.perf_counter() - self._ready
             self._ready = None
-        if self._micro_batches and self._probe_runner.cleared >= LEFT:
+        if self._micro_batches and self._probe_runner.cleared >= MIN_UNUSED_GRADIENTS:
             self._report_no_update(self._probe_runner.cleared)
 
     def _report_no_update(self, batches: int) -> None:
@@ -468,9 +469,9 @@ class Watch:
         bookkeeping: what is less than a few milliseconds is no waiting."""
         self._passed += seconds
         self._counted += 1
-        if self._counted < WAITS:
+        if self._counted < STEPS_BETWEEN_READINGS:
             return {}
-        waited = self._waited / self._passed if self._waited / self._counted > SHORTEST_WAIT else 0.0
+        waited = self._waited / self._passed if self._waited / self._counted > MIN_WAIT_SECONDS else 0.0
         self._waited, self._passed, self._counted = 0.0, 0.0, 0
         return {DATA_WAIT.name: min(1.0, waited)}
 
@@ -529,7 +530,7 @@ class Watch:
 
     def _flush_if_late(self) -> None:
         """From a thread of its own: a loop that is killed keeps what is older than a second."""
-        if self._window and time.perf_counter() - self._last > LATE and self._lock.acquire(blocking=False):
+        if self._window and time.perf_counter() - self._last > FLUSH_SECONDS and self._lock.acquire(blocking=False):
             try:
                 self._safely(self._read)
             finally:

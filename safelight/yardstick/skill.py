@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-WORST = -1.0  # gain of a level: at much noise the isotropic loss of epsilon is so small that one level would decide all
-DIFFERENT = 0.01  # of the isotropic filter's loss: levels where the linear filter gains less say nothing
+# Gain of a level: at much noise the isotropic loss of epsilon is so small that one level would decide all.
+WORST_GAIN = -1.0
+MIN_LINEAR_GAIN = 0.01  # of the isotropic filter's loss: levels where the linear filter gains less say nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +28,13 @@ def skill_by_level(loss: np.ndarray, yardstick: Yardstick, level: np.ndarray, le
     """[levels]: 0 for the isotropic filter, 1 for the linear one, more for what is better than that. Paired: the same
     samples and noise, so that hardly any noise is left. NaN where nothing can be said."""
     own, linear = _gains(loss, yardstick, level, levels)
-    return np.divide(own, linear, out=np.full(levels, np.nan), where=linear > DIFFERENT)
+    return np.divide(own, linear, out=np.full(levels, np.nan), where=linear > MIN_LINEAR_GAIN)
 
 
 def skill(loss: np.ndarray, yardstick: Yardstick, level: np.ndarray, levels: int) -> float:
     """Over all levels, each as important as the others; NaN where nothing can be said."""
     own, linear = _gains(loss, yardstick, level, levels)
-    is_telling = linear > DIFFERENT
+    is_telling = linear > MIN_LINEAR_GAIN
     return float(own[is_telling].sum() / linear[is_telling].sum()) if is_telling.any() else float("nan")
 
 
@@ -41,7 +42,7 @@ def _gains(loss: np.ndarray, yardstick: Yardstick, level: np.ndarray, levels: in
     """By level, of a denoiser and of the linear filter: the share of the isotropic loss that they save."""
     ceiling, linear, own = (np.bincount(level, each, levels) for each in (yardstick.isotropic, yardstick.linear, loss))
     ceiling = np.where(ceiling > 0, ceiling, np.inf)  # nothing is gained where no sample is
-    own = np.maximum(1 - own / ceiling, WORST)
+    own = np.maximum(1 - own / ceiling, WORST_GAIN)
     return own, np.where(np.isfinite(ceiling), 1 - linear / ceiling, 0.0)
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from monitored import monitored_network
 
-from safelight.monitors.modules import MOST, find_parts, trainable_parameters, weight_histograms
+from safelight.monitors.modules import MAX_PARTS, find_parts, trainable_parameters, weight_histograms
 
 
 def names_of(parameters: list[str]) -> tuple[str, ...]:
@@ -33,7 +33,7 @@ def test_parts_are_the_blocks_of_a_network(parameters: list[str], names: tuple[s
 
 def test_many_parts_are_put_together() -> None:
     names = names_of([f"layer{number}.weight" for number in range(200)])
-    assert len(names) <= MOST
+    assert len(names) <= MAX_PARTS
     assert names[0] == "layer0 …"
 
 

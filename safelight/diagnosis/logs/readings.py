@@ -32,7 +32,7 @@ SIGNALS: dict[Role, Signal] = {
     "loss scale": LOSS_SCALE,
     "EMA decay": EMA_DECAY,
 }
-MANY = 1000  # times that steps go back: processes that write into one log in turn
+INTERLEAVED_STEPS_BACK = 1000  # times that steps go back: processes that write into one log in turn
 MAY_BE_NAN = (LOSS.name, GRADIENT_NORM.name)
 NEWEST_FIRST = 0.9  # of the steps go back
 SHOWN = 12  # names in a sentence
@@ -202,7 +202,7 @@ def _last_run(steps: np.ndarray, said: list[str]) -> np.ndarray:
     """Places, in the order of their steps. Where steps go back to the first, another run begins; where they go back to
     the middle, it was resumed, and what was trained again counts."""
     back = np.flatnonzero(np.diff(steps) < 0) + 1
-    if len(back) > MANY:
+    if len(back) > INTERLEAVED_STEPS_BACK:
         return np.argsort(steps, kind="stable")
     apart = np.diff(steps)
     usual = int(np.median(apart[apart > 0])) if (apart > 0).any() else 1

@@ -19,12 +19,12 @@ from safelight.vocabulary import GRADIENT_NORM, GRADIENT_PART, LOSS, LOSS_SCALE
 
 AFTER = 8  # steps
 ALONE = 0.999  # cosine with the gradient of one micro-batch
-USUAL = 24  # steps
+USUAL_STEPS = 24
 CALM = 16  # steps whose median is one norm
 GROWN = 30.0  # times the calmest of the run; 3.3 at most in 165 healthy ones
 # Times the loss, which counts as 10 at least. Healthy norms have a median of 0.1 to 3.1, at most 8.5; 79 and 362 where
 # a sum over 128 samples is differentiated.
-LARGE, LEAST_LOSS = 100.0, 10.0
+LARGE_NORM, LEAST_LOSS = 100.0, 10.0
 
 
 class Spike(NamedTuple):
@@ -45,16 +45,16 @@ def first_spike(run: RunHistory) -> Spike | None:
     place = int(odd[0])
     places, losses = run.series(LOSS)
     mine = int(np.searchsorted(places, steps[place]))
-    if mine >= len(losses) or mine < USUAL or places[mine] != steps[place]:
+    if mine >= len(losses) or mine < USUAL_STEPS or places[mine] != steps[place]:
         return None
-    by_batch = not losses[mine] < 3 * losses[mine - USUAL : mine].max()
-    return Spike(int(steps[place]), float(norms[place] / norms[max(0, place - USUAL) : place].max()), by_batch)
+    by_batch = not losses[mine] < 3 * losses[mine - USUAL_STEPS : mine].max()
+    return Spike(int(steps[place]), float(norms[place] / norms[max(0, place - USUAL_STEPS) : place].max()), by_batch)
 
 
 def outlier_batches(run: RunHistory) -> Detection | None:
     """Batches that are far from all others, by their images or by their error."""
     steps, reach = run.series(checks.BATCH_REACH)
-    odd = steps[reach > 4 * np.median(reach)] if len(reach) >= USUAL else steps[:0]
+    odd = steps[reach > 4 * np.median(reach)] if len(reach) >= USUAL_STEPS else steps[:0]
     if not 0 < len(odd) < 0.2 * len(reach):
         spike = first_spike(run)
         odd = [spike.step] if spike is not None and spike.by_batch and _passes(run, spike.step) else []
@@ -91,7 +91,7 @@ def large_norms(run: RunHistory) -> Detection | None:
     middles = running_median(norms, CALM)
     calm = np.minimum.accumulate(middles)
     grown = episode_of(steps[CALM - 1 :], middles > GROWN * calm, CALM // 4)
-    always = float(np.median(norms)) > LARGE * max(float(np.median(losses)), LEAST_LOSS)
+    always = float(np.median(norms)) > LARGE_NORM * max(float(np.median(losses)), LEAST_LOSS)
     if grown is None and not always:
         return None
     latest = float(middles[-1]) if grown is None else run.median(GRADIENT_NORM, grown)
@@ -119,18 +119,18 @@ def _passes(run: RunHistory, step: int) -> bool:
     """Whether the errors after a step are those of before; where they stay, it was not the batch."""
     steps, losses = run.series(LOSS)
     place = int(np.searchsorted(steps, step))
-    before, after = losses[max(0, place - USUAL) : place], losses[place + 1 : place + 1 + AFTER]
+    before, after = losses[max(0, place - USUAL_STEPS) : place], losses[place + 1 : place + 1 + AFTER]
     return len(after) < AFTER // 2 or bool(np.median(after) < 3 * before.max())
 
 
 def _beyond(numbers: np.ndarray, factor: float) -> np.ndarray:
     """Places of numbers that many times exceed the largest of those just before them."""
-    if len(numbers) <= USUAL:
+    if len(numbers) <= USUAL_STEPS:
         return np.zeros(0, np.int64)
-    highest = sliding_window_view(numbers[:-1], USUAL).max(1)  # NaN where one of them is
+    highest = sliding_window_view(numbers[:-1], USUAL_STEPS).max(1)  # NaN where one of them is
     with np.errstate(invalid="ignore"):
-        odd = np.isfinite(highest) & (highest > 0) & (numbers[USUAL:] > factor * highest)
-    return np.flatnonzero(odd) + USUAL
+        odd = np.isfinite(highest) & (highest > 0) & (numbers[USUAL_STEPS:] > factor * highest)
+    return np.flatnonzero(odd) + USUAL_STEPS
 
 
 def before_unscale(run: RunHistory) -> Detection | None:
@@ -234,7 +234,7 @@ RULES = (
         fix="clipping.kind adaptive; check the images of that step.",
         needs=((checks.BATCH_REACH, GRADIENT_NORM),),
         detect=outlier_batches,
-        logs=LogNeed(USUAL + 1, "every step", GRADIENT_NORM),
+        logs=LogNeed(USUAL_STEPS + 1, "every step", GRADIENT_NORM),
         explained_by="lr.jump lr.too-high data.shifted data.nonfinite optimizer.no-zero loss.weighting",
     ),
     warning_rule(

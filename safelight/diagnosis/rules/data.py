@@ -12,11 +12,12 @@ from safelight.diagnosis.run_history import RunHistory, name_of
 
 DUPLICATES, BLANK = 0.1, 0.1  # shares; digits, shapes and photographs have 0
 NOTHING_BUT_COPIES = 0.9  # share: batches of such images come again whatever draws them
-BATCH, DIFFERENT, BLANK_BATCH = 8, 0.1, 1e-3  # images of a batch, share of them that differ, their deviation
+# Images of a batch, share of them that differ, their deviation
+MIN_BATCH, MIN_DIFFERENT_SHARE, MAX_BLANK_DEVIATION = 8, 0.1, 1e-3
 CERTAIN = 8.0  # standard errors, at the least: labels that are drawn with weights are slightly correlated
 BEFORE, AFTER = 24, 6  # batches on either side of a change
-SAME = 3  # times that a batch equals the one before
-ORDERED, MANY = 5.0, 48  # standard errors of the correlation of neighbouring batches; batches
+MIN_REPEATED_BATCHES = 3  # times that a batch equals the one before
+ORDER_Z, MIN_BATCHES = 5.0, 48  # standard errors of the correlation of neighbouring batches; batches
 USELESS = "they cannot show whether the model generalises."
 MOMENTS = (checks.BATCH_MEAN, checks.BATCH_STD)
 
@@ -53,7 +54,11 @@ def drawn_copies(run: RunHistory) -> Detection | None:
     if len(run.steps(checks.DATA_DUPLICATES)) or not len(drawn) or not len(different):
         return None
     deviations = run.numbers(checks.BATCH_STD)[:1]
-    if drawn[0] < BATCH or different[0] > max(1.0, DIFFERENT * drawn[0]) or not (deviations > BLANK_BATCH).all():
+    if (
+        drawn[0] < MIN_BATCH
+        or different[0] > max(1.0, MIN_DIFFERENT_SHARE * drawn[0])
+        or not (deviations > MAX_BLANK_DEVIATION).all()
+    ):
         return None  # blank batches are not images that come many times
     step = int(run.steps(checks.STREAM_DRAWN)[0])
     return Detection(
@@ -100,12 +105,12 @@ def neighbours_alike(run: RunHistory) -> Detection | None:
         steps, every = run.series(check)
         early = steps < (steps[0] if len(steps) else 0) + 64  # all of them, one after the other
         numbers = every[early]
-        if len(np.unique(numbers)) < MANY or not np.isfinite(numbers).all():
+        if len(np.unique(numbers)) < MIN_BATCHES or not np.isfinite(numbers).all():
             continue
         ranks = np.argsort(np.argsort(numbers)).astype(float)  # one broken image is one rank
         centred = ranks - ranks.mean()
         similar = float((centred[1:] * centred[:-1]).sum() / np.square(centred).sum())
-        certain = max(ORDERED, bound("batches in order", len(numbers), 2))
+        certain = max(ORDER_Z, bound("batches in order", len(numbers), 2))
         if similar * len(numbers) ** 0.5 > certain and change_of(every) is None:
             return Detection(
                 int(steps[0]),
@@ -176,7 +181,7 @@ def not_shuffled(run: RunHistory) -> Detection | None:
 
 repeated_batch = on_count(
     checks.STREAM_ALIKE["images"],
-    SAME,
+    MIN_REPEATED_BATCHES,
     "The batch of the step before came again {} times: the network is shown the same images at every step.",
     "a new epoch: its batches are composed anew",
     "images that are all copies of one: those of a batch differ",

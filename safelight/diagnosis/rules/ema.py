@@ -12,14 +12,15 @@ from safelight.diagnosis.run_history import Episode, RunHistory, episode_of
 from safelight.vocabulary import EMA_DECAY, EMA_GAIN, FIXED_SET_LOSS_EMA, FIXED_SET_LOSS_RAW, REFUSED
 
 LOOKS = 3
-ROUGH = 0.3  # share of the way of an EMA
-SPARSE = 24  # updates: EMAs that are updated rarely are updated at every 10th
-SAME, OTHER = 1e-5, 1e-3  # between samples; between weights, over their length
-HOPELESS = 0.5  # more than half of what is sampled are initial weights
+ROUGH_WAY_SHARE = 0.3  # share of the way of an EMA
+SPARSE_UPDATES = 24  # updates: EMAs that are updated rarely are updated at every 10th
+SAME_SAMPLES_DISTANCE, OTHER_WEIGHTS_DISTANCE = 1e-5, 1e-3  # between samples; between weights, over their length
+HOPELESS_INITIAL_SHARE = 0.5  # more than half of what is sampled are initial weights
 NEAR_END, CERTAIN, LAG = 0.95, 4.0, 0.05  # of the planned steps; standard errors; of the loss
 HALFWAY = 0.5  # of the planned steps
-RELATED = 0.5  # cosine; two new networks have 0.01, an EMA at its start 1, after a resume 0.9 and more
-ENOUGH, INITIAL = 60, 0.9  # steps; the share of initial weights that is too much for any run of that length
+MIN_COSINE = 0.5  # cosine; two new networks have 0.01, an EMA at its start 1, after a resume 0.9 and more
+MIN_STEPS = 60
+MAX_INITIAL_SHARE = 0.9  # the share of initial weights that is too much for any run of that length
 
 
 def too_long(run: RunHistory) -> Detection | None:
@@ -32,11 +33,11 @@ def too_long(run: RunHistory) -> Detection | None:
             "its samples show them, however good the weights are.",
             (Evidence(EMA_DECAY.name, decay), Evidence("initial share", share, usual="below 0.01")),
             ("bad weights: samples of the raw weights are drawn next to those of the EMA",),
-            severity="error" if share > HOPELESS else "warning",
+            severity="error" if share > HOPELESS_INITIAL_SHARE else "warning",
             fix=Fix("Let the EMA grow with the run.", {"ema.kind": "power"}, "safe"),
         )
     steps, decays = run.series(checks.EMA_DECAY)
-    rough = run.latest(checks.EMA_ROUNDING, 0.0) > ROUGH  # steps that are all rounding show nothing
+    rough = run.latest(checks.EMA_ROUNDING, 0.0) > ROUGH_WAY_SHARE  # steps that are all rounding show nothing
     if rough or len(steps) < LOOKS or (run.numbers(checks.EMA_MOVED)[-LOOKS:] == 0).any() or not decays[-1] < 1:
         return None
     every = np.log(np.interp(np.arange(steps[0], steps[-1] + 1), steps, np.clip(decays, 1e-6, 1.0)))
@@ -44,9 +45,9 @@ def too_long(run: RunHistory) -> Detection | None:
     planned = run.planned_steps
     if planned is not None:
         left = max(0, planned - int(steps[-1]))
-        if float(np.exp(every.sum() + left * every[-1])) < HOPELESS:
+        if float(np.exp(every.sum() + left * every[-1])) < HOPELESS_INITIAL_SHARE:
             return None
-    elif share < INITIAL or steps[-1] < ENOUGH:
+    elif share < MAX_INITIAL_SHARE or steps[-1] < MIN_STEPS:
         return None
     # What a loop plans is not known unless it passes `steps=`: 0.9999 is right for a million of them. Where samples of
     # this EMA are drawn already, they show its initial weights.
@@ -78,7 +79,7 @@ def frozen(run: RunHistory) -> Episode | None:
         made = ~(np.isin(steps, without) | np.isin(steps - 1, without))  # a look sees what the update before it left
         return episode_of(steps[made], moved[made] == 0, 2)
     episode = run.episode(checks.EMA_SAME, lambda numbers: numbers == 1, LOOKS)
-    if episode is None or episode.last - episode.first < SPARSE:
+    if episode is None or episode.last - episode.first < SPARSE_UPDATES:
         return None  # updated rarely
     weights_move = (run.during(checks.SAMPLE_PARAMETER_MOVED, episode) > 0).any()  # the small tensor that is watched
     return episode if weights_move else None
@@ -87,10 +88,10 @@ def frozen(run: RunHistory) -> Episode | None:
 def not_an_average(run: RunHistory) -> Episode | None:
     steps, left = run.series(checks.EMA_LEFT)
     decays, rounding = run.at(checks.EMA_DECAY, steps), run.at(checks.EMA_ROUNDING, steps, 0.0)
-    late = steps > 2 * ENOUGH
+    late = steps > 2 * MIN_STEPS
     # A decay of 0 is a copy of the weights: many EMAs are one until they begin (step_start_ema, update_after_step).
     strange = (left > 0.1) | (decays < -0.01) | (decays > 1.001)
-    strange &= (rounding < ROUGH) & ~np.isnan(decays)
+    strange &= (rounding < ROUGH_WAY_SHARE) & ~np.isnan(decays)
     # Late looks are far apart: two of them are many updates.
     return episode_of(steps, strange, LOOKS) or episode_of(steps[late], strange[late], 2)
 
@@ -98,7 +99,7 @@ def not_an_average(run: RunHistory) -> Episode | None:
 def shares_weights(run: RunHistory) -> Detection | None:
     """Exact: its tensors lie where the weights lie."""
     share = run.latest(checks.EMA_SHARED, 0.0)
-    if share < HOPELESS:
+    if share < HOPELESS_INITIAL_SHARE:
         return None
     return Detection(
         int(run.steps(checks.EMA_SHARED)[0]),
@@ -113,7 +114,7 @@ def copies_weights(run: RunHistory) -> Detection | None:
     """A choice until the run is half over: many EMAs copy until they begin."""
     steps, decays = run.series(checks.EMA_DECAY)
     episode = episode_of(steps, np.abs(decays) < 0.05, LOOKS)
-    if episode is None or episode.ended_at is not None or episode.last <= 2 * ENOUGH:
+    if episode is None or episode.ended_at is not None or episode.last <= 2 * MIN_STEPS:
         return None
     planned = run.planned_steps
     is_late = planned is not None and episode.last > HALFWAY * planned
@@ -129,7 +130,7 @@ def copies_weights(run: RunHistory) -> Detection | None:
 def unrelated(run: RunHistory) -> Detection | None:
     """At the first look an EMA equals the weights, or after a resume lies near them; another network does not."""
     steps, cosines = run.series(checks.EMA_COSINE)
-    if len(steps) < LOOKS or not (cosines[0] < RELATED and cosines[-1] < RELATED):
+    if len(steps) < LOOKS or not (cosines[0] < MIN_COSINE and cosines[-1] < MIN_COSINE):
         return None
     decay = run.latest(checks.EMA_DECAY, 1.0)
     needed = (
@@ -149,7 +150,9 @@ def unrelated(run: RunHistory) -> Detection | None:
 def not_sampled(run: RunHistory) -> Episode | None:
     """Exact but for rounding: from the same noise different weights draw different samples."""
     steps, apart = run.series(checks.PICTURES_APART)
-    return episode_of(steps, (apart < SAME) & (run.at(checks.PICTURES_DISTANCE, steps) > OTHER))
+    return episode_of(
+        steps, (apart < SAME_SAMPLES_DISTANCE) & (run.at(checks.PICTURES_DISTANCE, steps) > OTHER_WEIGHTS_DISTANCE)
+    )
 
 
 def worse_than_raw(run: RunHistory) -> Detection | None:

@@ -22,9 +22,9 @@ from safelight.vocabulary import (
     SKILL_HELD_OUT,
 )
 
-FEW = 24  # different images
+FEW_IMAGES = 24  # different images
 FLOOR, LOOKS, BEHIND = 0.8, 3, 0.15  # way to the exact denoiser; checkpoints; skill that held-out images lack
-GAP, WORSE = 0.1, 0.05  # of the loss: held-out images above trained ones; above their own best
+MIN_GAP, MIN_RISE = 0.1, 0.05  # of the loss: held-out images above trained ones; above their own best
 
 
 def copies(run: RunHistory) -> Detection | None:
@@ -58,7 +58,10 @@ def held_out_worse(run: RunHistory) -> Detection | None:
     ):
         certain = gap > bound("held-out images", place + 1)
         sick[place] = (
-            certain and loss > (1 + GAP) * trained_loss and loss > (1 + WORSE) * best[0] and trained_loss <= best[1]
+            certain
+            and loss > (1 + MIN_GAP) * trained_loss
+            and loss > (1 + MIN_RISE) * best[0]
+            and trained_loss <= best[1]
         )
         best = min(best, (loss, trained_loss))
     episode = episode_of(steps, sick)
@@ -155,7 +158,7 @@ RULES = (
         needs=(checks.STREAM_DIFFERENT, checks.STREAM_DRAWN),
         detect=on_latest(
             {checks.STREAM_DIFFERENT: "hundreds", checks.STREAM_DRAWN: None},
-            lambda different, drawn: different <= FEW and drawn >= 20 * FEW,
+            lambda different, drawn: different <= FEW_IMAGES and drawn >= 20 * FEW_IMAGES,
             "Only {:.0f} different images came in {:,.0f} samples: the model will memorise them.",
             "the same batch at every step: these come in different batches",
             step=0,

@@ -23,21 +23,24 @@ from safelight.words import round_rate
 
 # Healthy ranges are those of 36 runs of 9,600 to 76,800 images: bench/learning.py and a few of larger networks.
 LOOKS = 3  # their median: one checkpoint alone may lie in a trough of the loss
-LEARNT, KEPT = 0.5, 0.75  # the skill that can be lost; the share of it that is kept: 0.98 and more in healthy runs
+MIN_SKILL = 0.5  # the skill that can be lost
+KEPT_SKILL_SHARE = 0.75  # the share of it that is kept: 0.98 and more in healthy runs
 UPDATES = 64  # before which no run is judged
 Table = tuple[tuple[int, int, float], ...]
 """Images, updates, and the skill after both."""
-SLOW: Table = ((10_000, 64, 0.0), (24_000, 150, 0.9), (60_000, 300, 1.0))  # some healthy runs are slower: never alone
+# Some healthy runs are slower: never alone.
+SLOW_LOSSES: Table = ((10_000, 64, 0.0), (24_000, 150, 0.9), (60_000, 300, 1.0))
 STUCK: Table = (
     (10_000, 64, 0.0),
     (24_000, 150, 0.36),
     (60_000, 300, 0.5),
 )  # v and x0: healthy ones had 0.74 after 25,600
 FOREIGN: Table = ((60_000, 500, 0.0),)  # for loops that are not ours, with networks of any kind; not measured
-ENDED = 0.7  # at the end of a run: just below those 0.74
+ENDED_LOSS_SHARE = 0.7  # at the end of a run: just below those 0.74
 GROWN = 1.5  # norm of a part's weights over its first; 1.36 at most in healthy runs, 1.78 and more in broken ones
 SMALL_UPDATE = 1.2e-3  # of the weights: median over the parts, where they are long; healthy runs have 0.0023 to 0.009
-VANISHED = 1e-5  # smallest gradient of a part over the largest, each for its weights; 1.4e-4 and more in healthy runs
+# Smallest gradient of a part over the largest, each for its weights; 1.4e-4 and more in healthy runs
+VANISHED_RATIO = 1e-5
 DAMAGE = (
     "data.nonfinite data.blank data.shifted data.same-batch scale. conditioning. schedule. forward. timesteps. target. "
     "loss. model. optimizer. lr. mode. precision. clipping. accumulation. distributed.drift distributed.same-noise "
@@ -78,7 +81,7 @@ def learning(run: RunHistory) -> Learning | None:
     return Learning(steps[LOOKS - 1 :], running_median(skills, LOOKS), int(drawn))
 
 
-def slow(run: RunHistory, own: Table = SLOW) -> Learning | None:
+def slow(run: RunHistory, own: Table = SLOW_LOSSES) -> Learning | None:
     """Where the model never was as good as the table of our own runs says that it should be."""
     found, table = learning(run), FOREIGN if run.config is None else own
     if found is None or (run.config is not None and run.config.model.init is not None):
@@ -103,7 +106,7 @@ def ruined(run: RunHistory) -> Detection | None:
     if found is None:
         return None
     best = np.maximum.accumulate(found.skills)
-    lost = (best >= LEARNT) & (found.skills < KEPT * best)
+    lost = (best >= MIN_SKILL) & (found.skills < KEPT_SKILL_SHARE * best)
     if not lost[-1]:
         return None
     first = int(found.steps[np.flatnonzero(~lost)[-1]]) if not lost.all() else int(found.steps[0])
@@ -112,7 +115,7 @@ def ruined(run: RunHistory) -> Detection | None:
         first,
         f"The model has lost what it had learnt: its skill is {found.latest:.2f}, and was {float(best[-1]):.2f} at "
         f"step {at:,}.",
-        (Evidence(SKILL_RAW.name, found.latest, (at, found.step), f"above {KEPT * float(best[-1]):.2f}"),),
+        (Evidence(SKILL_RAW.name, found.latest, (at, found.step), f"above {KEPT_SKILL_SHARE * float(best[-1]):.2f}"),),
         ("a hard batch: the skill is that of the same images, noise and timesteps at every checkpoint",),
         confidence=0.99,
     )
@@ -227,7 +230,7 @@ def stays_by_short_updates(run: RunHistory) -> Detection | None:
 
 def vanishing(run: RunHistory) -> Detection | None:
     found, (part, share) = slow(run), _vanishing(run)
-    if found is None or not share < VANISHED or _growth(run)[1] >= GROWN or _updates(run) < SMALL_UPDATE:
+    if found is None or not share < VANISHED_RATIO or _growth(run)[1] >= GROWN or _updates(run) < SMALL_UPDATE:
         return None
     words, evidence = _facts(found)
     return Detection(
@@ -245,7 +248,7 @@ def too_small(run: RunHistory) -> Detection | None:
     found, size = stuck(run), _updates(run)
     if found is None or not size >= SMALL_UPDATE:
         return None
-    if _growth(run)[1] >= GROWN or _vanishing(run)[1] < VANISHED:
+    if _growth(run)[1] >= GROWN or _vanishing(run)[1] < VANISHED_RATIO:
         return None
     words, evidence = _facts(found)
     half = found.steps[len(found.steps) // 2]
@@ -271,7 +274,13 @@ def undertrained(run: RunHistory) -> Detection | None:
     """At the end of a run, where nothing else explains it."""
     steps, skills = run.series(SKILL_RAW)
     planned = run.planned_steps
-    if _predicts_noise(run) or not len(steps) or planned is None or steps[-1] < planned - 1 or skills[-1] >= ENDED:
+    if (
+        _predicts_noise(run)
+        or not len(steps)
+        or planned is None
+        or steps[-1] < planned - 1
+        or skills[-1] >= ENDED_LOSS_SHARE
+    ):
         return None
     return Detection(
         int(steps[-1]),

@@ -13,20 +13,22 @@ from safelight.diagnosis.run_history import Episode, RunHistory, episode_of, nam
 from safelight.diagnosis.spacing import LogNeed
 from safelight.vocabulary import GRADIENT_NORM, LEARNING_RATE, LOSS, NONFINITE_PARAMETERS, REFUSED
 
-ENOUGH = 8  # steps
-AGAINST, UNRELATED = -0.5, 0.1  # cosine with the gradient of the squared error; L1 and weighted losses have 0.5 to 1
-SAME = 0.7  # the same of a loss that is the squared error: 1 in fp32, 0.99 in bf16, 0.89 where values are clipped
-OVERFLOWS = 1e30  # a squared error of fp32 numbers
+MIN_STEPS = 8
+OPPOSITE_COSINE = -0.5  # cosine with the gradient of the squared error
+UNRELATED_COSINE = 0.1  # L1 and weighted losses have 0.5 to 1
+# The same of a loss that is the squared error: 1 in fp32, 0.99 in bf16, 0.89 where values are clipped
+SAME_COSINE = 0.7
+OVERFLOWING_ERROR = 1e30  # a squared error of fp32 numbers
 SIGNS = 0.9  # of the values have the same sign: 1 in healthy gradients, also where values are clipped; else 0.5
-PASSED = 24  # finite losses after one that was not: a weight that overflows would have come again
-ENDLESS = 10.0  # times what a loss below 0 was at first
-UNHEARD = 0.1  # of the samples; with a zero terminal SNR one timestep in a thousand may have a weight of 0
+MIN_FINITE_AFTER = 24  # finite losses after one that was not: a weight that overflows would have come again
+ENDLESS_FACTOR = 10.0  # times what a loss below 0 was at first
+MAX_UNHEARD_SHARE = 0.1  # of the samples; with a zero terminal SNR one timestep in a thousand may have a weight of 0
 WINDOW = 8
-RISEN = 10.0  # times the best and the first loss
-GREW = 4.0  # times the first mean square of the targets, which is the same in every healthy run
-LONG = 100  # steps after which a rate should have begun to decay
-CONSTANT = 1e-3  # relative change of a learning rate that does not decay
-LOW, SWING = 0.5, 0.7  # healthy weightings have first cosines of 0.8 to 1, and swings of 0.2 to 0.3
+RISE_FACTOR = 10.0  # times the best and the first loss
+TARGET_GROWTH_FACTOR = 4.0  # times the first mean square of the targets, which is the same in every healthy run
+LONG_STEPS = 100  # steps after which a rate should have begun to decay
+CONSTANT_TOLERANCE = 1e-3  # relative change of a learning rate that does not decay
+LOW_COSINE, MAX_SWING = 0.5, 0.7  # healthy weightings have first cosines of 0.8 to 1, and swings of 0.2 to 0.3
 
 
 def nonfinite(run: RunHistory) -> Detection | None:
@@ -89,10 +91,10 @@ def _is_error(run: RunHistory, steps: np.ndarray, losses: np.ndarray) -> np.ndar
 def below_zero(run: RunHistory) -> Detection | None:
     """Where only the loss is known: it is below 0 from the first step on, and falls without bound."""
     steps, losses = run.series(LOSS)
-    if len(losses) < 4 * ENOUGH or not (losses < 0).all():
+    if len(losses) < 4 * MIN_STEPS or not (losses < 0).all():
         return None
-    begin, end = float(np.median(losses[:ENOUGH])), float(np.median(losses[-ENOUGH:]))
-    if not end < ENDLESS * begin:
+    begin, end = float(np.median(losses[:MIN_STEPS])), float(np.median(losses[-MIN_STEPS:]))
+    if not end < ENDLESS_FACTOR * begin:
         return None
     return Detection(
         int(steps[0]),
@@ -107,7 +109,7 @@ def opposite(run: RunHistory) -> Episode | None:
     steps, cosines = _replayed(run)
     plain = _is_error(run, steps, np.abs(run.at(checks.REPLAY_LOSS, steps)))  # its sign aside; then one look is enough
     early = _first(steps) | plain
-    against = cosines < AGAINST
+    against = cosines < OPPOSITE_COSINE
     return episode_of(steps[plain], against[plain]) or episode_of(steps[early], against[early], 2)
 
 
@@ -117,10 +119,10 @@ def unrelated(run: RunHistory) -> Episode | None:
     steps, cosines = _replayed(run)
     plain = is_plain(run)
     early = np.ones(len(steps), bool) if plain else _first(steps)
-    low = (cosines >= AGAINST) & (cosines < (SAME if plain else UNRELATED))
+    low = (cosines >= OPPOSITE_COSINE) & (cosines < (SAME_COSINE if plain else UNRELATED_COSINE))
     low &= run.at(checks.REPLAY_SIGNS, steps, 0.0) < SIGNS
     if plain:  # a single tensor that goes the other way
-        low |= run.at(checks.REPLAY_WORST, steps, 1.0) < AGAINST
+        low |= run.at(checks.REPLAY_WORST, steps, 1.0) < OPPOSITE_COSINE
     return episode_of(steps[early], low[early], 2) or _without_gradient(run, came=True)
 
 
@@ -140,7 +142,7 @@ def detached(run: RunHistory) -> Detection | None:
         own = run.latest(checks.REPLAY_MSE_NORM)
         return _detached(episode.first, f"though the error of the prediction has one of {own:.3g}")
     steps, norms = run.series(GRADIENT_NORM)
-    if len(steps) <= ENOUGH or (norms != 0).any() or (run.numbers(checks.SAMPLE_PARAMETER_BACKWARD) > 0).any():
+    if len(steps) <= MIN_STEPS or (norms != 0).any() or (run.numbers(checks.SAMPLE_PARAMETER_BACKWARD) > 0).any():
         return None
     return _detached(int(steps[0]), f"in any of {len(steps):,} steps")
 
@@ -159,11 +161,11 @@ def weight_nonfinite(run: RunHistory) -> Detection | None:
     if not len(bad):
         return None
     before = {int(s) for name, check in checks.NONFINITE.items() if name != "loss" for s in run.steps(check)}
-    compared = {int(s) for s, error in zip(*run.series(checks.LOSS_MSE), strict=True) if error < OVERFLOWS}
+    compared = {int(s) for s, error in zip(*run.series(checks.LOSS_MSE), strict=True) if error < OVERFLOWING_ERROR}
     infinite = {int(s) for s in run.steps(checks.NONFINITE_LOSS_NUMBER)}  # NaN may come from what was not shown
     alone = [int(step) for step in bad if int(step) not in before and int(step) in compared | infinite]
     steps, losses = run.series(LOSS)
-    passed = len(alone) == 1 and int(np.isfinite(losses[steps > alone[0]]).sum()) >= PASSED
+    passed = len(alone) == 1 and int(np.isfinite(losses[steps > alone[0]]).sum()) >= MIN_FINITE_AFTER
     if not alone or (passed and nonfinite(run) is not None):
         return None  # what comes once is reported as loss.nonfinite
     return Detection(
@@ -176,7 +178,7 @@ def weight_nonfinite(run: RunHistory) -> Detection | None:
 
 
 weights_of_zero = on_episode(  # exact
-    lambda run: run.episode(checks.ANSWER_UNHEARD, lambda shares: (shares > UNHEARD) & (shares < 1), 3),
+    lambda run: run.episode(checks.ANSWER_UNHEARD, lambda shares: (shares > MAX_UNHEARD_SHARE) & (shares < 1), 3),
     lambda run, episode: (
         f"{run.median(checks.ANSWER_UNHEARD, episode):.0%} of the samples get no gradient at all: "
         "their weight in the loss is 0, and the network learns nothing from them."
@@ -191,7 +193,7 @@ def few_decide(run: RunHistory) -> Detection | None:
     its gradient differs from the plain one at nearly every look."""
     steps, cosines = _replayed(run)
     early = _first(steps)
-    low = episode_of(steps[early], (cosines[early] >= UNRELATED) & (cosines[early] < LOW), 2)
+    low = episode_of(steps[early], (cosines[early] >= UNRELATED_COSINE) & (cosines[early] < LOW_COSINE), 2)
     places, losses = run.series(checks.LOSS_REPORTED)
     errors = run.at(checks.LOSS_MSE, places)
     healthy = np.isfinite(losses) & np.isfinite(errors) & (errors > 0) & (losses > 0)
@@ -199,7 +201,7 @@ def few_decide(run: RunHistory) -> Detection | None:
     ratio = float(np.median(ratios)) if len(ratios) else 1.0
     # Of neighbours: a loss that becomes another one once and for all does not swing.
     swing = float(np.std(np.diff(np.log(ratios)))) / 2**0.5 if len(ratios) >= 8 else 0.0
-    if is_plain(run) or (low is None and swing < SWING):
+    if is_plain(run) or (low is None and swing < MAX_SWING):
         return None
     return Detection(
         int(steps[0]) if low is None and len(steps) else (low.first if low is not None else 0),
@@ -221,20 +223,21 @@ def _rising(run: RunHistory) -> Detection | None:
     # A running mean begins with the loss of one batch, which may be far too low.
     is_smoothed = run.spacing is not None and not run.spacing.single
     best, begin = float(smooth.min()), float(smooth[: len(smooth) // 4].max() if is_smoothed else smooth[0])
-    if not smooth[-1] > RISEN * max(best, begin):
+    if not smooth[-1] > RISE_FACTOR * max(best, begin):
         return None
-    place = WINDOW - 1 + int(np.flatnonzero(smooth <= RISEN * max(best, begin))[-1])
+    place = WINDOW - 1 + int(np.flatnonzero(smooth <= RISE_FACTOR * max(best, begin))[-1])
     if not is_above(losses, min(place, len(losses) - WINDOW)):
         return None  # batches of one image: eight of them may well have ten times the loss of others
     first, targets = int(steps[place]), _growth_of_targets(run)
     return Detection(
         first,
         f"The loss is {float(smooth[-1]):.3g}; it began at {begin:.3g} and had been {best:.3g}. The training has "
-        "diverged" + (f", and the targets have grown {targets:.3g} times with it." if targets >= GREW else "."),
+        "diverged"
+        + (f", and the targets have grown {targets:.3g} times with it." if targets >= TARGET_GROWTH_FACTOR else "."),
         (Evidence(LOSS.name, float(smooth[-1]), (first, int(steps[-1]))),),
         ("hard batches: it stays there",),
         confidence=0.99,
-        fix=_bootstrapped() if targets >= GREW else _return(run),
+        fix=_bootstrapped() if targets >= TARGET_GROWTH_FACTOR else _return(run),
     )
 
 
@@ -255,7 +258,7 @@ def _bootstrapped() -> Fix:
 def _return(run: RunHistory) -> Fix | None:
     """None where the rule's own fix says all."""
     rates = run.numbers(LEARNING_RATE)
-    if len(rates) <= LONG or not is_constant(rates):
+    if len(rates) <= LONG_STEPS or not is_constant(rates):
         return None
     return Fix(
         f"Return to the last good checkpoint, and lower optimizer.lr: it was {float(rates[-1]):.2g} until the end. "
@@ -266,7 +269,7 @@ def _return(run: RunHistory) -> Fix | None:
 def is_constant(rates: np.ndarray) -> bool:
     """Whether a rate does not decay in its later half."""
     late = rates[len(rates) // 2 :]
-    return len(late) > 1 and bool(np.ptp(late) <= CONSTANT * late.max())
+    return len(late) > 1 and bool(np.ptp(late) <= CONSTANT_TOLERANCE * late.max())
 
 
 def diverged(run: RunHistory) -> Detection | None:
@@ -281,7 +284,7 @@ def diverged(run: RunHistory) -> Detection | None:
     best = np.minimum.accumulate(smooth)
     bad = ~(smooth < DIVERGED.zero_ratio) & ~(smooth < DIVERGED.best_ratio * best)
     if not bad[-1]:  # targets that grow with the error hide it
-        return _rising(run) if _growth_of_targets(run) >= GREW else None
+        return _rising(run) if _growth_of_targets(run) >= TARGET_GROWTH_FACTOR else None
     first = int(steps[WINDOW - 1 + np.flatnonzero(~bad)[-1]]) if (~bad).any() else int(steps[0])
     return Detection(
         first,
@@ -324,7 +327,7 @@ RULES = (
         fix="Look for detach(), no_grad() or .data between the network and the loss, and for a missing backward().",
         needs=((GRADIENT_NORM, checks.REPLAY_MSE_NORM),),
         detect=detached,
-        logs=LogNeed(ENOUGH + 1, of=GRADIENT_NORM),
+        logs=LogNeed(MIN_STEPS + 1, of=GRADIENT_NORM),
         explained_by="model.zero-init model.frozen model.bounded optimizer.other loss.not-of optimizer.zeroed",
     ),
     error_rule(
@@ -345,7 +348,7 @@ RULES = (
             ),
             below_zero,
         ),
-        logs=LogNeed(4 * ENOUGH),
+        logs=LogNeed(4 * MIN_STEPS),
     ),
     error_rule(
         "LOS004",

@@ -16,33 +16,38 @@ from safelight.diagnosis.spacing import LogNeed
 from safelight.vocabulary import LEARNING_RATE, SKILL_RAW, UPDATE_RATIO
 from safelight.words import round_rate
 
-WORSE = 1.25  # error after the update over that before, on its own batch; healthy runs have 0.86 to 1.05
-AWFUL = 1e3  # times the error before
-NOTHING, MUCH = 0.98, 0.999  # an update that gains less than the first, where a hundredfold one gains more
-LONGER = ("10", "100", "10000", "1000000")
-STRAIGHT = 5.0  # times more gain by a hundredfold update than by a tenfold one: the loss still falls in a straight line
-UNLEARNT = 0.6  # error over that of the zero predictor: above it, there is something left to learn
-BEGINNING, OVERSHOT, OFTEN = 32, 1.5, 3  # steps; times the zero predictor's error: 1.04 at most in healthy runs; times
+OVERSHOOT_RATIO = 1.25  # error after the update over that before, on its own batch; healthy runs have 0.86 to 1.05
+RUINOUS_RATIO = 1e3  # times the error before
+# An update that gains less than the first, where a hundredfold one gains more
+NO_GAIN_RATIO, LONG_GAIN_RATIO = 0.98, 0.999
+LONGER_UPDATES = ("10", "100", "10000", "1000000")
+# Times more gain by a hundredfold update than by a tenfold one: the loss still falls in a straight line
+STRAIGHT_GAIN_FACTOR = 5.0
+UNLEARNT_ERROR_SHARE = 0.6  # error over that of the zero predictor: above it, there is something left to learn
+FIRST_STEPS = 32
+OVERSHOT_ERROR_FACTOR = 1.5  # times the zero predictor's error: 1.04 at most in healthy runs
+MIN_OVERSHOOTS = 3
 BELOW = 0.3  # of the rate at which the error would be that of the zero predictor
-FAR = 9.9  # times the highest rate that holds in the preflight, without a warm-up: more is too high with any
-PEAK = 0.9  # of the highest rate: a warm-up was over, or never there
-JUMP, ENDED = 5.0, 1e-3
-LONG = 50  # steps
-ZEROS, JUDGED = 5, 12  # readings of a rate
+# Times the highest rate that holds in the preflight, without a warm-up: more is too high with any
+MAX_RATE_OVER_STABLE = 9.9
+PEAK_RATE_SHARE = 0.9  # of the highest rate: a warm-up was over, or never there
+JUMP_FACTOR, ENDED_RATE_SHARE = 5.0, 1e-3
+LONG_STEPS = 50
+MIN_ZERO_RATES, MIN_RATES = 5, 12  # readings of a rate
 USUAL_RATE = 1e-5  # of Adam, in published recipes: 1e-5 to 2e-3
 MOVED_ENOUGH = 0.5  # of the error, by all updates of a run together
 
 
 def raises_error(run: RunHistory) -> Detection | None:
     """The update raises the error on the samples it was made from, and a tenth of it would not."""
-    steps, whole = run.series(checks.SEARCH["1"])
-    tenth, rates = run.at(checks.SEARCH["0.1"], steps), run.at(checks.SEARCH_RATE, steps)
-    searched = np.isin(steps, run.steps(checks.SEARCH["0.1"]))
-    bad = searched & ~(whole <= WORSE) & ~(whole < 1.1 * np.minimum(tenth, 1.0))
+    steps, whole = run.series(checks.LINE_SEARCH_RATIO["1"])
+    tenth, rates = run.at(checks.LINE_SEARCH_RATIO["0.1"], steps), run.at(checks.LINE_SEARCH_RATE, steps)
+    searched = np.isin(steps, run.steps(checks.LINE_SEARCH_RATIO["0.1"]))
+    bad = searched & ~(whole <= OVERSHOOT_RATIO) & ~(whole < 1.1 * np.minimum(tenth, 1.0))
     pairs = np.flatnonzero(bad[1:] & bad[:-1]) + 1
     # One very bad update is enough where the rate continued to rise after it.
-    rising = [i for i in np.flatnonzero(bad & (whole > 2 * WORSE)) if rates[i:].max() > 1.2 * rates[i]]
-    awful = np.flatnonzero(bad & ~(whole < AWFUL))  # also not finite: there may be no look after such an update
+    rising = [i for i in np.flatnonzero(bad & (whole > 2 * OVERSHOOT_RATIO)) if rates[i:].max() > 1.2 * rates[i]]
+    awful = np.flatnonzero(bad & ~(whole < RUINOUS_RATIO))  # also not finite: there may be no look after such an update
     hits = sorted({*pairs.tolist(), *map(int, rising), *awful.tolist()})
     if not hits:
         return None
@@ -55,7 +60,9 @@ def raises_error(run: RunHistory) -> Detection | None:
         f"An update raises the error on its own batch {float(whole[last]):.3g} times; "
         + ("no shorter one would lower it." if better is None else f"one of {better:g} times its length would not."),
         (
-            *run.evidence_of({checks.SEARCH["1"]: "below 1.05", checks.SEARCH["0.1"]: "below 1"}, at),
+            *run.evidence_of(
+                {checks.LINE_SEARCH_RATIO["1"]: "below 1.05", checks.LINE_SEARCH_RATIO["0.1"]: "below 1"}, at
+            ),
             Evidence(LEARNING_RATE.name, rate, (at, at)),
         ),
         ("a hard batch: error before and after are those of the same samples with the same noise",),
@@ -68,21 +75,21 @@ def raises_error(run: RunHistory) -> Detection | None:
 def _stable_length(run: RunHistory, step: int) -> float | None:
     """The longest update that would have lowered the error on its own batch, over the one that was made."""
     at = np.array([step])
-    usual = {length: checks.SEARCH[length] for length in ("0.3", "0.1")}
-    lengths = usual | checks.SEARCH_SHORTER  # the longest first
+    usual = {length: checks.LINE_SEARCH_RATIO[length] for length in ("0.3", "0.1")}
+    lengths = usual | checks.LINE_SEARCH_SHORTER  # the longest first
     return next((float(length) for length, check in lengths.items() if run.at(check, at)[0] < 1.0), None)
 
 
 def _stable_rates(run: RunHistory) -> list[float]:
     """By every update that overshot. Two causes of one finding have one piece of advice: the lowest of these."""
-    steps, whole = run.series(checks.SEARCH["1"])
-    rates = run.at(checks.SEARCH_RATE, steps)
+    steps, whole = run.series(checks.LINE_SEARCH_RATIO["1"])
+    rates = run.at(checks.LINE_SEARCH_RATE, steps)
     found: list[float] = []
-    for place in np.flatnonzero(~(whole <= WORSE)):
+    for place in np.flatnonzero(~(whole <= OVERSHOOT_RATIO)):
         length = _stable_length(run, int(steps[place]))
         found += [] if length is None else [float(rates[place]) * length]
     overshot, ratios = _overshoots(run)
-    if len(overshot) >= OFTEN:
+    if len(overshot) >= MIN_OVERSHOOTS:
         # The error grows with the square of the rate; that of the first overshoot comes from the update before it.
         found.append(BELOW * _rate_at(run, int(overshot[0]) - 1) / float(np.sqrt(ratios[0])))
     return [rate for rate in found if rate > 0]
@@ -103,11 +110,11 @@ def fails_trial(run: RunHistory) -> Detection | None:
     """Tried before the first step; what happened at that rate later counts more."""
     steps, tried = run.series(checks.TRIAL_RATE)
     held, error_ratio = run.latest(checks.TRIAL_STABLE_RATE), run.latest(checks.TRIAL_ERROR)
-    if not len(steps) or not (tried[-1] > FAR * held or np.isnan(held)):
+    if not len(steps) or not (tried[-1] > MAX_RATE_OVER_STABLE * held or np.isnan(held)):
         return None
     begun, rates = run.series(LEARNING_RATE)
-    reached = begun[rates >= PEAK * tried[-1]]
-    if len(reached) and begun[-1] - reached[0] > BEGINNING:
+    reached = begun[rates >= PEAK_RATE_SHARE * tried[-1]]
+    if len(reached) and begun[-1] - reached[0] > FIRST_STEPS:
         return None
     return Detection(
         int(steps[-1]),
@@ -129,21 +136,22 @@ def _overshoots(run: RunHistory) -> tuple[np.ndarray, np.ndarray]:
     if not len(steps) or len(zeros) != len(steps):
         return np.zeros(0, np.int64), np.zeros(0)
     ratios = errors / np.maximum(zeros, 1e-12)
-    far = (steps - steps[0] <= BEGINNING) & (ratios > OVERSHOT * max(1.0, float(ratios[0])))  # NaN has other names
+    limit = OVERSHOT_ERROR_FACTOR * max(1.0, float(ratios[0]))
+    far = (steps - steps[0] <= FIRST_STEPS) & (ratios > limit)  # NaN has other names
     return steps[far], ratios[far]
 
 
 def _is_without_warmup(run: RunHistory, first: int, last: int) -> bool:
     """Whether the rate was at its peak then, and is still near it later, when the error is normal again."""
     steps, rates = run.series(LEARNING_RATE)
-    high = PEAK * float(rates.max(initial=0.0))
+    high = PEAK_RATE_SHARE * float(rates.max(initial=0.0))
     return _rate_at(run, first) >= high > 0 and bool((rates[steps > last] > high / 2).any())
 
 
 def overshot(run: RunHistory, at_first: bool) -> Detection | None:
     """`at_first`: only where the missing warm-up is the cause and not the rate of the whole run; else the reverse."""
     steps, ratios = _overshoots(run)
-    if len(steps) < OFTEN or _is_without_warmup(run, int(steps[0]), int(steps[-1])) != at_first:
+    if len(steps) < MIN_OVERSHOOTS or _is_without_warmup(run, int(steps[0]), int(steps[-1])) != at_first:
         return None
     worst = int(steps[ratios.argmax()])
     return Detection(
@@ -166,22 +174,29 @@ too_high = first_of(raises_error, partial(overshot, at_first=False), fails_trial
 
 
 def too_low(run: RunHistory) -> Detection | None:
-    steps, whole = run.series(checks.SEARCH["1"])
-    ten, far = (run.at(checks.SEARCH[length], steps) for length in ("10", "100"))
+    steps, whole = run.series(checks.LINE_SEARCH_RATIO["1"])
+    ten, far = (run.at(checks.LINE_SEARCH_RATIO[length], steps) for length in ("10", "100"))
     rates, starts, zeros = (
-        run.at(check, steps) for check in (checks.SEARCH_RATE, checks.SEARCH_START, checks.SEARCH_ZERO)
+        run.at(check, steps) for check in (checks.LINE_SEARCH_RATE, checks.LINE_SEARCH_START, checks.LINE_SEARCH_ZERO)
     )
     if len(whole) < 4 or steps[-1] - steps[0] < 30:
         return None
     risen = np.concatenate([[True], rates[1:] > 1.2 * np.maximum.accumulate(rates)[:-1]])
-    straight = (1 - far) > STRAIGHT * (1 - ten)
+    straight = (1 - far) > STRAIGHT_GAIN_FACTOR * (1 - ten)
     lengths = np.full(len(steps), 100)
     for length in ("10000", "1000000"):  # a rate so low that even a hundredfold update gains nothing
-        farther = run.at(checks.SEARCH[length], steps)
-        lower = (far > MUCH) & (far < 1.001) & (farther < MUCH)
+        farther = run.at(checks.LINE_SEARCH_RATIO[length], steps)
+        lower = (far > LONG_GAIN_RATIO) & (far < 1.001) & (farther < LONG_GAIN_RATIO)
         far, straight = np.where(lower, farther, far), straight | lower
         lengths = np.where(lower, int(length), lengths)
-    hit = (whole > NOTHING) & (far < MUCH) & (ten < 1.001) & straight & (starts > UNLEARNT * zeros) & ~risen
+    hit = (
+        (whole > NO_GAIN_RATIO)
+        & (far < LONG_GAIN_RATIO)
+        & (ten < 1.001)
+        & straight
+        & (starts > UNLEARNT_ERROR_SHARE * zeros)
+        & ~risen
+    )
     hit &= steps - steps[0] >= 30
     if hit.sum() < 2:
         return None
@@ -192,7 +207,9 @@ def too_low(run: RunHistory) -> Detection | None:
         f"Updates gain {1 - float(whole[last]):.2g} of the error each; {int(lengths[last]):,} times as long they would "
         f"gain {1 - float(far[last]):.2g}. The training is far too slow.",
         (
-            *run.evidence_of({checks.SEARCH["1"]: "0.9 to 1", checks.SEARCH["100"]: "far above 1"}),
+            *run.evidence_of(
+                {checks.LINE_SEARCH_RATIO["1"]: "0.9 to 1", checks.LINE_SEARCH_RATIO["100"]: "far above 1"}
+            ),
             Evidence(LEARNING_RATE.name, rate, (int(steps[-1]), int(steps[-1]))),
         ),
         ("a run that has converged: longer steps would not help it", "warm-up: the rate no longer rises"),
@@ -216,8 +233,8 @@ def _raised(run: RunHistory, step: int) -> float:
     """How many times as high the rate should be: a tenth of the length that gains most, which is that of one update on
     its own samples; at least ten."""
     at = np.array([step])
-    errors = {float(length): run.at(checks.SEARCH[length], at)[0] for length in LONGER}
-    return max(10.0, min(errors, key=lambda length: errors[length] if errors[length] < MUCH else 1.0) / 10)
+    errors = {float(length): run.at(checks.LINE_SEARCH_RATIO[length], at)[0] for length in LONGER_UPDATES}
+    return max(10.0, min(errors, key=lambda length: errors[length] if errors[length] < LONG_GAIN_RATIO else 1.0) / 10)
 
 
 def _raise(rate: float) -> Fix:
@@ -229,8 +246,8 @@ def no_warmup(run: RunHistory) -> Detection | None:
     """One of the very first updates raises the error several times, and later ones do not."""
     if too_high(run) is not None:
         return None
-    steps, whole = run.series(checks.SEARCH["1"])
-    bad = np.flatnonzero((whole > 2 * WORSE) & (steps - steps[:1] <= 16))
+    steps, whole = run.series(checks.LINE_SEARCH_RATIO["1"])
+    bad = np.flatnonzero((whole > 2 * OVERSHOOT_RATIO) & (steps - steps[:1] <= 16))
     if not len(bad):
         return overshot(run, at_first=True)
     step, has_later = int(steps[bad[0]]), bool((steps > steps[bad[-1]]).any())
@@ -238,7 +255,7 @@ def no_warmup(run: RunHistory) -> Detection | None:
         step,
         f"One of the first updates, at step {step:,}, raised the error on its own batch {float(whole[bad[0]]):.3g} "
         "times: the rate is high before the optimizer has estimated the gradients.",
-        run.evidence_of({checks.SEARCH["1"]: "below 1.05", checks.SEARCH_RATE: None}, step),
+        run.evidence_of({checks.LINE_SEARCH_RATIO["1"]: "below 1.05", checks.LINE_SEARCH_RATE: None}, step),
         ("a rate that is too high for the whole run: later updates are healthy",) if has_later else (),
         confidence=0.99,
         fix=None if has_later else Fix("Lengthen optimizer.warmup; if that is not enough, lower optimizer.lr."),
@@ -252,10 +269,10 @@ def _rate_at(run: RunHistory, step: int) -> float:
 
 def zero(run: RunHistory) -> Detection | None:
     steps, rates = run.series(LEARNING_RATE)
-    zeros = episode_of(steps, rates == 0, ZEROS)
+    zeros = episode_of(steps, rates == 0, MIN_ZERO_RATES)
     if zeros is None or zeros.ended_at is not None:
         return None
-    if int(steps[-1]) - zeros.first >= LONG and zeros.looks < len(rates):
+    if int(steps[-1]) - zeros.first >= LONG_STEPS and zeros.looks < len(rates):
         return None  # a schedule that has ended is another cause
     return Detection(
         zeros.first,
@@ -266,9 +283,9 @@ def zero(run: RunHistory) -> Detection | None:
 
 def ended_early(run: RunHistory) -> Detection | None:
     steps, rates = run.series(LEARNING_RATE)
-    if len(rates) < LONG or not rates.max() > 0:
+    if len(rates) < LONG_STEPS or not rates.max() > 0:
         return None
-    low = episode_of(steps, rates < ENDED * np.quantile(rates, 0.98))  # not of a single jump
+    low = episode_of(steps, rates < ENDED_RATE_SHARE * np.quantile(rates, 0.98))  # not of a single jump
     if low is None or low.ended_at is not None or low.looks == len(rates):
         return None
     length, whole = (int(steps[-1]) - first + 1 for first in (low.first, int(steps[0])))  # a log may leave out steps
@@ -286,10 +303,11 @@ def ended_early(run: RunHistory) -> Detection | None:
 def jump(run: RunHistory) -> Detection | None:
     """Restarts return to an earlier rate; this is higher than ever before."""
     steps, rates = run.series(LEARNING_RATE)
-    if len(rates) < JUDGED:
+    if len(rates) < MIN_RATES:
         return None
     highest = np.maximum.accumulate(rates)
-    risen = (rates[1:] > JUMP * highest[:-1]) & (highest[:-1] > 0) & (np.diff(steps) < LONG)  # else it may be a warm-up
+    # After longer gaps it may be a warm-up.
+    risen = (rates[1:] > JUMP_FACTOR * highest[:-1]) & (highest[:-1] > 0) & (np.diff(steps) < LONG_STEPS)
     jumps = np.flatnonzero(risen & (np.arange(1, len(rates)) >= 10))
     if not len(jumps):
         return None
@@ -322,7 +340,7 @@ def anew(run: RunHistory) -> Detection | None:
     )
 
 
-SIDE = (
+CAUSES_BEFORE_LR = (
     "scale. loss.sign loss.shape optimizer.maximize optimizer.no-zero optimizer.not-its target. model.init "
     "data.nonfinite precision. optimizer.weight-decay data.shifted model.dead mode. model.bounded"
 )
@@ -341,9 +359,9 @@ RULES = (
         similar="A bad batch has a large loss before the update too. With a wrong sign every length is worse.",
         limits="Rates that are only unstable later: see `loss.diverged`.",
         fix="Lower optimizer.lr, or lengthen optimizer.warmup.",
-        needs=((checks.SEARCH["1"], checks.LOSS_MSE, checks.TRIAL_RATE, SKILL_RAW),),
+        needs=((checks.LINE_SEARCH_RATIO["1"], checks.LOSS_MSE, checks.TRIAL_RATE, SKILL_RAW),),
         detect=too_high,
-        explained_by=f"{SIDE} lr.jump accumulation. forward.",
+        explained_by=f"{CAUSES_BEFORE_LR} lr.jump accumulation. forward.",
     ),
     warning_rule(
         "LRA002",
@@ -355,9 +373,9 @@ RULES = (
         "is little left to gain.",
         limits="Rates that are ten times too low. By the loss alone: networks that do not predict the noise.",
         fix="Raise optimizer.lr.",
-        needs=((checks.SEARCH["1"], SKILL_RAW, UPDATE_RATIO),),
+        needs=((checks.LINE_SEARCH_RATIO["1"], SKILL_RAW, UPDATE_RATIO),),
         detect=first_of(too_low, short_updates, stays_by_short_updates),
-        explained_by=f"{SIDE} forward. clipping. model. ema. lr.zero lr.ended optimizer. {LOSS_CAUSES}",
+        explained_by=f"{CAUSES_BEFORE_LR} forward. clipping. model. ema. lr.zero lr.ended optimizer. {LOSS_CAUSES}",
     ),
     error_rule(
         "LRA003",
@@ -369,7 +387,7 @@ RULES = (
         fix="Check the scheduler: its warm-up, its end, and whether it is stepped.",
         needs=(LEARNING_RATE,),
         detect=zero,
-        logs=LogNeed(ZEROS, of=LEARNING_RATE),
+        logs=LogNeed(MIN_ZERO_RATES, of=LEARNING_RATE),
     ),
     warning_rule(
         "LRA004",
@@ -382,7 +400,7 @@ RULES = (
         fix="Step the scheduler once per update, not per micro-batch or process, and give it the number of updates.",
         needs=(LEARNING_RATE,),
         detect=ended_early,
-        logs=LogNeed(LONG, of=LEARNING_RATE),
+        logs=LogNeed(LONG_STEPS, of=LEARNING_RATE),
     ),
     warning_rule(
         "LRA007",
@@ -409,9 +427,9 @@ RULES = (
         why="The damage of the first steps may be permanent: dead units, labels that are ignored.",
         similar="A rate that is too high for the run raises the error at later steps too.",
         fix="Lengthen optimizer.warmup.",
-        needs=((checks.SEARCH["1"], checks.LOSS_MSE),),
+        needs=((checks.LINE_SEARCH_RATIO["1"], checks.LOSS_MSE),),
         detect=no_warmup,
-        explained_by=f"{SIDE} lr.jump accumulation. forward.",
+        explained_by=f"{CAUSES_BEFORE_LR} lr.jump accumulation. forward.",
     ),
     warning_rule(
         "LRA005",
@@ -427,6 +445,6 @@ RULES = (
         fix="After a resume: is the scheduler's state loaded? Otherwise check what sets the rate.",
         needs=(LEARNING_RATE,),
         detect=first_of(jump, anew),
-        logs=LogNeed(JUDGED, "known steps", LEARNING_RATE),
+        logs=LogNeed(MIN_RATES, "known steps", LEARNING_RATE),
     ),
 )

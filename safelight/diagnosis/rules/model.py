@@ -10,29 +10,29 @@ from safelight.diagnosis.rule import Detection, error_rule, on_episode, on_lates
 from safelight.diagnosis.run_history import Episode, RunHistory, name_of
 from safelight.vocabulary import GRADIENT_NORM, GRADIENT_PART
 
-LOUD = 4.0  # times the zero predictor; healthy networks begin at 1 to 1.5
+LOUD_ERROR_FACTOR = 4.0  # times the zero predictor; healthy networks begin at 1 to 1.5
 BOUND = 20.0  # of an output whose last layer was made 10,000 times as strong; healthy ones have 100,000
-SILENT, DROPPED, UNUSED = 0.5, 0.6, 0.2
+MAX_SILENT_SHARE, MAX_DROPPED_SHARE, MAX_UNUSED_SHARE = 0.5, 0.6, 0.2
 UNIT = 1.5  # the highest time of networks that are told times from 0 to 1
 # Updates; of the answer, when timesteps are exchanged: 0.02 to 1 in healthy networks, less while blocks are at 0.
-LEARNT, FAINT = 512, 0.005
-COLLIDED = 0.9  # cosine; sines of 64 numbers have 0 between the first and the last timestep
+LEARNT_STEP, FAINT_RESPONSE = 512, 0.005
+COLLISION_COSINE = 0.9  # cosine; sines of 64 numbers have 0 between the first and the last timestep
 
-ENOUGH = 8  # steps: an output layer of zeros sends no gradient down in the first step, and a little in the second
+MIN_STEPS = 8  # steps: an output layer of zeros sends no gradient down in the first step, and a little in the second
 
 
 def dead_parts(run: RunHistory) -> Detection | None:
     """Exact: the gradient of a whole part is zero, to the last bit, at every step but the first ones, or for good."""
     steps, norms = run.series(GRADIENT_NORM)
-    if len(steps) < ENOUGH + 1 or not (norms[ENOUGH:] > 0).any():
+    if len(steps) < MIN_STEPS + 1 or not (norms[MIN_STEPS:] > 0).any():
         return None  # nothing learns at all: another cause
     dead, parts = {}, run.parts(GRADIENT_PART)
     for part in parts:
         places, numbers = run.series(f"{GRADIENT_PART.name}/{part}")
         since = len(numbers) - int(np.argmax(numbers[::-1] != 0)) if (numbers != 0).any() else 0
-        if len(numbers) - since > ENOUGH and np.isfinite(numbers).all():
-            dead[part] = 0 if since <= ENOUGH else int(places[since])
-    if not dead or (norms[-ENOUGH:] == 0).any():
+        if len(numbers) - since > MIN_STEPS and np.isfinite(numbers).all():
+            dead[part] = 0 if since <= MIN_STEPS else int(places[since])
+    if not dead or (norms[-MIN_STEPS:] == 0).any():
         return None
     first = min(dead.values())
     when = f"have had no gradient since step {first:,}" if first else "never had a gradient"
@@ -40,7 +40,7 @@ def dead_parts(run: RunHistory) -> Detection | None:
         first or int(steps[0]),
         f"{len(dead)} of {len(parts)} parts of the network {when}: {', '.join(dead)}.",
         tuple(
-            Evidence(f"{GRADIENT_PART.name}/{part}", 0.0, (since or int(steps[ENOUGH]), int(steps[-1])), "above 0")
+            Evidence(f"{GRADIENT_PART.name}/{part}", 0.0, (since or int(steps[MIN_STEPS]), int(steps[-1])), "above 0")
             for part, since in dead.items()
         ),
         ("a frozen network: other parts do have gradients", "an output layer of zeros: that ends after two steps"),
@@ -50,7 +50,7 @@ def dead_parts(run: RunHistory) -> Detection | None:
 def init_gain(run: RunHistory) -> Detection | None:
     steps, errors = run.series(checks.LOSS_MSE)
     zeros = run.at(checks.LOSS_ZERO_MSE, steps[:1])
-    if not len(steps) or not LOUD * zeros[0] < errors[0] < np.inf:
+    if not len(steps) or not LOUD_ERROR_FACTOR * zeros[0] < errors[0] < np.inf:
         return None
     step = int(steps[0])
     return Detection(
@@ -95,11 +95,11 @@ def embedding_collapsed(run: RunHistory) -> Detection | None:
     """Not an error in itself: layers behind an embedding can pull close vectors apart. It hurts where the network
     hardly answers to its time; and where whole timesteps are shrunk inside of the network, that was not meant."""
     cosine = run.latest(checks.NETWORK_TIME_COLLISION)
-    if not cosine > COLLIDED:
+    if not cosine > COLLISION_COSINE:
         return None
     steps, responses = run.series(checks.RESPONSE["t"])
-    late = responses[steps >= LEARNT]
-    is_faint = len(late) > 1 and float(np.median(late)) < FAINT
+    late = responses[steps >= LEARNT_STEP]
+    is_faint = len(late) > 1 and float(np.median(late)) < FAINT_RESPONSE
     is_unit = run.latest(checks.NETWORK_TIME_HIGHEST, 1000.0) <= UNIT
     return Detection(
         run.latest_step(checks.NETWORK_TIME_COLLISION),
@@ -198,7 +198,7 @@ RULES = (
         needs=(checks.NETWORK_SILENT,),
         detect=on_latest(
             {checks.NETWORK_SILENT: "0", checks.NETWORK_SUNK: "0"},
-            lambda silent, sunk: silent > SILENT or sunk > SILENT,
+            lambda silent, sunk: silent > MAX_SILENT_SHARE or sunk > MAX_SILENT_SHARE,
             lambda silent, sunk: f"In one layer {np.fmax(silent, sunk):.0%} of the units are 0 for every sample.",
             "a zero output layer: units before it are not 0",
         ),
@@ -215,7 +215,7 @@ RULES = (
         needs=(checks.NETWORK_DROPOUT,),
         detect=on_latest(
             {checks.NETWORK_DROPOUT: "0 to 0.3"},
-            lambda share: not share < DROPPED,
+            lambda share: not share < MAX_DROPPED_SHARE,
             "The dropout is {:g}: denoisers use 0 to 0.3.",
         ),
     ),
@@ -303,7 +303,7 @@ RULES = (
         needs=(checks.NETWORK_UNUSED,),
         detect=on_latest(
             {checks.NETWORK_UNUSED: "0"},
-            lambda share: not share < UNUSED,
+            lambda share: not share < MAX_UNUSED_SHARE,
             "One layer never uses {:.0%} of its inputs: they are zero for every sample, as where a skip connection is "
             "cut or filled with zeros.",
             "a zero output layer: layers have zero weights then, not zero inputs",

@@ -21,16 +21,16 @@ from safelight.diagnosis.rule import (
 )
 from safelight.diagnosis.run_history import Episode, RunHistory, name_of
 
-SOME = 0.05  # of the samples
-ROUGH = 0.5  # neighbours' difference over the whole spread; tables have 0.1, anything else 1
+SOME_SAMPLES_SHARE = 0.05  # of the samples
+ROUGH_SHARE = 0.5  # neighbours' difference over the whole spread; tables have 0.1, anything else 1
 FEW_KINDS = 0.25  # of the timesteps that uniform draws would find; logit-normal draws find 0.8
-GAP, FEW = 0.08, 1000  # share of the timesteps that none of so many draws hit; logit-normal draws leave 0.04
+MAX_GAP, FEW_DRAWS = 0.08, 1000  # share of the timesteps that none of so many draws hit; logit-normal draws leave 0.04
 CERTAIN = 6.0  # standard errors, at the least
 
 
 def _kind(run: RunHistory) -> tuple[str, Episode] | None:
     """Which of the causes in the noising it is; exactly one of them."""
-    episode = run.episode(checks.FORWARD_WRONG, lambda numbers: ~(numbers <= SOME))
+    episode = run.episode(checks.FORWARD_WRONG, lambda numbers: ~(numbers <= SOME_SAMPLES_SHARE))
     if episode is None:
         return None
     at = partial(run.median, episode=episode)
@@ -41,7 +41,7 @@ def _kind(run: RunHistory) -> tuple[str, Episode] | None:
     if at(checks.FORWARD_RESIDUAL) <= checks.FORWARD_LIMIT:
         if at(checks.FORWARD_ORDER) < min(0.005, 0.2 * at(checks.FORWARD_ORDER_ERROR)):
             return "shuffled", episode
-        if at(checks.FORWARD_ROUGH) < ROUGH:
+        if at(checks.FORWARD_ROUGH) < ROUGH_SHARE:
             return "other-schedule", episode
     return "not-the-formula", episode
 
@@ -113,7 +113,7 @@ def gap_in_times(run: RunHistory) -> Detection | None:
             ("a batch that shares one timestep: it counts as one draw",),
             confidence=0.999,
         )
-    if gap < GAP or drawn < (FEW if gap < 0.25 else 200):
+    if gap < MAX_GAP or drawn < (FEW_DRAWS if gap < 0.25 else 200):
         return None
     low, high = run.latest(checks.STREAM_TIMES_LOWEST), run.latest(checks.STREAM_TIMES_HIGHEST)
     return Detection(

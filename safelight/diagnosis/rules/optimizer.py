@@ -11,19 +11,19 @@ from safelight.diagnosis.rules.loss import is_plain
 from safelight.diagnosis.run_history import Episode, ReadingName, RunHistory, episode_of
 from safelight.vocabulary import GRADIENT_NORM, LEARNING_RATE, LOSS, REFUSED, UPDATE_RATIO
 
-STILL = 3  # updates
-PULLED, USUAL_DECAY = 3.0, 0.2  # times the gradient; settings in use are 0 to 0.1
-OFTEN = 0.1  # of the steps
-USUAL, RISEN = 16, 1.1  # steps; times their loss
+MIN_STILL_UPDATES = 3
+PULL_FACTOR, USUAL_DECAY = 3.0, 0.2  # times the gradient; settings in use are 0 to 0.1
+FREQUENT_SHARE = 0.1  # of the steps
+USUAL_STEPS, RISE_FACTOR = 16, 1.1  # steps; times their loss
 AGAINST = -0.1  # cosine of gradient and update; Adam has 0.05 to 0.6, with momentum a little below 0 for a while
-EXPLAINED = 0.995  # of the gradient, by that of the step before and its own
-CARRIED = 0.5  # of the gradient of the step before, over the new one; cleared gradients have 0, kept ones 1
+EXPLAINED_SHARE = 0.995  # of the gradient, by that of the step before and its own
+CARRIED_SHARE = 0.5  # of the gradient of the step before, over the new one; cleared gradients have 0, kept ones 1
 BASE = 0.1  # of the network: norms and the like are less
 OTHER = 0.05  # of the update's length
-ROUNDING = 0.01  # of it: steps of a weight by itself are a few of its last digits
-FAST = 2e-4  # of the weights per step: half of them are gone after 3,500
+ROUNDING_SHARE = 0.01  # of it: steps of a weight by itself are a few of its last digits
+FAST_DECAY = 2e-4  # of the weights per step: half of them are gone after 3,500
 COUNTED = ("refused updates: they are not counted", "a learning rate of 0: those steps are not counted")
-DECAYED = 0.2  # of the update that is decay; healthy runs have 0.001 to 0.1
+DECAYED_SHARE = 0.2  # of the update that is decay; healthy runs have 0.001 to 0.1
 
 
 def cleared_without_step(run: RunHistory) -> Detection | None:
@@ -54,7 +54,7 @@ def sample_parameter_still(run: RunHistory) -> Episode | None:
     """Exact, by the small tensor that is watched at every step, since the last update that was repeated on copies."""
     steps, moved = run.series(checks.SAMPLE_PARAMETER_MOVED)
     due = _is_due(run, steps, checks.SAMPLE_PARAMETER_GRADIENT)
-    episode = episode_of(steps[due], moved[due] == 0, STILL)
+    episode = episode_of(steps[due], moved[due] == 0, MIN_STILL_UPDATES)
     looked = run.steps(checks.UPDATE_MOVED)
     return episode if episode is not None and (not len(looked) or looked[-1] < episode.first) else None
 
@@ -108,13 +108,13 @@ def carried_over(run: RunHistory) -> Episode | None:
     steps, carried = run.series(checks.REPLAY_CARRIED)
     explained = run.at(checks.REPLAY_EXPLAINED, steps)
     # The gradient of a plain loss is known exactly; of a weighted one only nearly, and two looks have to agree.
-    near, sure, looks = (1 - CARRIED, EXPLAINED, 1) if is_plain(run) else (0.15, 0.98, 2)
+    near, sure, looks = (1 - CARRIED_SHARE, EXPLAINED_SHARE, 1) if is_plain(run) else (0.15, 0.98, 2)
     return episode_of(steps, (np.abs(carried - 1) < near) & (explained > sure), looks)
 
 
 no_zero_grad = first_of(
     on_episode(  # exact, where it can be seen: a gradient was there before that of the first backward pass came
-        lambda run: run.episode(checks.SAMPLE_PARAMETER_CARRIED, lambda numbers: numbers == 1, STILL),
+        lambda run: run.episode(checks.SAMPLE_PARAMETER_CARRIED, lambda numbers: numbers == 1, MIN_STILL_UPDATES),
         "At {episode.looks} steps the gradient of the step before was still there when the new one came: gradients are "
         "never cleared, and every update repeats all earlier ones.",
         "accumulation: only the first backward pass after an update counts",
@@ -147,7 +147,8 @@ def missing_parameters(run: RunHistory) -> Detection | None:
 def maximizes(run: RunHistory) -> Detection | None:
     steps, aligned = run.series(checks.UPDATE_ALIGNMENT)
     flagged = run.latest(checks.OPTIMIZER_MAXIMIZE, 0.0) == 1
-    first = steps < (steps[0] + STILL if len(steps) else 0)  # later, momentum may point the other way for a while
+    # Later, momentum may point the other way for a while.
+    first = steps < (steps[0] + MIN_STILL_UPDATES if len(steps) else 0)
     episode = episode_of(steps[first], aligned[first] < -0.3) or _against(run)
     if not flagged and episode is None:
         return None
@@ -165,12 +166,12 @@ def _against(run: RunHistory) -> Episode | None:
     has risen. One of these alone may be momentum."""
     steps, aligned = run.series(checks.UPDATE_ALIGNMENT)
     episode = episode_of(steps, aligned < AGAINST, 2)
-    tenths = np.zeros(0) if episode is None else run.during(checks.SEARCH["0.1"], episode)
+    tenths = np.zeros(0) if episode is None else run.during(checks.LINE_SEARCH_RATIO["0.1"], episode)
     if episode is None or not len(tenths) or not (tenths > 1).all():
         return None
     places, losses = run.series(LOSS)
-    before, since = losses[places < episode.first][-USUAL:], losses[places >= episode.first]
-    risen = len(before) > 0 and len(since) > 0 and not np.median(since) <= RISEN * np.median(before)
+    before, since = losses[places < episode.first][-USUAL_STEPS:], losses[places >= episode.first]
+    risen = len(before) > 0 and len(since) > 0 and not np.median(since) <= RISE_FACTOR * np.median(before)
     return episode if risen else None
 
 
@@ -179,7 +180,7 @@ def weight_decay(run: RunHistory) -> Detection | None:
     pulls = run.numbers(checks.UPDATE_DECAY_PULL)[1:]
     if len(steps) < 2:
         return None
-    if len(pulls) >= 2 and (pull := float(np.median(pulls))) > PULLED:
+    if len(pulls) >= 2 and (pull := float(np.median(pulls))) > PULL_FACTOR:
         return Detection(
             int(steps[0]),
             f"The weight decay of {run.latest(checks.OPTIMIZER_WEIGHT_DECAY):g}, which this optimizer adds to the "
@@ -187,11 +188,12 @@ def weight_decay(run: RunHistory) -> Detection | None:
             run.evidence_of({checks.UPDATE_DECAY_PULL: "below 1", checks.OPTIMIZER_WEIGHT_DECAY: "0 to 0.01"}),
         )
     decay = run.latest(checks.UPDATE_DECAY, run.latest(checks.OPTIMIZER_WEIGHT_DECAY, 0.0))
-    if run.latest(checks.SEARCH_RATE, 0.0) * decay < FAST or not decay > USUAL_DECAY:  # else the rate is high
+    # Else the rate is high.
+    if run.latest(checks.LINE_SEARCH_RATE, 0.0) * decay < FAST_DECAY or not decay > USUAL_DECAY:
         return None
     first, share = int(steps[0]), float(np.median(shares))
-    if not share > DECAYED:
-        episode = episode_of(steps, shares > DECAYED, 2)
+    if not share > DECAYED_SHARE:
+        episode = episode_of(steps, shares > DECAYED_SHARE, 2)
         if episode is None or episode.ended_at is not None:
             return None
         first, share = episode.first, float(shares[-1])
@@ -225,7 +227,7 @@ def only_decays(run: RunHistory) -> Episode | None:
     """Exact: at the first updates the weights decay as set, to the last digit, and do not change otherwise."""
     steps, errors = run.series(checks.UPDATE_ERROR)
     shares = run.at(checks.UPDATE_DECAY_SHARE, steps)
-    return episode_of(steps, (errors > OTHER) & (np.abs(shares - 1) < ROUNDING), 2)
+    return episode_of(steps, (errors > OTHER) & (np.abs(shares - 1) < ROUNDING_SHARE), 2)
 
 
 def moves_otherwise(run: RunHistory) -> Episode | None:
@@ -237,7 +239,7 @@ def changed_between(run: RunHistory) -> Detection | None:
     """Exact: weights were not what the update before had left. Only at a few steps: a method that does so on purpose
     does it at every one."""
     count, looked = len(run.steps(checks.SAMPLE_PARAMETER_CHANGED)), len(run.steps(GRADIENT_NORM))
-    return changes(run) if count <= max(1, OFTEN * looked) else None
+    return changes(run) if count <= max(1, FREQUENT_SHARE * looked) else None
 
 
 changes = on_count(

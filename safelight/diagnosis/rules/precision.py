@@ -13,7 +13,7 @@ from safelight.diagnosis.run_history import Episode, RunHistory
 from safelight.diagnosis.spacing import LogNeed
 from safelight.vocabulary import GRADIENT_NORM, LOSS, LOSS_SCALE, REFUSED
 
-VANISHED, MANY, LOST = 0.01, 0.1, 0.3  # shares of the gradient; fp32 has 0 and 0.0001
+VANISHED_SHARE, MANY_VANISHED_SHARE, LOST_SHARE = 0.01, 0.1, 0.3  # shares of the gradient; fp32 has 0 and 0.0001
 
 
 def scale_halving(run: RunHistory) -> Detection | None:
@@ -43,7 +43,9 @@ def scale_halving(run: RunHistory) -> Detection | None:
 
 def vanished(run: RunHistory) -> Episode | None:
     half = run.episode(checks.PRECISION_HALF, lambda numbers: numbers == 1)
-    least = VANISHED if half is not None and run.latest(checks.PRECISION_SCALED, 0.0) == 0 else MANY
+    least = (
+        VANISHED_SHARE if half is not None and run.latest(checks.PRECISION_SCALED, 0.0) == 0 else MANY_VANISHED_SHARE
+    )
     cosines = run.numbers(checks.REPLAY_COSINE)
     if not len(cosines) or not float(np.median(cosines)) > 0.5:
         return None
@@ -52,7 +54,7 @@ def vanished(run: RunHistory) -> Episode | None:
 
 def lost_updates(run: RunHistory) -> Episode | None:
     half = max(run.latest(checks.OPTIMIZER_HALF_WEIGHTS, 0.0), run.latest(checks.UPDATE_COARSE, 0.0))
-    return None if half == 0 else run.episode(checks.UPDATE_LOST, lambda shares: shares > LOST, 2)
+    return None if half == 0 else run.episode(checks.UPDATE_LOST, lambda shares: shares > LOST_SHARE, 2)
 
 
 def transient(run: RunHistory) -> Detection | None:

@@ -10,7 +10,7 @@ from safelight.diagnosis.rule import Detection, error_rule, first_of
 from safelight.diagnosis.run_history import HealthyRanges, RunHistory
 
 FEWEST_CALLS = 5  # one or two steps miss the answer, even if they are correct
-USUAL: HealthyRanges = {
+HEALTHY_SAMPLER: HealthyRanges = {
     checks.SAMPLER_LEFT: "below 0.003",
     checks.SAMPLER_SCALE: "1",
     checks.SAMPLER_FIRST: "above 0.9",
@@ -33,7 +33,7 @@ def _kind(run: RunHistory) -> str | None:
     low, high = checks.CLOUD_SPREADS
     spread = run.latest(checks.SAMPLER_CLOUD_SPREAD, 1.0) if calls >= checks.CLOUD_CALLS else 1.0
     close = left <= checks.SAMPLER_LIMIT and checks.has_image_range(scale, shift)
-    late = run.latest(checks.SAMPLER_FIRST, 1.0) < checks.LATE
+    late = run.latest(checks.SAMPLER_FIRST, 1.0) < checks.LATE_START
     # Whether the network is given the number of the step instead of its timestep.
     counts = run.latest(checks.SAMPLER_HIGHEST_TIME) <= calls
     path = run.latest(checks.SAMPLER_PATH, 1.0)
@@ -61,7 +61,7 @@ def _kind(run: RunHistory) -> str | None:
         return "wrong" if counts else "starts-late"
     if not checks.START_SIZES[0] < run.latest(checks.SAMPLER_START, 1.0) < checks.START_SIZES[1]:
         return "wrong"
-    if path > checks.LARGEST_PATH:
+    if path > checks.MAX_PATH_RATIO:
         return "wrong" if counts else "other-schedule"
     return None if 0.1 < run.latest(checks.SAMPLER_SHARE, 0.5) < 0.9 else "wrong"
 
@@ -97,7 +97,7 @@ def detect_kind(run: RunHistory, kind: str) -> Detection | None:
     return Detection(
         run.latest_step(checks.SAMPLER_CALLS),
         words[kind],
-        run.evidence_of(USUAL),
+        run.evidence_of(HEALTHY_SAMPLER),
         ("the model: the sampler was driven by an exact denoiser in its place",),
     )
 

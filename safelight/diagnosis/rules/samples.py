@@ -37,9 +37,9 @@ from safelight.words import lower_first
 LINEAR = 1.0  # the skill of the best linear filter: below it a network has not learnt enough to be called collapsed
 IN_A_ROW = 2  # evaluations; a healthy run on digits is past all of these at its second one
 AHEAD = 0.1  # of skill, by which raw weights are better than an EMA that is too long
-RISING = 1.02  # of the skill since the evaluation before: still improving
+RISING_SKILL_FACTOR = 1.02  # of the skill since the evaluation before: still improving
 UNEQUAL = 3.0  # times as many images in the largest class as in the smallest
-STRONG = 2.0  # guidance from which on variety is traded for likeness
+STRONG_GUIDANCE = 2.0  # guidance from which on variety is traded for likeness
 CAUSES = (
     "data. scale. conditioning. schedule. timesteps. forward. target. loss. model. optimizer. lr. ema. mode. "
     "precision. sampler. generalisation.missing-modes generalisation.overfitting"
@@ -198,7 +198,7 @@ def advise(run: RunHistory, found: Sequence[Evaluation], kind: Kind) -> Fix | No
 
 
 def _is_improving(found: Sequence[Evaluation]) -> bool:
-    return len(found) > 1 and found[-1].skill > RISING * found[-2].skill
+    return len(found) > 1 and found[-1].skill > RISING_SKILL_FACTOR * found[-2].skill
 
 
 def _balance(run: RunHistory) -> Fix | None:
@@ -210,7 +210,7 @@ def _balance(run: RunHistory) -> Fix | None:
 
 
 def _less_guidance(run: RunHistory) -> Fix | None:
-    if run.config is None or not run.config.model.conditional or run.config.sample.guidance < STRONG:
+    if run.config is None or not run.config.model.conditional or run.config.sample.guidance < STRONG_GUIDANCE:
         return None
     text = f"Samples are drawn with a guidance of {run.config.sample.guidance:g}, which costs variety: use 1."
     return Fix(text, {"sample.guidance": 1.0}, "safe")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from safelight import checks
 from safelight.diagnosis.rule import error_rule, on_latest, warning_rule
 
-LEFT = 0.01  # ᾱ at the end: linear has 4e-5, cosine 2e-9, Stable Diffusion's 0.0047
-FALLING = 0.5
+MAX_SIGNAL_LEFT = 0.01  # ᾱ at the end: linear has 4e-5, cosine 2e-9, Stable Diffusion's 0.0047
+MAX_FALLING_SHARE = 0.5
 
 
 def _describe_reversed(rising: float, falling: float, first: float, last: float) -> str:
@@ -31,7 +31,7 @@ RULES = (
         needs=(checks.SCHEDULE_RISING,),
         detect=on_latest(
             {checks.SCHEDULE_RISING: "0", checks.SCHEDULE_BETAS_FALLING: "0"},
-            lambda rising, falling, *_: not (rising <= 0 and falling <= FALLING),
+            lambda rising, falling, *_: not (rising <= 0 and falling <= MAX_FALLING_SHARE),
             _describe_reversed,
             "large betas at the end: cosine schedules reach 0.999 there, as they should",
             also=(checks.SCHEDULE_FIRST, checks.SCHEDULE_LAST),
@@ -51,7 +51,7 @@ RULES = (
         needs=(checks.SCHEDULE_LAST,),
         detect=on_latest(
             {checks.SCHEDULE_LAST: "below 0.005"},
-            lambda last, rising: not last <= LEFT and not rising > 0,
+            lambda last, rising: not last <= MAX_SIGNAL_LEFT and not rising > 0,
             lambda last, _: (
                 f"At the last timestep {last**0.5:.0%} of the image is still there (ᾱ = {last:.3g}). Sampling begins "
                 "from pure noise, which the network never saw: samples get the brightness of the mean image, or worse."

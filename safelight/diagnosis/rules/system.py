@@ -10,15 +10,15 @@ from safelight.diagnosis.rule import Detection, Detector, error_rule, on_latest,
 from safelight.diagnosis.run_history import RunHistory, episode_of
 from safelight.vocabulary import DATA_WAIT, DRIFT, OVERLAP, PROCESS_SECONDS, SAME_NOISE, SLOWEST, WAITING, Signal
 
-STARVED, WINDOWS = 0.3, 4  # the demo waits 0.9 % of a step; four looks are 64 steps
-MOSTLY = 0.6  # of a step: more is the loader in any loop
-SLOW, LOOKS = 1.5, 3  # what equal processes had: bench/results/scale.md
+STARVED_SHARE, WINDOWS = 0.3, 4  # the demo waits 0.9 % of a step; four looks are 64 steps
+MOSTLY_STARVED_SHARE = 0.6  # of a step: more is the loader in any loop
+SLOW_PROCESS_FACTOR, LOOKS = 1.5, 3  # what equal processes had: bench/results/scale.md
 WAITS = 0.15  # of a step: less is not noticeable
 
 
 def starved_loader(run: RunHistory) -> Detection | None:
     steps, shares = run.series(DATA_WAIT)
-    episode = run.episode(DATA_WAIT, lambda shares: shares > STARVED, WINDOWS)
+    episode = run.episode(DATA_WAIT, lambda shares: shares > STARVED_SHARE, WINDOWS)
     if len(steps) < WINDOWS + 1 or episode is None or episode.ended_at is not None:
         return None
     share = float(shares[-WINDOWS:].mean())
@@ -29,7 +29,7 @@ def starved_loader(run: RunHistory) -> Detection | None:
         ("a slow start: only the last 64 steps are counted",),
         # On a busy machine loaders wait for their turn, in a foreign loop also for its logging and pictures. Time is
         # lost, nothing of the model.
-        severity="info" if run.config is None and share < MOSTLY else None,
+        severity="info" if run.config is None and share < MOSTLY_STARVED_SHARE else None,
     )
 
 
@@ -49,7 +49,7 @@ def above_zero(signal: Signal, summary: str) -> Detector:
 def straggler(run: RunHistory) -> Detection | None:
     steps, ratios = run.series(SLOWEST)
     waits = run.at(WAITING, steps, 0.0)
-    episode = episode_of(steps, (ratios > SLOW) & (waits > WAITS), LOOKS)
+    episode = episode_of(steps, (ratios > SLOW_PROCESS_FACTOR) & (waits > WAITS), LOOKS)
     if episode is None:
         return None
     rank = _slowest(run, episode.last)
@@ -59,7 +59,7 @@ def straggler(run: RunHistory) -> Detection | None:
         episode.first,
         f"{who} takes {ratio:.1f} times as long for its share as others do, which wait for it {wait:.0%} of a step.",
         (
-            Evidence(SLOWEST.name, ratio, (episode.first, episode.last), f"below {SLOW}"),
+            Evidence(SLOWEST.name, ratio, (episode.first, episode.last), f"below {SLOW_PROCESS_FACTOR}"),
             Evidence(WAITING.name, wait, (episode.last, episode.last), f"below {WAITS}"),
         ),
         ruled_out=("a slow network: time spent waiting is not counted as work",),

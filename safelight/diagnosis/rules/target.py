@@ -11,7 +11,7 @@ from safelight.diagnosis.rule import Detection, error_rule, on_latest, warning_r
 from safelight.diagnosis.run_history import Episode, RunHistory
 
 WRONG = 0.05  # of the target's length
-UNRELATED = 0.3  # cosine
+UNRELATED_COSINE = 0.3  # cosine
 
 
 def _kind(run: RunHistory) -> tuple[str, Episode, str, str | None] | None:
@@ -28,7 +28,7 @@ def _kind(run: RunHistory) -> tuple[str, Episode, str, str | None] | None:
     if other is not None:
         return "other-type", episode, name, other
     cosines = [check for check in checks.TARGET_COSINE.values() if len(run.steps(check))]  # older records lack some
-    if cosines and all(abs(at(check)) < UNRELATED for check in cosines):
+    if cosines and all(abs(at(check)) < UNRELATED_COSINE for check in cosines):
         return "fresh-noise", episode, name, None
     return "wrong", episode, name, None
 

@@ -9,7 +9,7 @@ import numpy as np
 from safelight.evaluate.reference import Reference
 
 GROUPS, LARGE_GROUPS = 32, 8  # each costs two decompositions
-LARGE = 512  # size of a decomposition from which there are fewer groups
+LARGE_DIMENSION = 512  # size of a decomposition from which there are fewer groups
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ def jackknife(features: np.ndarray, reference: Reference) -> Replicates:
     """
     wide = reference.project(features)
     count, dimension = wide.shape
-    groups = min(count, GROUPS if min(count, dimension) <= LARGE else LARGE_GROUPS)
+    groups = min(count, GROUPS if min(count, dimension) <= LARGE_DIMENSION else LARGE_GROUPS)
     # Drawn, and always alike: samples often come sorted by class, or in turns of classes.
     wide = wide[np.random.default_rng(0).permutation(count)]
     edges = np.linspace(0, count, groups + 1).astype(int)

@@ -16,7 +16,7 @@ from safelight.record.history import History, RecordedPicture
 from safelight.run import RunFolder
 
 TYPES = {".png": "image/png", ".gif": "image/gif", ".webp": "image/webp", ".jpg": "image/jpeg", ".jpeg": "image/jpeg"}
-MOST, LARGEST = 20_000, 64 << 20
+MAX_PICTURES, MAX_PICTURE_BYTES = 20_000, 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +41,12 @@ class FoundPicture:
 
 def pictures(history: History, run: RunFolder, run_id: str = "") -> list[dict[str, Any]]:
     """In the order of their steps."""
-    return [each.shown(run_id) for each in locate(run, history.pictures(most=MOST))]
+    return [each.shown(run_id) for each in locate(run, history.pictures(most=MAX_PICTURES))]
 
 
 def find_pictures(history: History, run: RunFolder) -> dict[str, FoundPicture]:
     """By their ids: all that the record names and that are ours to show."""
-    return {each.id: each for each in locate(run, history.pictures(most=MOST))}
+    return {each.id: each for each in locate(run, history.pictures(most=MAX_PICTURES))}
 
 
 def current_path(run: RunFolder, picture: FoundPicture) -> Path | None:

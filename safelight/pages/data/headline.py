@@ -10,7 +10,7 @@ from safelight.diagnosis.convergence import progress
 from safelight.diagnosis.coverage import coverage
 from safelight.diagnosis.rules.samples import describe_samples
 from safelight.diagnosis.run_history import RunHistory
-from safelight.diagnosis.verdict import LONGEST, shorten, skill_summary, verdict
+from safelight.diagnosis.verdict import MAX_SUMMARY_LENGTH, shorten, skill_summary, verdict
 from safelight.pages.data.numbers import as_dict, as_int, as_str
 from safelight.pages.data.run_state import RunStatus
 from safelight.pages.data.trend import best_distance, newest_distance
@@ -112,7 +112,7 @@ def _crashed(run_status: RunStatus, step: str) -> str:
         return f"Out of memory at step {step}. `safelight estimate` reports what fits."
     if run_status.status == "unsaved":
         return f"Not saved at step {step}: make room on the disk, then `safelight resume`."
-    error = as_str(run_status.facts.get("error"), LONGEST)
+    error = as_str(run_status.facts.get("error"), MAX_SUMMARY_LENGTH)
     return f"Crashed at step {step}" + (f": {error}" if error else ".")
 
 

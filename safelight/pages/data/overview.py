@@ -24,9 +24,9 @@ from safelight.run import RunFolder
 from safelight.vocabulary import SPEED, TIME_LEFT, Signal, signal_of
 
 SECONDS = 20.0  # after which a record that cannot be read is given up
-MOST_SIGNALS, MOST_EVENTS, MOST_REJECTED = 4000, 1000, 500
-QUIET = {"data", "parameters", "config", "log"}  # events that are shown elsewhere, or long
-SMALL = 20  # facts of an event, and items of a list in them
+MAX_SIGNALS, MAX_EVENTS, MAX_REJECTED = 4000, 1000, 500
+QUIET_EVENTS = {"data", "parameters", "config", "log"}  # events that are shown elsewhere, or long
+MAX_SMALL_FACTS = 20  # facts of an event, and items of a list in them
 
 
 def open_run_history(run: RunFolder, seconds: float = SECONDS) -> History:
@@ -123,7 +123,7 @@ def read_settings(run: RunFolder) -> tuple[dict[str, Any] | None, int | None]:
 
 def describe_signals(history: History) -> list[dict[str, Any]]:
     found = []
-    for name in history.signals()[:MOST_SIGNALS]:
+    for name in history.signals()[:MAX_SIGNALS]:
         ends, signal = history.ends(name), signal_of(name) or Signal(name, "", "")
         if ends is not None:
             found.append(asdict(signal) | {"name": name[:200], "first": ends[0], "last": ends[1]})
@@ -137,10 +137,10 @@ def events(history: History) -> list[dict[str, Any]]:
             "step": as_int(note.step),
             "time": number_of_seconds(note.time),
             "kind": str(note.name)[:100],
-            "facts": trimmed(as_dict(note.facts), depth=4, items=SMALL),
+            "facts": trimmed(as_dict(note.facts), depth=4, items=MAX_SMALL_FACTS),
         }
-        for note in history.events(most=MOST_EVENTS)
-        if note.name not in QUIET
+        for note in history.events(most=MAX_EVENTS)
+        if note.name not in QUIET_EVENTS
     ]
 
 
@@ -158,7 +158,7 @@ def _data(run: RunFolder) -> dict[str, Any] | None:
         return None
     rejected = facts.pop("rejected", None)
     rejected = rejected if isinstance(rejected, list) else []
-    return trimmed(facts) | {"rejected": trimmed(rejected[:MOST_REJECTED]), "rejected_count": len(rejected)}
+    return trimmed(facts) | {"rejected": trimmed(rejected[:MAX_REJECTED]), "rejected_count": len(rejected)}
 
 
 def _seconds(path: Path, run_status: RunStatus) -> float | None:

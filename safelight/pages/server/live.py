@@ -22,8 +22,8 @@ from safelight.pages.server.run_cache import DiagnosisCache, signature
 from safelight.record.history import History
 
 POLL_SECONDS, BEAT_SECONDS, STATUS_SECONDS, VERDICT_SECONDS = 0.1, 10.0, 5.0, 20.0
-REST, LEAST_REST, MOST_REST = 300.0, 0.7, 0.8  # after a poll: so many times what it took of a processor; seconds
-MOST_LISTENERS, MOST_WAITING = 128, 64
+REST_FACTOR, MIN_REST, MAX_REST = 300.0, 0.7, 0.8  # after a poll: so many times what it took of a processor; seconds
+MAX_LISTENERS, MAX_WAITING = 128, 64
 END = b""  # the last that a listener gets
 Update = tuple[dict[str, Any], dict[str, Any], str]  # new readings, status, version
 
@@ -35,7 +35,7 @@ class Listener:
     names: Sequence[str]
     version: str
     cursors: dict[str, int] = field(default_factory=dict)
-    waiting: asyncio.Queue[bytes] = field(default_factory=lambda: asyncio.Queue(MOST_WAITING))
+    waiting: asyncio.Queue[bytes] = field(default_factory=lambda: asyncio.Queue(MAX_WAITING))
 
     def put(self, event: str, content: dict[str, Any]) -> None:
         self.send(frame(event, content, content.get("cursor")))
@@ -124,7 +124,7 @@ class LiveRun:
                 # All waits are here: listeners come and go only between two polls.
                 update, spent = await anyio.to_thread.run_sync(self._poll, self._since())
                 self._send(*update, quiet=quiet)
-                free = now + min(max(LEAST_REST, REST * spent), MOST_REST)
+                free = now + min(max(MIN_REST, REST_FACTOR * spent), MAX_REST)
             await asyncio.sleep(max(POLL_SECONDS, free - time.monotonic()))
 
     def _signature(self) -> tuple[object, ...]:
@@ -231,7 +231,7 @@ class LiveRuns:
 
     @property
     def full(self) -> bool:
-        return sum(map(len, self._runs.values())) >= MOST_LISTENERS
+        return sum(map(len, self._runs.values())) >= MAX_LISTENERS
 
     def close(self) -> None:
         for live in self._runs.values():

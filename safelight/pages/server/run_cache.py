@@ -18,7 +18,7 @@ from safelight.pages.data.runs import FoundRun, find_runs
 
 LOOK_SECONDS, KEPT_SECONDS = 2.0, 1.0
 NEW_SECONDS = 0.1  # after a search, in which an unknown run is not searched for again: anybody may request any id
-MOST_BYTES, MOST_ALBUMS, MOST_DIAGNOSED = 64 << 20, 32, 1000
+MAX_BYTES, MAX_ALBUMS, MAX_DIAGNOSED = 64 << 20, 32, 1000
 
 Signature = tuple[tuple[int, int] | None, ...]
 
@@ -54,7 +54,7 @@ class RunCache:
         listed = self._pictures.get(run.id, {}).get(picture)
         if listed is not None and (path := current_path(run.folder, listed)) is not None:
             return path
-        if len(self._pictures) > MOST_ALBUMS:
+        if len(self._pictures) > MAX_ALBUMS:
             self._pictures.clear()
         with open_run_history(run.folder) as history:
             self._pictures[run.id] = found = find_pictures(history, run.folder)
@@ -73,7 +73,7 @@ class RunCache:
             self._forget(key)
             self._answers[key] = (current, now, made)
             self._bytes += len(made)
-            while self._bytes > MOST_BYTES and self._answers:
+            while self._bytes > MAX_BYTES and self._answers:
                 self._forget(next(iter(self._answers)))
         return made
 
@@ -95,7 +95,7 @@ class DiagnosisCache:
         ended, current = should_run_rules(read_status(run.folder)), signature(run)
         with self._lock:
             if ended and (run.id not in self._diagnoses or self._diagnoses[run.id][0] != current):
-                if len(self._diagnoses) >= MOST_DIAGNOSED:
+                if len(self._diagnoses) >= MAX_DIAGNOSED:
                     self._diagnoses.clear()
                 self._diagnoses[run.id] = current, self._executor.submit(run_rules, run.folder)
         return self.known(run), ended

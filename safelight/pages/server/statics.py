@@ -22,7 +22,7 @@ TYPES = {
 MADE: dict[str, Callable[[], str]] = {"app.js": bundle_script, "app.css": bundle_style}
 NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*")
 EDITION = re.compile(r"edition-[0-9a-f]{16}")
-LARGEST = 8 << 20
+MAX_FILE_BYTES = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ def read_static(name: str) -> File | None:
         return None
     name = "/".join(parts)
     path = plain_file_inside(STATIC, name)
-    content = make(name) if name in MADE else None if path is None else read_bytes(path, LARGEST)
+    content = make(name) if name in MADE else None if path is None else read_bytes(path, MAX_FILE_BYTES)
     return None if content is None else File(content, kind, f'"{edition()}-{len(content):x}"', lasting)
 
 

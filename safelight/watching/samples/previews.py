@@ -24,9 +24,11 @@ from safelight.watching.samples.sample_measures import COUNT, SampleMeasures
 from safelight.watching.samples.sampled_images import as_batch
 from safelight.watching.watched_run import WatchedRun
 
-SHARE = 0.02  # of the time, that pictures may take where nobody says how often they are drawn
-SHORTEST, LAST = 0.02, 0.5  # seconds that a picture takes at least; that the last one may take in any case
-FIRST, GROWTH = 16, 1.25  # stage of a loop whose length is not known, and how many times later the next one is
+MAX_TIME_SHARE = 0.02  # of the time, that pictures may take where nobody says how often they are drawn
+MIN_PICTURE_SECONDS = 0.02  # seconds that a picture takes at least
+LAST_PICTURE_SECONDS = 0.5  # that the last one may take in any case
+# Stage of a loop whose length is not known, and how many times later the next one is
+FIRST_STAGE, STAGE_GROWTH = 16, 1.25
 FAILURES = 3  # after which no more pictures are tried
 BATCH = 64
 
@@ -53,7 +55,7 @@ class Previews:
         self._given, self._ema, self._every = given, given.ema, given.previews.sample_every
         self._folder, self._record, self._say = run.folder, run.record, say
         self._is_on = given.sampler is not None and self._every != 0
-        self._plan = Plan(step, run.steps, self._every, STAGES, FIRST, GROWTH)
+        self._plan = Plan(step, run.steps, self._every, STAGES, FIRST_STAGE, STAGE_GROWTH)
         device = next(given.model.parameters()).device
         self._measures = SampleMeasures(given.data, given.previews, run, step, device, self._report_once, say)
         self.newest = NewestReadings()
@@ -86,7 +88,7 @@ class Previews:
         spent, asked = self._spent, self._measures.is_due(updates)
         is_due = self._plan.is_due(updates)
         if is_due and self._every is None and not asked:
-            is_due = self._seconds_left > max(SHORTEST, self._cost)
+            is_due = self._seconds_left > max(MIN_PICTURE_SECONDS, self._cost)
         if is_due or asked:
             self._plan.passed(updates)
             self._draw(updates, ended=False, seconds=self._seconds_left)
@@ -96,7 +98,7 @@ class Previews:
         """The last stage, and all of them as an animation."""
         if not self._is_on:
             return
-        may_take = max(LAST, self._seconds_left)
+        may_take = max(LAST_PICTURE_SECONDS, self._seconds_left)
         if updates > self._drawn_at and (self._every is not None or self._cost <= may_take):
             self._draw(updates, ended=True, seconds=may_take)
         place = self._folder.samples, self._folder.disk
@@ -116,7 +118,7 @@ class Previews:
 
     @property
     def _seconds_left(self) -> float:
-        return SHARE * self._trained - self._pictures
+        return MAX_TIME_SHARE * self._trained - self._pictures
 
     # --- a stage --------------------------------------------------------------------------------------------------
 

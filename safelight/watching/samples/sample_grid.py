@@ -20,7 +20,7 @@ from safelight.generate import LARGEST_BATCH, evaluation_mode
 from safelight.keys import derive_seed
 from safelight.model.copies import copy_without_hooks
 from safelight.monitors.modules import trainable_parameters, unwrapped
-from safelight.observing.stage_pictures import COMPARED, Columns, draw_timelapse, save_stage
+from safelight.observing.stage_pictures import COMPARED_IMAGES, Columns, draw_timelapse, save_stage
 from safelight.probes.random_state import kept_random_state
 from safelight.probes.sampler import accepts
 from safelight.run import pictures_in
@@ -91,7 +91,7 @@ class SampleGrid:
             copied = copy_without_hooks(network).requires_grad_(False)
             raw = None
             if ema is not None:
-                raw = self._draw(copied, min(COMPARED, self.count), end)
+                raw = self._draw(copied, min(COMPARED_IMAGES, self.count), end)
                 load_ema(copied, network, ema)
             columns = Columns(self.count)
             samples = self._draw(copied, count, end, columns)

@@ -137,7 +137,7 @@ def test_a_sampler_that_takes_too_long_is_given_up(tmp_path: Path, monkeypatch: 
             model(noise, torch.zeros(len(noise)))
         return noise
 
-    monkeypatch.setattr("safelight.watching.samples.previews.LAST", 0.05)
+    monkeypatch.setattr("safelight.watching.samples.previews.LAST_PICTURE_SECONDS", 0.05)
     monkeypatch.setattr("safelight.probes.probe_runner.measure_sampler", lambda *_: {})
     loop(tmp_path / "run", sampler=endless)
     assert 0 < len(calls) < 10**6

@@ -16,7 +16,7 @@ from safelight.vocabulary import LOSS, LOSS_AT_LEVEL
 
 SPIKE = 2.0  # times the loss before; no healthy curve jumps up, by any factor
 DROP, GAP = 3.0, 2.0  # times; with 2 and 1.5, three healthy curves of 3,165 drop: learning that sets in at once
-USUAL = 4.0  # times the largest value of other batches, or deviations of their moments
+USUAL_BATCH_FACTOR = 4.0  # times the largest value of other batches, or deviations of their moments
 BLANK = 0.25  # of the usual deviation of the images
 
 
@@ -80,12 +80,12 @@ def has_usual_images(run: RunHistory, step: int) -> bool | None:
         steps, numbers = run.series(check)
         here = (steps == step) | (steps == step - 1)
         others = numbers[~here]
-        if not here.any() or len(others) < shapes.LEAST:
+        if not here.any() or len(others) < shapes.MIN_LOSSES_BEFORE:
             continue
         middle = np.median(others)
         deviation = 1.4826 * float(np.median(np.abs(others - middle)))
-        far = np.abs(numbers[here] - middle) > np.maximum(USUAL * deviation, 0.5 * np.ptp(others))
-        found.append(not far.any() and bool((np.abs(numbers[here]) <= USUAL * np.abs(others).max()).all()))
+        far = np.abs(numbers[here] - middle) > np.maximum(USUAL_BATCH_FACTOR * deviation, 0.5 * np.ptp(others))
+        found.append(not far.any() and bool((np.abs(numbers[here]) <= USUAL_BATCH_FACTOR * np.abs(others).max()).all()))
     return all(found) if found else None
 
 
@@ -148,7 +148,7 @@ RULES = (
         fix="Lower optimizer.lr, clip gradients by their norm, or lower optimizer.beta2.",
         needs=(LOSS,),
         detect=spike,
-        logs=LogNeed(shapes.LEAST + shapes.LASTS, "single"),
+        logs=LogNeed(shapes.MIN_LOSSES_BEFORE + shapes.MIN_LOSSES_IN_ROW, "single"),
         explained_by=DAMAGE,
     ),
     warning_rule(
@@ -163,7 +163,7 @@ RULES = (
         fix="Compare images, timesteps, target and loss weights of that step with those of the step before.",
         needs=(LOSS,),
         detect=drop,
-        logs=LogNeed(shapes.LEAST + shapes.LASTS, "every step"),
+        logs=LogNeed(shapes.MIN_LOSSES_BEFORE + shapes.MIN_LOSSES_IN_ROW, "every step"),
         explained_by=DAMAGE,
     ),
 )

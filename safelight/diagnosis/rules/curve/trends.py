@@ -11,7 +11,7 @@ from safelight.diagnosis.rule import Detection, warning_rule
 from safelight.diagnosis.rules.curve.jumps import curve, spike
 from safelight.diagnosis.rules.learning import DAMAGE, has_short_updates
 from safelight.diagnosis.rules.loss import diverged, is_constant
-from safelight.diagnosis.run_history import STAYS, RunHistory, stays_at_first
+from safelight.diagnosis.run_history import MIN_STEPS, RunHistory, stays_at_first
 from safelight.diagnosis.spacing import LogNeed
 from safelight.vocabulary import LEARNING_RATE, LOSS, SKILL_RAW
 from safelight.words import round_rate
@@ -67,7 +67,7 @@ def _lower(run: RunHistory, step: int, also: str) -> Fix | None:
 
 def plateau(run: RunHistory) -> Detection | None:
     """Where nothing tells more: no skill, no search along the update, and updates that are not short."""
-    if len(run.steps(SKILL_RAW)) or len(run.steps(checks.SEARCH["1"])) or has_short_updates(run):
+    if len(run.steps(SKILL_RAW)) or len(run.steps(checks.LINE_SEARCH_RATIO["1"])) or has_short_updates(run):
         return None
     stay = stays_at_first(run)
     if stay is None:
@@ -94,7 +94,7 @@ RULES = (
         fix="Return to a checkpoint from before, lower optimizer.lr and let it decay.",
         needs=(LOSS,),
         detect=rise,
-        logs=LogNeed(shapes.BLOCKS * shapes.SHORTEST, "single"),
+        logs=LogNeed(shapes.BLOCKS * shapes.MIN_BLOCK, "single"),
         explained_by=DAMAGE,
     ),
     warning_rule(
@@ -108,7 +108,7 @@ RULES = (
         fix="Lower optimizer.lr by a factor of 2 to 5, and shuffle the images anew in every epoch.",
         needs=(LOSS,),
         detect=oscillation,
-        logs=LogNeed(shapes.LEAST + 1, "single"),
+        logs=LogNeed(shapes.MIN_LOSSES_BEFORE + 1, "single"),
         explained_by=f"{DAMAGE} data.not-shuffled",
     ),
     warning_rule(
@@ -122,7 +122,7 @@ RULES = (
         fix="Is the model that is trained the one that is called, with this x_t and this t? If so, raise optimizer.lr.",
         needs=(LOSS,),
         detect=plateau,
-        logs=LogNeed(STAYS, "every step"),  # a mean over steps hides how losses differ by timestep
+        logs=LogNeed(MIN_STEPS, "every step"),  # a mean over steps hides how losses differ by timestep
         explained_by=DAMAGE,
     ),
 )
