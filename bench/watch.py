@@ -168,7 +168,11 @@ def recording(stack: contextlib.ExitStack, folder: Path, parts: Setup, probe_run
     stack.callback(record.close)
     observer = Observer(record, parts.state.monitors, probe_runner)
     inputs = [parts.loader.load(step) for step in range(8)]
-    batch_check = None if probe_runner is None else BatchCheck(parts.config, parts.images, parts.runtime.to_device)
+    batch_check = (
+        None
+        if probe_runner is None
+        else BatchCheck(parts.config, parts.images, parts.held_out_ids, parts.runtime.to_device)
+    )
 
     def step(number: int) -> bool:
         view = parts.stepper.step(inputs[number % 8], number, observer=observer)

@@ -21,10 +21,10 @@ class HostCopy:
         self._copies: Groups = {}
 
     @torch.no_grad()
-    def copy_from(self, groups: Groups, *, again: bool) -> Groups:
-        """The copies. `again`: nobody needs those of the last time any more."""
+    def copy_from(self, groups: Groups, *, reuse_buffer: bool) -> Groups:
+        """The copies. `reuse_buffer`: into the memory of the last ones, which nobody needs any more."""
         values = [value for group in groups.values() for value in group.values()]
-        if not again or not self._fits(groups, values):
+        if not reuse_buffer or not self._fits(groups, values):
             empty = functools.partial(torch.empty_like, device="cpu", memory_format=torch.contiguous_format)
             self._copies = {stem: {name: empty(value) for name, value in g.items()} for stem, g in groups.items()}
         self._sources = values

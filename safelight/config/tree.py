@@ -11,6 +11,7 @@ Prediction = Literal["v_prediction", "epsilon", "sample", "flow", "edm"]
 Loss = Literal["l2", "l1", "huber"]
 Weighting = Literal["none", "min-snr", "edm"]
 Features = Literal["lite0", "inception"]
+WARMUP_SHARE = 0.08  # of the run, where optimizer.warmup is unset
 COMPONENTS: dict[str, int] = {"lite0": 64, "inception": 0}
 """Principal directions that distances are usually taken in; 0: all. In fewer than all 2,048 it is not FID."""
 RateSchedule = Literal["cosine", "linear", "constant", "inverse-sqrt", "edm2", "wsd"]

@@ -8,21 +8,21 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from safelight import checks
-from safelight.config.tree import Optimizer
+from safelight.config.tree import WARMUP_SHARE, Optimizer
+from safelight.diagnosis.definitions import SAFE_RATE_SHARE
 from safelight.words import round_rate
 
 # Rates that are tried, and how often as many smaller ones are, where only the smallest will do
 HALVINGS_PER_ROUND, MAX_ROUNDS = 9, 4
 UPDATES_PER_RATE = 32  # with each: after 16 the noise of the first ones still shows, and 64 rank the rates alike
 HARDLY_WORSE_FACTOR = 1.02
-SHARE_OF_RUN, MAX_WARMUP_SHARE = 0.08, 0.5  # of the run: the usual warmup, and the longest
+MAX_WARMUP_SHARE = 0.5  # of the run
 
 # Before the first step. Errors are those over the zero predictor's.
 SUSPECT_ERROR = 1.5  # after one update at the full rate; healthy rates have 0.94 to 1.04
 STABLE_ERROR = 1.25  # during the updates with a lower rate
 TRIAL_UPDATES, TRIAL_WARMUP = 8, 4  # updates
 MAX_TRIED_RATES, MAX_SECONDS = 6, 20.0
-BELOW = 0.3  # of the rate at which the error would be that of the zero predictor: on digits 0.0039 from 0.1 and from 1
 
 
 def try_rates(settings: Optimizer, loss_after: Callable[[Optimizer, int], float]) -> dict[float, float]:
@@ -55,8 +55,8 @@ def find_rate(settings: Optimizer, worst_error: Callable[[Optimizer, int, float]
 
 def lower_rates(rate: float, error: float) -> Iterator[float]:
     """Rates to try after one that led to an error, which grows with the square of the rate."""
-    start = BELOW * rate / math.sqrt(error) if math.isfinite(error) else rate / 1000
-    return (round_rate(start * BELOW**attempt) for attempt in range(MAX_TRIED_RATES))
+    start = SAFE_RATE_SHARE * rate / math.sqrt(error) if math.isfinite(error) else rate / 1000
+    return (round_rate(start * SAFE_RATE_SHARE**attempt) for attempt in range(MAX_TRIED_RATES))
 
 
 def choose_cut(losses: Mapping[float, float]) -> float:
@@ -71,7 +71,7 @@ def choose_cut(losses: Mapping[float, float]) -> float:
 
 def longer_warmup(warmup: int, step: int, steps: int) -> int | None:
     """Twice as long where a run diverged within its warmup, or before as many steps had passed again."""
-    usual = max(warmup, math.ceil(steps * SHARE_OF_RUN))
+    usual = max(warmup, math.ceil(steps * WARMUP_SHARE))
     if step >= 2 * usual:
         return None
     return max(warmup, min(2 * usual, math.floor(steps * MAX_WARMUP_SHARE)))

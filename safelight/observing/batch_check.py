@@ -11,7 +11,7 @@ from torch import Tensor
 
 from safelight import checks
 from safelight.config import Config
-from safelight.data.images import Images, hold_out
+from safelight.data.images import Images
 from safelight.monitors.reading_buffer import PendingReading
 from safelight.observing.observer import StepView
 from safelight.probes.probe_runner import with_check_prefix
@@ -22,14 +22,15 @@ CLOSE, EVERY = 16, 8  # the first steps are all compared, then one of so many: a
 class BatchCheck:
     """A label may be its image's or the one for no label; an image may not be one that is held out."""
 
-    def __init__(self, config: Config, images: Images, send: Callable[[Tensor], Tensor]) -> None:
+    def __init__(
+        self, config: Config, images: Images, held_out_ids: np.ndarray, send: Callable[[Tensor], Tensor]
+    ) -> None:
         """`send` brings a tensor to the device."""
         self._send = send
         conditional, labels = config.model.conditional, images.labels
         self._labels = labels.astype(np.int64) if conditional and labels is not None else None
         self._none = config.data.classes
-        _, held = hold_out(images, config.data.held_out)
-        self._is_held_out = np.isin(np.arange(len(images)), held) if len(held) else None
+        self._is_held_out = np.isin(np.arange(len(images)), held_out_ids) if len(held_out_ids) else None
 
     def check(self, view: StepView) -> list[PendingReading]:
         if view.step >= CLOSE and view.step % EVERY:

@@ -14,8 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from safelight.files import Disk
-from safelight.files.database import prepare_for_writing
 from safelight.record.backlog import ReadingTable, group_by_signals, take
 from safelight.record.chunk_writer import ChunkWriter
 from safelight.record.database import forget_from, open_database, transaction
@@ -106,8 +104,7 @@ class RecordWriter:
     def _write_all(self) -> None:
         chunks = None
         try:
-            prepare_for_writing(self._path, Disk(self._path.parent), self._report)
-            database = open_database(self._path)
+            database = open_database(self._path, self._report)
             forget_from(database, self._from_step)
             chunks = ChunkWriter(database)
             self._presence = Presence(self._path)

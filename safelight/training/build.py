@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import cast
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -18,7 +19,7 @@ from safelight.diffusion.micro_batch import MicroBatch
 from safelight.diffusion.objective import Objective
 from safelight.diffusion.schedule import make_process
 from safelight.errors import DataError, OutOfMemory, UsageError
-from safelight.healing.step_settings import StepSettings
+from safelight.healing.step_settings import StepSettings, configured_micro_batches
 from safelight.model.memory import find_accumulation, outside_fake_mode
 from safelight.monitors.loss import make_noise_binning
 from safelight.processes.group import ProcessGroup
@@ -46,6 +47,8 @@ class Setup:
     held_out_set: FixedSet | None  # on images that are held out
     batches: Batches
     images: Images
+    held_out_ids: np.ndarray
+    """Dataset indices that are never trained on."""
 
     @property
     def group(self) -> ProcessGroup:
@@ -57,7 +60,7 @@ class Setup:
         return self.state.weights.shard is not None
 
     def inputs(self, step: int, step_settings: StepSettings | None = None) -> list[MicroBatch]:
-        """Of any step, on the device, whatever is prepared ahead."""
+        """The micro-batches of any step, on the device, whatever is prepared ahead."""
         return [micro.moved(self.runtime.to_device) for micro in self.loader.prepare(step, step_settings)]
 
 
@@ -88,7 +91,7 @@ def infer_data_settings(config: Config, images: Images, say: Callable[[str], Non
 
 
 def images_in_epoch(config: Config, images: Images) -> int:
-    """Those that are not held out."""
+    """The number of images that are not held out."""
     ids, _ = hold_out(images, config.data.held_out)
     return len(images) if ids is None else len(ids)
 
@@ -115,21 +118,21 @@ def build(
         noise_binning = make_noise_binning(process.log_snr, make_time_quantile(config.diffusion), process.timesteps)
     state = make_state(config, model, weights, noise_binning, runtime.device)
     objective = Objective(config.diffusion, process, runtime.device)
-    batches = make_batches(config, images)
+    train_ids, held_out_ids = hold_out(images, config.data.held_out)
+    batches = make_batches(config, images, train_ids)
     config = _with_micro_batches(Stepper(config, runtime, objective, state, network), batches, say)
     state.note_origin(config, images.fingerprint)
     check_micro_batches(config.train.batch_size, int(config.train.accumulate), runtime.group.size)
-    train_ids, held_ids = hold_out(images, config.data.held_out)
     fixed_set = FixedSet(config, images, train_ids, objective, runtime)
     held_out_set = None
-    if len(held_ids):
+    if len(held_out_ids):
         count, denoisers = len(fixed_set), fixed_set.denoisers
-        held_out_set = FixedSet(config, images, held_ids, objective, runtime, count, denoisers)
+        held_out_set = FixedSet(config, images, held_out_ids, objective, runtime, count, denoisers)
     loader = BatchLoader(_with_workers(config, runtime), batches, rank=runtime.group.rank, processes=runtime.group.size)
     parameters = [parameter for _, parameter in weights.named_parameters]
     reduction = weights.reduction or make_reduction(parameters, runtime.group, config.train.shards)
     stepper = Stepper(config, runtime, objective, state, network, reduction)
-    return Setup(config, runtime, state, stepper, loader, fixed_set, held_out_set, batches, images)
+    return Setup(config, runtime, state, stepper, loader, fixed_set, held_out_set, batches, images, held_out_ids)
 
 
 def _with_workers(config: Config, runtime: Runtime) -> Config:
@@ -138,9 +141,9 @@ def _with_workers(config: Config, runtime: Runtime) -> Config:
     return replace(config, data=replace(config.data, workers=0 if runtime.device.type == "cpu" else GPU_WORKERS))
 
 
-def make_batches(config: Config, images: Images) -> Batches:
+def make_batches(config: Config, images: Images, ids: np.ndarray | None) -> Batches:
+    """`ids`: the images that are trained on; None: all."""
     data = config.data
-    ids, _ = hold_out(images, data.held_out)
     views = Augmentation(flip=data.flip, side=data.image_size, jitter=data.jitter)
     seed, batch_size = config.train.seed, config.train.batch_size
     return Batches(images, seed=seed, batch_size=batch_size, views=views, ids=ids, balance=data.balance)
@@ -199,7 +202,7 @@ def out_of_memory(config: Config) -> OutOfMemory:
             f"{config.data.image_size} px. A run with more shards (train.shards, now {config.train.shards}) needs "
             "less, and so does --set model.gradient_checkpointing=true."
         )
-    size = config.train.batch_size // int(config.train.accumulate if config.train.accumulate != "auto" else 1)
+    size = config.train.batch_size // configured_micro_batches(config)
     return OutOfMemory(
         f"Out of memory with micro-batches of {size} images of {config.data.image_size} px. Try --accumulate auto "
         "(the same batch in smaller pieces, the same result), --set model.gradient_checkpointing=true, or "

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
-from safelight.config.tree import Optimizer
+from safelight.config.tree import WARMUP_SHARE, Optimizer
 from safelight.monitors.finite import all_finite
 from safelight.monitors.modules import SumOverProcesses, trainable_parameters
 
 DECAYED_LAYERS = (nn.Linear, nn.Bilinear, nn.MultiheadAttention, _ConvNd)
-SHARE_OF_RUN, MAX_WARMUP_STEPS = 0.08, 5000
+MAX_WARMUP_STEPS = 5000
 
 MAX_SAFE_RATE, MIN_SAFE_EPS = 1e3, 1e-15  # of updates that need no second look
 NamedParameters = Sequence[tuple[str, nn.Parameter]]
@@ -24,7 +24,7 @@ NamedParameters = Sequence[tuple[str, nn.Parameter]]
 def warmup_steps(settings: Optimizer, steps: int) -> int:
     if settings.warmup is not None:
         return settings.warmup
-    return min(MAX_WARMUP_STEPS, math.ceil(steps * SHARE_OF_RUN), steps - 1)  # the last step is the floor's
+    return min(MAX_WARMUP_STEPS, math.ceil(steps * WARMUP_SHARE), steps - 1)  # the last step is the floor's
 
 
 def learning_rate(settings: Optimizer, step: int, steps: int) -> float:

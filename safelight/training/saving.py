@@ -161,7 +161,7 @@ class Saving:
         best = counters.best_step if self._config.checkpoint.keep_best else None
         safe = counters.good_step if self._healing.healer.enabled else None
         self._writer.wait()  # done already; of divided weights by the first process, and the others follow at once
-        self._writer.submit(self._state.snapshot(again=True), best, safe)
+        self._writer.submit(self._state.snapshot(reuse_buffer=True), best, safe)
         self._folder.update_status(best_step=counters.best_step)
 
     def _measure_weights(self) -> dict[str, Any]:

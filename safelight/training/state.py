@@ -80,9 +80,9 @@ class State:
         """`images`: their fingerprint."""
         self.origin = {"settings": settings_affecting_result(config), "images": images}
 
-    def snapshot(self, *, again: bool = False) -> Snapshot:
-        """A copy of everything in host memory: the one pause that a checkpoint costs the training. `again`: the last
-        copy is no longer needed, and its memory is used for this one."""
+    def snapshot(self, *, reuse_buffer: bool = False) -> Snapshot:
+        """A copy of everything in host memory: the one pause that a checkpoint costs the training. `reuse_buffer`: the
+        last copy is no longer needed, and its memory is used for this one."""
         tensors = {
             "model": self.weights.tensors(),
             "ema": self.ema.tensors(),
@@ -98,7 +98,7 @@ class State:
         }
         return Snapshot(
             step=self.counters.step,
-            tensors=self.host_copy.copy_from(tensors, again=again),
+            tensors=self.host_copy.copy_from(tensors, reuse_buffer=reuse_buffer),
             state=self.counters.to_json() | scalars | self._words(),
             environment=environment(),
             shard=self.weights.shard,

@@ -103,7 +103,7 @@ class StepReader:
         self._process_check = ProcessCheck(
             setup.config, setup.group, setup.state.model, setup.state.weights, setup.batches, session.speed
         )
-        self._batch_check = BatchCheck(setup.config, setup.images, setup.runtime.to_device)
+        self._batch_check = BatchCheck(setup.config, setup.images, setup.held_out_ids, setup.runtime.to_device)
         self._epochs = EpochLog(setup.batches, setup.config.train.steps, session.record, session.screen.say)
         self.os_signal = 0  # number of a signal that one of the processes received
         self.skill: float | None = None  # of the newest checkpoint

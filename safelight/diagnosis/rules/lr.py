@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 
 from safelight import checks
+from safelight.diagnosis.definitions import SAFE_RATE_SHARE
 from safelight.diagnosis.finding import Evidence, Fix
 from safelight.diagnosis.rate_shapes import begins_anew
 from safelight.diagnosis.rule import Detection, error_rule, first_of, on_count, warning_rule
@@ -27,7 +28,6 @@ UNLEARNT_ERROR_SHARE = 0.6  # error over that of the zero predictor: above it, t
 FIRST_STEPS = 32
 OVERSHOT_ERROR_FACTOR = 1.5  # times the zero predictor's error: 1.04 at most in healthy runs
 MIN_OVERSHOOTS = 3
-BELOW = 0.3  # of the rate at which the error would be that of the zero predictor
 # Times the highest rate that holds in the preflight, without a warm-up: more is too high with any
 MAX_RATE_OVER_STABLE = 9.9
 PEAK_RATE_SHARE = 0.9  # of the highest rate: a warm-up was over, or never there
@@ -40,15 +40,16 @@ MOVED_ENOUGH = 0.5  # of the error, by all updates of a run together
 
 def raises_error(run: RunHistory) -> Detection | None:
     """The update raises the error on the samples it was made from, and a tenth of it would not."""
-    steps, whole = run.series(checks.LINE_SEARCH_RATIO["1"])
-    tenth, rates = run.at(checks.LINE_SEARCH_RATIO["0.1"], steps), run.at(checks.LINE_SEARCH_RATE, steps)
+    steps, ratio_full = run.series(checks.LINE_SEARCH_RATIO["1"])
+    ratio_tenth, rates = run.at(checks.LINE_SEARCH_RATIO["0.1"], steps), run.at(checks.LINE_SEARCH_RATE, steps)
     searched = np.isin(steps, run.steps(checks.LINE_SEARCH_RATIO["0.1"]))
-    bad = searched & ~(whole <= OVERSHOOT_RATIO) & ~(whole < 1.1 * np.minimum(tenth, 1.0))
+    bad = searched & ~(ratio_full <= OVERSHOOT_RATIO) & ~(ratio_full < 1.1 * np.minimum(ratio_tenth, 1.0))
     pairs = np.flatnonzero(bad[1:] & bad[:-1]) + 1
     # One very bad update is enough where the rate continued to rise after it.
-    rising = [i for i in np.flatnonzero(bad & (whole > 2 * OVERSHOOT_RATIO)) if rates[i:].max() > 1.2 * rates[i]]
-    awful = np.flatnonzero(bad & ~(whole < RUINOUS_RATIO))  # also not finite: there may be no look after such an update
-    hits = sorted({*pairs.tolist(), *map(int, rising), *awful.tolist()})
+    rising = [i for i in np.flatnonzero(bad & (ratio_full > 2 * OVERSHOOT_RATIO)) if rates[i:].max() > 1.2 * rates[i]]
+    # Also if it is not finite: there may be no look after such an update.
+    ruinous = np.flatnonzero(bad & ~(ratio_full < RUINOUS_RATIO))
+    hits = sorted({*pairs.tolist(), *map(int, rising), *ruinous.tolist()})
     if not hits:
         return None
     first, last = int(steps[max(0, hits[0] - 1) if hits[0] in pairs else hits[0]]), hits[-1]
@@ -57,7 +58,7 @@ def raises_error(run: RunHistory) -> Detection | None:
     better = _stable_length(run, at)
     return Detection(
         first,
-        f"An update raises the error on its own batch {float(whole[last]):.3g} times; "
+        f"An update raises the error on its own batch {float(ratio_full[last]):.3g} times; "
         + ("no shorter one would lower it." if better is None else f"one of {better:g} times its length would not."),
         (
             *run.evidence_of(
@@ -81,25 +82,26 @@ def _stable_length(run: RunHistory, step: int) -> float | None:
 
 
 def _stable_rates(run: RunHistory) -> list[float]:
-    """By every update that overshot. Two causes of one finding have one piece of advice: the lowest of these."""
-    steps, whole = run.series(checks.LINE_SEARCH_RATIO["1"])
+    """The rates that would not have overshot, one for every update that did. Two causes of one finding have one piece
+    of advice: the lowest of these."""
+    steps, ratio_full = run.series(checks.LINE_SEARCH_RATIO["1"])
     rates = run.at(checks.LINE_SEARCH_RATE, steps)
     found: list[float] = []
-    for place in np.flatnonzero(~(whole <= OVERSHOOT_RATIO)):
+    for place in np.flatnonzero(~(ratio_full <= OVERSHOOT_RATIO)):
         length = _stable_length(run, int(steps[place]))
         found += [] if length is None else [float(rates[place]) * length]
     overshot, ratios = _overshoots(run)
     if len(overshot) >= MIN_OVERSHOOTS:
         # The error grows with the square of the rate; that of the first overshoot comes from the update before it.
-        found.append(BELOW * _rate_at(run, int(overshot[0]) - 1) / float(np.sqrt(ratios[0])))
+        found.append(SAFE_RATE_SHARE * _rate_at(run, int(overshot[0]) - 1) / float(np.sqrt(ratios[0])))
     return [rate for rate in found if rate > 0]
 
 
 def _lower(run: RunHistory) -> Fix | None:
-    """To the rate that held in the preflight, where one was tried. None where no rate is known: then the rule's own fix
-    holds."""
-    held = run.latest(checks.TRIAL_STABLE_RATE)
-    rates = [held] if held > 0 else _stable_rates(run)
+    """The advice to lower the rate to the one that was stable in the preflight, if one was tried. None if no rate is
+    known: then the rule's own fix holds."""
+    stable_rate = run.latest(checks.TRIAL_STABLE_RATE)
+    rates = [stable_rate] if stable_rate > 0 else _stable_rates(run)
     if not rates:
         return None
     rate = round_rate(min(rates))
@@ -109,8 +111,8 @@ def _lower(run: RunHistory) -> Fix | None:
 def fails_trial(run: RunHistory) -> Detection | None:
     """Tried before the first step; what happened at that rate later counts more."""
     steps, tried = run.series(checks.TRIAL_RATE)
-    held, error_ratio = run.latest(checks.TRIAL_STABLE_RATE), run.latest(checks.TRIAL_ERROR)
-    if not len(steps) or not (tried[-1] > MAX_RATE_OVER_STABLE * held or np.isnan(held)):
+    stable_rate, error_ratio = run.latest(checks.TRIAL_STABLE_RATE), run.latest(checks.TRIAL_ERROR)
+    if not len(steps) or not (tried[-1] > MAX_RATE_OVER_STABLE * stable_rate or np.isnan(stable_rate)):
         return None
     begun, rates = run.series(LEARNING_RATE)
     reached = begun[rates >= PEAK_RATE_SHARE * tried[-1]]
@@ -120,7 +122,7 @@ def fails_trial(run: RunHistory) -> Detection | None:
         int(steps[-1]),
         f"One update at the learning rate of {tried[-1]:g} brings the error to {error_ratio:.3g} times that of a "
         "network that always predicts 0"
-        + (": no lower rate that was tried holds." if np.isnan(held) else f"; with {held:g} it falls."),
+        + (": no lower rate that was tried holds." if np.isnan(stable_rate) else f"; with {stable_rate:g} it falls."),
         run.evidence_of({checks.TRIAL_ERROR: "below 1.05", checks.TRIAL_RATE: None, checks.TRIAL_STABLE_RATE: None}),
         ("a hard batch: both errors are of the same samples with the same noise",),
         confidence=0.99,
@@ -129,8 +131,8 @@ def fails_trial(run: RunHistory) -> Detection | None:
 
 
 def _overshoots(run: RunHistory) -> tuple[np.ndarray, np.ndarray]:
-    """(steps, times the zero predictor's error) of the beginning at which the network is far worse than one that always
-    predicts 0, and than it was at first. Paired: both errors are of the same samples and noise."""
+    """(steps, times the zero predictor's error) where the network is, in the first steps, far worse than one that
+    always predicts 0, and than it was at first. Paired: both errors are of the same samples and noise."""
     steps, errors = run.series(checks.LOSS_MSE)
     zeros = run.numbers(checks.LOSS_ZERO_MSE)
     if not len(steps) or len(zeros) != len(steps):
@@ -174,25 +176,25 @@ too_high = first_of(raises_error, partial(overshot, at_first=False), fails_trial
 
 
 def too_low(run: RunHistory) -> Detection | None:
-    steps, whole = run.series(checks.LINE_SEARCH_RATIO["1"])
-    ten, far = (run.at(checks.LINE_SEARCH_RATIO[length], steps) for length in ("10", "100"))
+    steps, ratio_full = run.series(checks.LINE_SEARCH_RATIO["1"])
+    ratio_tenfold, ratio_hundredfold = (run.at(checks.LINE_SEARCH_RATIO[length], steps) for length in ("10", "100"))
     rates, starts, zeros = (
         run.at(check, steps) for check in (checks.LINE_SEARCH_RATE, checks.LINE_SEARCH_START, checks.LINE_SEARCH_ZERO)
     )
-    if len(whole) < 4 or steps[-1] - steps[0] < 30:
+    if len(ratio_full) < 4 or steps[-1] - steps[0] < 30:
         return None
     risen = np.concatenate([[True], rates[1:] > 1.2 * np.maximum.accumulate(rates)[:-1]])
-    straight = (1 - far) > STRAIGHT_GAIN_FACTOR * (1 - ten)
+    straight = (1 - ratio_hundredfold) > STRAIGHT_GAIN_FACTOR * (1 - ratio_tenfold)
     lengths = np.full(len(steps), 100)
     for length in ("10000", "1000000"):  # a rate so low that even a hundredfold update gains nothing
         farther = run.at(checks.LINE_SEARCH_RATIO[length], steps)
-        lower = (far > LONG_GAIN_RATIO) & (far < 1.001) & (farther < LONG_GAIN_RATIO)
-        far, straight = np.where(lower, farther, far), straight | lower
+        lower = (ratio_hundredfold > LONG_GAIN_RATIO) & (ratio_hundredfold < 1.001) & (farther < LONG_GAIN_RATIO)
+        ratio_hundredfold, straight = np.where(lower, farther, ratio_hundredfold), straight | lower
         lengths = np.where(lower, int(length), lengths)
     hit = (
-        (whole > NO_GAIN_RATIO)
-        & (far < LONG_GAIN_RATIO)
-        & (ten < 1.001)
+        (ratio_full > NO_GAIN_RATIO)
+        & (ratio_hundredfold < LONG_GAIN_RATIO)
+        & (ratio_tenfold < 1.001)
         & straight
         & (starts > UNLEARNT_ERROR_SHARE * zeros)
         & ~risen
@@ -204,8 +206,8 @@ def too_low(run: RunHistory) -> Detection | None:
     rate = float(rates[last])
     return Detection(
         int(steps[np.flatnonzero(hit)[0]]),
-        f"Updates gain {1 - float(whole[last]):.2g} of the error each; {int(lengths[last]):,} times as long they would "
-        f"gain {1 - float(far[last]):.2g}. The training is far too slow.",
+        f"Updates gain {1 - float(ratio_full[last]):.2g} of the error each; {int(lengths[last]):,} times as long they "
+        f"would gain {1 - float(ratio_hundredfold[last]):.2g}. The training is far too slow.",
         (
             *run.evidence_of(
                 {checks.LINE_SEARCH_RATIO["1"]: "0.9 to 1", checks.LINE_SEARCH_RATIO["100"]: "far above 1"}
@@ -215,12 +217,12 @@ def too_low(run: RunHistory) -> Detection | None:
         ("a run that has converged: longer steps would not help it", "warm-up: the rate no longer rises"),
         confidence=0.99,
         fix=_raise(float(rates.max()) * _raised(run, int(steps[last]))),  # the setting is that of the highest rate
-        severity="info" if _is_a_choice(run, rate, 1 - float(whole[last])) else None,
+        severity="info" if _is_a_choice(run, rate, 1 - float(ratio_full[last])) else None,
     )
 
 
 def _is_a_choice(run: RunHistory, rate: float, gain: float) -> bool:
-    """In a loop that is not ours a usual rate is slow on purpose, unless the run is too short for it by far."""
+    """In a user's loop a usual rate is slow on purpose, unless the run is far too short for it."""
     if run.config is not None:
         return False
     planned = run.planned_steps
@@ -246,15 +248,15 @@ def no_warmup(run: RunHistory) -> Detection | None:
     """One of the very first updates raises the error several times, and later ones do not."""
     if too_high(run) is not None:
         return None
-    steps, whole = run.series(checks.LINE_SEARCH_RATIO["1"])
-    bad = np.flatnonzero((whole > 2 * OVERSHOOT_RATIO) & (steps - steps[:1] <= 16))
+    steps, ratio_full = run.series(checks.LINE_SEARCH_RATIO["1"])
+    bad = np.flatnonzero((ratio_full > 2 * OVERSHOOT_RATIO) & (steps - steps[:1] <= 16))
     if not len(bad):
         return overshot(run, at_first=True)
     step, has_later = int(steps[bad[0]]), bool((steps > steps[bad[-1]]).any())
     return Detection(
         step,
-        f"One of the first updates, at step {step:,}, raised the error on its own batch {float(whole[bad[0]]):.3g} "
-        "times: the rate is high before the optimizer has estimated the gradients.",
+        f"One of the first updates, at step {step:,}, raised the error on its own batch "
+        f"{float(ratio_full[bad[0]]):.3g} times: the rate is high before the optimizer has estimated the gradients.",
         run.evidence_of({checks.LINE_SEARCH_RATIO["1"]: "below 1.05", checks.LINE_SEARCH_RATE: None}, step),
         ("a rate that is too high for the whole run: later updates are healthy",) if has_later else (),
         confidence=0.99,
