@@ -57,7 +57,7 @@ def _run_reporting_errors(act: Callable[[], int], arguments: list[str]) -> int:
         if error.is_of_output:
             raise
         # An error that every process finds is printed once on each machine.
-        silent = error.reported or (error.reported is None and not _is_first_here())
+        silent = error.reported or (error.reported is None and not _is_first_on_this_machine())
         return error.exit_code if silent else _fail(str(error), error.exit_code)
     except KeyboardInterrupt:
         return _fail("Interrupted.", 130)
@@ -134,12 +134,12 @@ def _run(verb: str, rest: list[str]) -> None:
     from safelight.config.translation import translate
 
     rest, notes = translate(rest, {field.name for field in fields(command)})
-    if _is_first_here():
+    if _is_first_on_this_machine():
         for note in notes:
             print(note, file=sys.stderr)
     # --help and unknown flags end here.
     with ExitStack() as stack:
-        if not _is_first_here():
+        if not _is_first_on_this_machine():
             nowhere = stack.enter_context(open(os.devnull, "w"))
             stack.enter_context(redirect_stdout(nowhere))
             stack.enter_context(redirect_stderr(nowhere))
@@ -147,7 +147,7 @@ def _run(verb: str, rest: list[str]) -> None:
     parsed.run_command()
 
 
-def _is_first_here() -> bool:
+def _is_first_on_this_machine() -> bool:
     """Of the processes that a launcher started on this machine."""
     return os.environ.get("LOCAL_RANK", "0") == "0"
 

@@ -182,4 +182,6 @@ def evidence_in_words(evidence: Evidence) -> str:
     value = evidence.value if isinstance(evidence.value, str) else f"{evidence.value:.4g}"
     first, last = evidence.steps or (None, None)
     where = "" if first is None else f", step {first:,}" if first == last else f", steps {first:,} to {last:,}"
-    return f"{evidence.signal} {value}{where}" + (f" (healthy: {evidence.usual})" if evidence.usual else "")
+    return f"{evidence.signal} {value}{where}" + (
+        f" (healthy: {evidence.healthy_range})" if evidence.healthy_range else ""
+    )

@@ -62,7 +62,7 @@ class Coverage(NamedTuple):
     """By the code of every other rule: the names of what it lacks, as they would be recorded."""
     arguments: dict[str, tuple[str, ...]]
     """By the code of those that a loop could help: what it would have to pass."""
-    refused: Mapping[str, str] = MappingProxyType({})
+    unable: Mapping[str, str] = MappingProxyType({})
     """By the code of those that did not look for another reason: that reason."""
 
     def words(self) -> str:
@@ -125,13 +125,13 @@ def coverage(run: RunHistory, rules: tuple[Rule, ...] = RULES) -> Coverage:
     recorded = set(run.record.signals())
     found = {rule.code: _missing(rule, run, recorded) for rule in rules}
     missing = {code: names for code, names in found.items() if names}
-    refused = {rule.code: reason for rule in rules if rule.code not in missing and (reason := _refusal(rule, run))}
+    unable = {rule.code: reason for rule in rules if rule.code not in missing and (reason := _inability(rule, run))}
     helped = {code: _arguments(names, recorded) for code, names in missing.items()}
     helped = {code: arguments for code, arguments in helped.items() if arguments}
-    return Coverage(len(found), len(found) - len(missing) - len(refused), missing, helped, refused)
+    return Coverage(len(found), len(found) - len(missing) - len(unable), missing, helped, unable)
 
 
-def _refusal(rule: Rule, run: RunHistory) -> str | None:
+def _inability(rule: Rule, run: RunHistory) -> str | None:
     """Why a rule may not look at a log, though it has the readings it needs."""
     if run.spacing is None:
         return None

@@ -127,7 +127,7 @@ def diagnose_log(path: str | Path, loss: str | None = None) -> Diagnosis:
     log = read_log(Path(path), loss)
     run = RunHistory(log.readings, spacing=log.summary.spacing)
     looked = coverage(run)
-    able = tuple(rule for rule in RULES if rule.code not in looked.missing and rule.code not in looked.refused)
+    able = tuple(rule for rule in RULES if rule.code not in looked.missing and rule.code not in looked.unable)
     found, explained = examine_all(run, able)
     trend = progress(log.readings) if log.summary.spacing.single else None
     return Diagnosis(found, looked, progress=trend, explained=explained, log=log.summary)

@@ -173,17 +173,17 @@ class RunHistory:
         losses = self.numbers(LOSS)
         return len(losses) > 16 and bool(np.median(losses[-8:]) < LEARNING_ERROR_SHARE * np.median(losses[:8]))
 
-    def evidence(self, reading: ReadingName, usual: str | None = None, step: int | None = None) -> Evidence:
+    def evidence(self, reading: ReadingName, healthy_range: str | None = None, step: int | None = None) -> Evidence:
         """The last number, or that of a step."""
         steps, numbers = self.series(reading)
         if not len(numbers):
-            return Evidence(name_of(reading), math.nan, None, usual)
+            return Evidence(name_of(reading), math.nan, None, healthy_range)
         place = len(numbers) - 1 if step is None else min(int(np.searchsorted(steps, step)), len(numbers) - 1)
-        return Evidence(name_of(reading), float(numbers[place]), (int(steps[place]), int(steps[place])), usual)
+        return Evidence(name_of(reading), float(numbers[place]), (int(steps[place]), int(steps[place])), healthy_range)
 
-    def evidence_of(self, usual: HealthyRanges, step: int | None = None) -> tuple[Evidence, ...]:
+    def evidence_of(self, ranges: HealthyRanges, step: int | None = None) -> tuple[Evidence, ...]:
         """That of several readings, each with what a healthy run has."""
-        return tuple(self.evidence(reading, range_, step) for reading, range_ in usual.items())
+        return tuple(self.evidence(reading, healthy_range, step) for reading, healthy_range in ranges.items())
 
 
 @dataclass(frozen=True, slots=True)

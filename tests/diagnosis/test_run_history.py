@@ -52,10 +52,10 @@ def test_the_last_number_and_evidence() -> None:
     assert (RUN.latest(NONE, 7.0), RUN.latest_step(NONE)) == (7.0, 0)
     assert np.isnan(RUN.latest(NONE))
     at = RUN.evidence(SOME, "1", step=8)
-    assert (at.signal, at.value, at.steps, at.usual) == ("check/some/thing", 2.0, (8, 8), "1")
+    assert (at.signal, at.value, at.steps, at.healthy_range) == ("check/some/thing", 2.0, (8, 8), "1")
     assert RUN.evidence(SOME, step=99).value == 3.0
     some, none = RUN.evidence_of({SOME: None, NONE: "0"}, 4)
-    assert (some.value, none.usual, none.steps) == (1.0, "0", None)
+    assert (some.value, none.healthy_range, none.steps) == (1.0, "0", None)
     assert math.isnan(none.value)
 
 

@@ -143,13 +143,13 @@ def apply(diagnosis: Diagnosis, selection: Selection) -> Diagnosis:
     covered = diagnosis.coverage
     missing = {code: names for code, names in covered.missing.items() if code not in reasons}
     arguments = {code: names for code, names in covered.arguments.items() if code not in reasons}
-    refused = {**{code: why for code, why in covered.refused.items() if code not in reasons}, **reasons}
-    looked = covered.rules - len(missing) - len(refused)
+    unable = {**{code: why for code, why in covered.unable.items() if code not in reasons}, **reasons}
+    looked = covered.rules - len(missing) - len(unable)
     kept = [finding for finding in diagnosis.findings if finding.code not in reasons]
     others = [each for each in diagnosis.explained if each.finding.code not in reasons]
     left = {finding.code for finding in (*kept, *(each.finding for each in others))}
     # What only a rule that does not count explains is reported itself: a NaN is not silent with its cause.
     kept += [each.finding for each in others if not each.by & left]
     explained = tuple(each for each in others if each.by & left)
-    counted = covered._replace(looked=looked, missing=missing, arguments=arguments, refused=refused)
+    counted = covered._replace(looked=looked, missing=missing, arguments=arguments, unable=unable)
     return replace(diagnosis, findings=by_urgency(kept), coverage=counted, explained=explained)

@@ -31,7 +31,7 @@ def too_long(run: RunHistory) -> Detection | None:
             0,
             f"An EMA with decay {decay} over {planned:,} steps still holds {share:.0%} of the random initial weights: "
             "its samples show them, however good the weights are.",
-            (Evidence(EMA_DECAY.name, decay), Evidence("initial share", share, usual="below 0.01")),
+            (Evidence(EMA_DECAY.name, decay), Evidence("initial share", share, healthy_range="below 0.01")),
             ("bad weights: samples of the raw weights are drawn next to those of the EMA",),
             severity="error" if share > HOPELESS_INITIAL_SHARE else "warning",
             fix=Fix("Let the EMA grow with the run.", {"ema.kind": "power"}, "safe"),
@@ -61,7 +61,7 @@ def too_long(run: RunHistory) -> Detection | None:
         + ("" if certain else " Train for longer than that, or pass steps= for a judgement."),
         (
             run.evidence(checks.EMA_DECAY, "grows with the run"),
-            Evidence("initial share", share, usual="below 0.01"),
+            Evidence("initial share", share, healthy_range="below 0.01"),
         ),
         ("an EMA that grows with the run: its decays would have been smaller at first",),
         severity=None if planned is not None else "warning" if is_drawn else "info",

@@ -54,7 +54,7 @@ def nonfinite(run: RunHistory) -> Detection | None:
         first,
         f"{what}{acted}, the first at step {first:,}{where}.",
         (
-            Evidence(signal.name, float(number), usual="0"),
+            Evidence(signal.name, float(number), healthy_range="0"),
             *(Evidence(name, words) for name, words in named.items() if words),
         ),
         ("fp16 searching for its loss scale: those updates are marked as overflow and not counted",),
@@ -151,7 +151,7 @@ def _detached(step: int, where: str) -> Detection:
     return Detection(
         step,
         f"No parameter had a gradient, {where}: the loss does not reach the network.",
-        (Evidence(GRADIENT_NORM.name, 0.0, usual="above 0"),),
+        (Evidence(GRADIENT_NORM.name, 0.0, healthy_range="above 0"),),
         ("a learning rate of 0: there would be gradients",),
     )
 
@@ -208,7 +208,10 @@ def few_decide(run: RunHistory) -> Detection | None:
         f"A few timesteps outweigh all others: the loss is {ratio:.3g} times the plain error and "
         f"swings by a factor of {float(np.exp(swing)):.3g} from batch to batch; its gradient has a cosine of "
         f"{float(np.median(cosines)) if len(cosines) else 1.0:.2f} with the plain one.",
-        (run.evidence(checks.REPLAY_COSINE, "above 0.5"), Evidence("loss over error", swing, usual="below 0.5")),
+        (
+            run.evidence(checks.REPLAY_COSINE, "above 0.5"),
+            Evidence("loss over error", swing, healthy_range="below 0.5"),
+        ),
         confidence=0.95,
     )
 

@@ -216,7 +216,7 @@ def cleared_before_step(run: RunHistory) -> Detection | None:
         "Gradients came out of the backward pass, and were gone at the optimizer's step: they are cleared in between.",
         (
             run.evidence(checks.SAMPLE_PARAMETER_BACKWARD, "above 0", episode.last),
-            Evidence(GRADIENT_NORM.name, 0.0, usual="above 0"),
+            Evidence(GRADIENT_NORM.name, 0.0, healthy_range="above 0"),
         ),
         ("a loss that does not reach the network: gradients did come",),
         ended_at=episode.ended_at,
