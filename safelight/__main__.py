@@ -22,7 +22,8 @@ def start() -> None:
 
 
 def open_missing_streams() -> None:
-    """Where a standard stream is closed, the next file that is opened would take its number, and get its text."""
+    """Opens closed standard streams: the next file that is opened would otherwise take the number of one, and get its
+    text."""
     for number in (0, 1, 2):
         try:
             os.fstat(number)

@@ -49,7 +49,7 @@ class RunFolder:
 
     path: Path
     lock: RunLock | None = field(default=None, compare=False)
-    """Of a process that writes to it."""
+    """The lock of a process that writes to it."""
 
     config = _Inside("config.yaml")
     status_file = _Inside("run.json")
@@ -179,7 +179,7 @@ FACTS: dict[str, Callable[[Any], bool]] = {
 
 
 class SilentFolder(RunFolder):
-    """Of a process that is not the first: knows where the run is, and writes nothing."""
+    """The folder of every process but the first: knows where the run is, and writes nothing."""
 
     def update_status(self, **facts: Any) -> None: ...
 

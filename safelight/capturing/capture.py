@@ -126,7 +126,7 @@ class Capture:
         self.finish(inside_step=True)  # whenever the garbage collector comes
 
     def aside(self) -> AbstractContextManager[None]:
-        """For work of the follower at other times: it is no part of the script."""
+        """For work of the follower at other times: it is not a part of the script."""
         return self._window.aside()
 
     @property

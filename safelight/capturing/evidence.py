@@ -56,7 +56,7 @@ class Evidence:
         return recognise(Mixtures(a, s, t if has_time else None, p if has_row else None, q if has_row else None))
 
     def sentences(self) -> list[str]:
-        """Of the process, the target, the time and the space."""
+        """Sentences about the process, the target, the time and the space."""
         if not self.explained:
             return [
                 "The process is not known: no input of the network was found to be a mixture of one tensor of the step "

@@ -22,7 +22,7 @@ TABLE = 1e-4  # of a², between a table and what was mixed: float32 has 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """What is known of one micro-batch; None where it is not known. The names are those of `Watch.step`."""
+    """What is known of one micro-batch; None if it is not known. The names are those of `Watch.step`."""
 
     loss: Tensor
     call: SeenCall | None = None
@@ -41,7 +41,7 @@ class Explained:
     is_perturbed: bool = False
     """Whether x_t holds the target's noise and another draw on top."""
     sigma_data: float | None = None
-    """Of a preconditioning inside of the network."""
+    """That of a preconditioning inside of the network."""
     shown_t: Tensor | None = None
     """As the network was called with it."""
     alphas: Tensor | None = None
@@ -80,7 +80,7 @@ def explain(trace: Trace, loss: Tensor, calls: Sequence[SeenCall]) -> Explained:
 
 
 def tensors_in(value: Any, depth: int = 3) -> Iterator[Tensor]:
-    """Of a batch or of arguments, also inside of mappings and sequences."""
+    """The tensors of a batch or of arguments, also inside of mappings and sequences."""
     if isinstance(value, Tensor):
         yield value
     elif depth and isinstance(value, Mapping):

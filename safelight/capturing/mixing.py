@@ -16,7 +16,7 @@ from safelight.probes.mixtures import fit
 
 MIXTURE_TOLERANCE = 1e-4  # of a mixture in float32: 1e-7 is seen where x0 and noise are of one size
 RELATION_TOLERANCE = 2e-3  # of a coefficient, as in recognition
-MIN_PART_LENGTH = 1e-3  # of the length of y: less is no part of it
+MIN_PART_LENGTH = 1e-3  # of the length of y: less is not a part of it
 MOST_COORDINATES, MOST_SAMPLES = 4096, 64
 # Coordinates of a sample that two numbers explain by themselves, or nearly: then the process has to fit
 MAX_TRIVIAL_COORDINATES = 3
@@ -69,7 +69,7 @@ def tolerance(*tensors: Tensor) -> float:
 def explain_input(
     shown: Tensor, cleans: Sequence[Made], noises: Sequence[Made], numbers: Numbers, rough: bool = False
 ) -> Mixing | None:
-    """The mixture of a clean tensor and noise that `shown` is; None where nothing is proven. `rough`: somewhere on
+    """The mixture of a clean tensor and noise that `shown` is; None if nothing is proven. `rough`: somewhere on
     the way it was rounded to half precision."""
     y = numbers.of(shown)
     if not y.isfinite().all() or not y.any():

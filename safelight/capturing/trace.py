@@ -93,7 +93,7 @@ class Trace:
         return found if found is not None and found.tensor is tensor else None
 
     def note(self, tensor: Tensor, **facts: Any) -> Made | None:
-        """Remembers a tensor, or what is new about it; None where it can be no part of a step."""
+        """Remembers a tensor, or what is new about it; None if it can be no part of a step."""
         if tensor.requires_grad and (not tensor.is_leaf or isinstance(tensor, nn.Parameter)):
             return None
         if tensor.layout != torch.strided:

@@ -14,8 +14,8 @@ from safelight.capturing.trace import Trace
 
 
 class Window:
-    """Of one thread of one process: a forked worker has a copy of it and no business with it, and another thread may
-    train what it likes. `fail` is called outside of functions of torch."""
+    """Looks at one thread of one process: a forked worker has a copy of it and no business with it, and another thread
+    may train what it likes. `fail` is called outside of functions of torch."""
 
     def __init__(self, fail: Callable[[Exception], object]) -> None:
         self.trace = Trace()
@@ -51,7 +51,7 @@ class Window:
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """What happens meanwhile is no part of the step: backward passes, batches being made, our own work."""
+        """What happens meanwhile is not a part of the step: backward passes, batches being made, our own work."""
         self._aside += 1
         self._step_aside(True)
         try:

@@ -147,7 +147,7 @@ class Checkpoints:
 
     def load(self, *, step: int | None = None, best: bool = False, rng: bool = True, **parts: Any) -> int | None:
         """Puts the newest whole checkpoint, or that of `step`, or the `best` one, into the parts given; its step, or
-        None where there is none yet. A damaged one is set aside with a message. `extra` has what was saved with it."""
+        None if there is none yet. A damaged one is set aside with a message. `extra` has what was saved with it."""
         if best:
             step = self.best
             if step is None:

@@ -226,7 +226,7 @@ class Writer:
 
 
 class PartWriter(Writer):
-    """Of a process that is not the first, where several write one checkpoint together: writes the files of its own. It
+    """The writer of every process but the first, if several write one checkpoint together: it writes its own files. It
     reports nothing to the user and deletes nothing: the first one does."""
 
     def __init__(self, folder: Path, coordinator: SaveCoordinator, disk: Disk = DISK) -> None:

@@ -30,9 +30,9 @@ VERBS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command and returns its exit code. Whatever happens ends in words, never in a traceback."""
+    """Runs one command and returns its exit code. Every error is reported in words, never as a traceback."""
     owns_process, given = arguments is None, list(sys.argv[1:] if arguments is None else arguments)
-    if given[:1] == ["run"]:  # whose streams are the script's
+    if given[:1] == ["run"]:  # the script keeps its own standard streams
         return _run_reporting_errors(lambda: _run_script(given[1:], owns_process), given)
     from safelight.output import OutputLost, discard_output, printable_streams
 
@@ -123,7 +123,7 @@ def _run_script(rest: list[str], owns_process: bool) -> int:
 
 
 def _run(verb: str, rest: list[str]) -> None:
-    # Else torch prints the stacks of its C++ wherever a process of many ends, around the words that say why.
+    # Otherwise torch prints C++ stacks around our message when one of several processes ends.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     from contextlib import ExitStack, redirect_stderr, redirect_stdout
     from dataclasses import fields
@@ -148,7 +148,7 @@ def _run(verb: str, rest: list[str]) -> None:
 
 
 def _is_first_on_this_machine() -> bool:
-    """Of the processes that a launcher started on this machine."""
+    """Whether this is the first of the processes that a launcher started on this machine."""
     return os.environ.get("LOCAL_RANK", "0") == "0"
 
 

@@ -110,7 +110,7 @@ def print_page(title: str, history: History, names: list[str], span: Span, smoot
 
 
 def in_words(found: dict[str, Any], key: str) -> str:
-    """A mark where a number is not finite, a dash where there is none."""
+    """A mark for a number that is not finite, a dash if there is no number."""
     if (number := found.get(key)) is not None:
         return f"{number:.4g}"
     return "×" if key in found else "–"

@@ -148,7 +148,7 @@ def value_of(name: str, key: str, word: str) -> str:
 
 
 def advice_on(name: str) -> str | None:
-    """In words, what to use instead of an argument that is none of ours."""
+    """In words, what to use instead of an argument that Safelight does not have."""
     from safelight.config.presets import FLAGS
 
     key = setting_of(name)

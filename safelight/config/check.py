@@ -26,7 +26,7 @@ RANGES: dict[str, tuple[Callable[[float], bool], str]] = {
     "not negative": (lambda value: value >= 0, "not be negative"),
     "share": (lambda value: 0 <= value <= 1, "lie between 0 and 1"),
 }
-# What is beyond is a slip of the hand, and would end in memory, threads or files without end. Measured by nothing: each
+# Larger values are typing errors, and would take memory, threads or files without end. None of them is measured: each
 # is far above what anybody trains with.
 MAX_NUMBER = 10**12
 MAX_OF_SETTING: dict[str, float] = {
@@ -162,7 +162,7 @@ def _can_be_a_name(word: str) -> bool:
 
 
 def _beyond_range(values: Mapping[str, Any]) -> Iterator[str]:
-    """Of settings by their dotted names, those that lie outside of what the tree says."""
+    """The settings, by their dotted names, that lie outside of what the tree says."""
     for name, (fits, words) in RANGES.items():
         for key in keys_in_range(name):
             if values.get(key) is not None and not isinstance(values[key], str) and not fits(values[key]):
@@ -260,7 +260,7 @@ def _bad_training(config: Config) -> Iterator[str]:
 
 
 def clipping_problems(clipping: Clipping) -> Iterator[str]:
-    """Numbers that cannot be, also those of a clipper in a loop that is not ours."""
+    """Numbers that cannot be, also those of a clipper in a user's loop."""
     yield from _beyond_range({f"clipping.{name}": value for name, value in asdict(clipping).items()})
     if clipping.lowest > clipping.highest:
         yield f"clipping.lowest is {clipping.lowest}, above clipping.highest, {clipping.highest}."

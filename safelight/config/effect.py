@@ -49,7 +49,7 @@ def select_parent_options(config: Config, settings: Mapping[str, Any], *, refuse
 
 
 def without_effect(config: Config) -> Iterator[str]:
-    """Of settings that differ from their default, in words."""
+    """Those of the settings that differ from their default, in words."""
     default = Config()
     for choice, values in EFFECTIVE_ONLY_WITH.items():
         for wanted, keys in values.items():
@@ -59,7 +59,7 @@ def without_effect(config: Config) -> Iterator[str]:
 
 
 def refuse_own_model(settings: Mapping[str, Any]) -> None:
-    """Of a model that the user brings, nothing is built here."""
+    """Refuses settings of the U-Net with a model that the user brings: nothing is built here."""
     if found := [key for key in settings if key in OF_THE_UNET]:
         raise UsageError(f"{', '.join(found)} would have no effect: the model is your own. Leave it out.")
 

@@ -111,7 +111,8 @@ class Model:
     compile_mode: Literal["default", "reduce-overhead", "max-autotune"] = "default"
     """Mode of torch.compile."""
     initialisation: Literal["default", "xavier", "kaiming"] = "default"
-    """Of convolutions and linear layers: `default` of PyTorch, `xavier` or `kaiming` (uniform, biases 0)."""
+    """Initialisation of convolutions and linear layers: `default` of PyTorch, `xavier` or `kaiming` (uniform, biases
+    0)."""
     channels_last: bool = False
     """Lay images out pixel by pixel, all channels together: faster convolutions on most GPUs."""
     init: str | None = None

@@ -27,7 +27,7 @@ class Images:
     fingerprint: str
     """sha256 over the shape and bytes of the pixels and the labels, in order."""
     names: Names | None = None
-    """File of each image, relative to its source; None where there are no files."""
+    """File of each image, relative to its source; None if there are no files."""
     rejected: Sequence[tuple[str, str]] = ()
     """(file, reason) of every file that was left out."""
     rows: np.ndarray | None = None

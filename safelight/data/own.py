@@ -56,7 +56,7 @@ class Own:
 
     source: str
     side: int | None
-    """Of all of them, where all are squares of one size."""
+    """The side of all of them, if all are squares of one size."""
 
 
 def keep(data: Any, settings: Data, say: Say) -> Own:

@@ -46,10 +46,10 @@ class Band:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Of all bands, by one family of signals."""
+    """The progress of all bands, by one family of signals."""
 
     signal: str | None = None
-    """What was looked at; None where it is too early to say."""
+    """What was looked at; None if it is too early to say."""
     bands: tuple[Band, ...] = ()
     learning_rate: float | None = None
     """The latest, where it has decayed."""
@@ -144,7 +144,7 @@ def _rates(readings: ReadingSource) -> _Rates | None:
 
 
 def _looks(readings: ReadingSource, family: Signal, names: Sequence[str]) -> _Looks:
-    """Of the levels of a band together, each as important as the others."""
+    """The readings of the levels of a band together, each as important as the others."""
     series = [_finite(*readings.raw(name)) for name in names]
     series = [(steps, numbers) for steps, numbers in series if len(steps)]
     if not series:
@@ -172,7 +172,7 @@ def _share(numbers: np.ndarray, family: Signal) -> np.ndarray:
 
 
 def _average(steps: np.ndarray, losses: np.ndarray) -> _Looks:
-    """Of batches that draw other images, timesteps and noise each time: means over spans of equal length."""
+    """Losses of batches that draw other images, timesteps and noise each time: means over spans of equal length."""
     if len(steps) <= PIECES:
         return _Looks(steps, losses)
     piece = (np.arange(len(steps)) * PIECES) // len(steps)
@@ -211,7 +211,7 @@ def _trend(looks: _Looks) -> tuple[State, float] | None:
 
 def _level_since(looks: _Looks) -> int:
     """The first look after which no more was gained than a doubling has to be worth. Medians of three: one look that
-    fluctuates is no fall."""
+    fluctuates is not a fall."""
     padded = np.concatenate([looks.losses[:1], looks.losses, looks.losses[-1:]])
     smooth = np.median([padded[:-2], padded[1:-1], padded[2:]], 0)
     above = np.flatnonzero(smooth > np.median(looks.losses[-AT_END:]) + WORTH)

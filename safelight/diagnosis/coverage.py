@@ -75,7 +75,7 @@ class Coverage(NamedTuple):
         return f"{count}The others need the training itself."
 
     def advice(self) -> Advice | None:
-        """What a watched loop should pass so that more rules can look; None where nothing would help."""
+        """What a watched loop should pass so that more rules can look; None if nothing would help."""
         useful = [each for each in self.arguments.values() if not set(each) & set(OPTIONAL)]
         wanted = sorted(set().union(*useful), key=ORDER.index)
         return Advice(tuple(wanted), len(useful)) if useful else None

@@ -16,7 +16,7 @@ STORM_STEPS, STORM = 32, 16
 
 
 def is_storm(overflows: int) -> bool:
-    """Of the last 32 steps: no scale is small enough."""
+    """Whether so many of the last 32 steps overflowed that no scale is small enough."""
     return overflows >= STORM
 
 

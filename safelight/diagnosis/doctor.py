@@ -47,7 +47,7 @@ class Diagnosis:
     coverage: Coverage
     skill: SkillSummary | None = None
     watched: bool = False
-    """A loop that is not ours, which could pass more."""
+    """A user's loop, which could pass more."""
     progress: Progress | None = None
     """Whether it has converged; None before anything is trained."""
     samples: str | None = None
@@ -84,7 +84,7 @@ class Diagnosis:
 
 
 class Findings(list[Finding]):
-    """The worst first; empty where nothing was found. How much that is worth, its verdict and coverage say."""
+    """The worst first; empty if nothing was found. How much that is worth, its verdict and coverage say."""
 
     def __init__(self, diagnosis: Diagnosis) -> None:
         super().__init__(diagnosis.findings)
@@ -146,7 +146,7 @@ def diagnose_run(run: str | Path) -> Diagnosis:
 
 
 def diagnose_trial(run: RunHistory) -> Diagnosis:
-    """Of a few trial steps, before anything is trained: what is wrong at their end."""
+    """What is wrong at the end of a few trial steps, before anything is trained."""
     found, explained = examine_all(run)
     return Diagnosis([each for each in found if each.over is None], coverage(run), explained=explained)
 

@@ -83,23 +83,23 @@ class Episode:
 
 @dataclass(frozen=True)
 class RunHistory:
-    """A run as far as it is known; a loop that is not ours has no config."""
+    """A run as far as it is known; a user's loop has no config."""
 
     record: ReadingSource
     config: Config | None = None
     status: Mapping[str, Any] = field(default_factory=dict)
     spacing: Spacing | None = None
-    """Of a log that we did not write; None where every step was recorded."""
+    """That of a log that we did not write; None if every step was recorded."""
     _known: dict[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict, repr=False)
 
     @property
     def planned_steps(self) -> int | None:
-        """The length of the run; None where a loop did not pass it."""
+        """The length of the run; None if a loop did not pass it."""
         planned = self.status.get("steps") if self.config is None else self.config.train.steps
         return planned if isinstance(planned, int) else None
 
     def series(self, reading: ReadingName) -> tuple[np.ndarray, np.ndarray]:
-        """(steps, numbers) of the whole run; empty where it was not recorded."""
+        """(steps, numbers) of the whole run; empty if it was not recorded."""
         name = name_of(reading)
         if name not in self._known:
             self._known[name] = self.record.raw(name)
@@ -122,7 +122,7 @@ class RunHistory:
         return numbers[(steps >= episode.first) & (steps <= episode.last)]
 
     def median(self, reading: ReadingName, episode: Episode) -> float:
-        """Of the numbers of an episode; NaN where it has none."""
+        """The median of the numbers of an episode; NaN if it has none."""
         numbers = self.during(reading, episode)
         return float(np.median(numbers)) if len(numbers) else math.nan
 
@@ -216,7 +216,7 @@ def stays_at_first(run: RunHistory) -> Stay | None:
 
 
 def running_median(numbers: np.ndarray, width: int) -> np.ndarray:
-    """Of every `width` numbers in a row: one for each but the first `width - 1`."""
+    """The median of every `width` numbers in a row: one for each but the first `width - 1`."""
     return np.median(np.lib.stride_tricks.sliding_window_view(numbers, width), axis=1)
 
 

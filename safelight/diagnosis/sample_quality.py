@@ -35,7 +35,7 @@ GOOD_DISTANCE_SHARE = 0.25  # of that distance, for samples whose numbers are al
 @dataclass(frozen=True, slots=True)
 class SampleQuality:
     """`kind` is None where samples are neither collapsed nor mush; `near` their distance over that of Gaussian images,
-    None where these are no yardstick."""
+    None if these are no yardstick."""
 
     kind: Kind | None
     near: float | None
@@ -169,7 +169,7 @@ def _fair_sentence(figures: Figures, near: float | None) -> str:
 
 
 def _without_figures(near: float | None) -> str:
-    """Of few samples, or of few real images."""
+    """A sentence about few samples, or of few real images."""
     if near is None:
         return "The samples were not judged"
     but = "not yet as real images are, but " if near > GOOD_DISTANCE_SHARE else ""

@@ -25,10 +25,10 @@ WORDS = {1: "every step", None: "steps that are not evenly apart or not known"}
 
 @dataclass(frozen=True, slots=True)
 class Spacing:
-    """Of the losses of a log."""
+    """How far apart the losses are of a log."""
 
     every: int | None = None
-    """Steps between two readings; None where that is uneven or not known."""
+    """Steps between two readings; None if that is uneven or not known."""
     single: bool = False
     """Neighbours are independent: single steps, or means of steps that no other reading has in it."""
     known: bool = True
@@ -50,7 +50,7 @@ class LogNeed:
     of: Signal = LOSS
 
     def lacking(self, spacing: Spacing, readings: int) -> str | None:
-        """Why the rule cannot look; None where it can."""
+        """Why the rule cannot look; None if it can."""
         if readings < self.least:
             return f"needs {self.least:,} readings of {self.of.name}; the log has {readings:,}"
         if self.kind == "any" or (self.kind == "known steps" and spacing.known):

@@ -53,8 +53,8 @@ class SkillSummary:
 
 
 def skill_summary(readings: ReadingSource) -> SkillSummary | None:
-    """Of the EMA where it was measured last; None where the skill was not. Of the raw weights where there is no EMA, or
-    one with a memory so long that it knows nothing yet."""
+    """The skill of the EMA where it was measured last; None if it was not. That of the raw weights if there is no EMA,
+    or one with a memory so long that it knows nothing yet."""
     ema, raw = (readings.raw(signal.name)[1] for signal in (SKILL_EMA, SKILL_RAW))
     knows_nothing = len(ema) > 0 and len(raw) > 0 and ema[-1] < 0 < raw[-1]
     skills = raw if knows_nothing or not len(ema) else ema

@@ -190,7 +190,7 @@ def _rounded(number: float) -> float:
 
 
 def by_range(t: np.ndarray, clocks: Sequence[Clock]) -> Clock | None:
-    """Of clocks that a process may have: the one whose times these can be, where nothing but times is known."""
+    """The clock, of those that a process may have, whose times these can be, if nothing but times is known."""
     if len(t) < MIN_SAMPLES or not np.isfinite(t).all():
         return None
     lowest, highest = float(t.min()), float(t.max())

@@ -12,8 +12,8 @@ from safelight.config.tree import Diffusion
 from safelight.diffusion.process import HIGHEST_SIGMA, LOWEST_SIGMA, shifted
 
 TimeQuantile = Callable[[Tensor], Tensor]
-"""Of numbers in [0, 1), float64 on the host: as many times. It never falls, so that even numbers give times that are
-spread evenly over the density."""
+"""Turns numbers in [0, 1), float64 on the host, into as many times. It never falls, so that even numbers give times
+that are spread evenly over the density."""
 
 USUAL_MEAN_AND_STD = {"logit-normal": (0.0, 1.0), "log-normal": (-1.2, 1.2)}  # Esser et al. 2024, Karras et al. 2022
 EDGE = 2.0**-53  # in place of 0, whose normal quantile is infinite
@@ -47,7 +47,8 @@ def make_time_quantile(settings: Diffusion, timesteps: int | None = None) -> Tim
 
 
 def time_quantile_of_draws(draws: Tensor) -> TimeQuantile:
-    """Of times that were drawn, in ascending order: between two of them as if they were drawn evenly."""
+    """The quantile function of times that were drawn, in ascending order: between two of them as if they were drawn
+    evenly."""
     draws = draws.double()
 
     def time(u: Tensor) -> Tensor:

@@ -37,7 +37,7 @@ def _interleaved(count: int) -> Tensor:
 def draw_noise(seed: int, step: int, start: int, stop: int, shape: tuple[int, ...]) -> Tensor:
     """Standard normal [stop - start, *shape]; row i depends on (seed, step, i) and on nothing else."""
     noise, generator = torch.empty(stop - start, *shape), torch.Generator()
-    for row, values in enumerate(noise, start):  # 4 µs a row at 8 px: cheaper than one draw is to lose
+    for row, values in enumerate(noise, start):  # 4 µs a row at 8 px: cheaper than it would be to lose one draw
         values.normal_(generator=generator.manual_seed(derive_seed(seed, "noise", step, row)))
     return noise
 

@@ -14,7 +14,7 @@ LOWEST_SIGMA, HIGHEST_SIGMA = 0.002, 80.0  # of EDM
 TIMES_SHOWN = 1000.0  # a network is told 1000·t where t goes from 0 to 1, as SD3, Flux and diffusers do it
 
 Curve = Callable[[Tensor], Tensor]
-"""Of times, one number for each: float64 from float64; from integers where time is discrete."""
+"""A function of times, one number for each: float64 from float64; from integers where time is discrete."""
 
 
 def precise(values: Tensor) -> Tensor:
@@ -49,7 +49,7 @@ class Process:
 
     @property
     def timesteps(self) -> int | None:
-        """Of discrete time."""
+        """The number of timesteps; None in continuous time."""
         return None if self.table is None else len(self.table[0])
 
     def at(self, t: Tensor) -> tuple[Tensor, Tensor]:

@@ -45,25 +45,25 @@ class Mixtures:
 
 @dataclass(frozen=True, slots=True)
 class Recognised:
-    """What is known of a loop's process; None where it is not known."""
+    """What is known of a loop's process; None if it is not known."""
 
     process: str | None = None
     """vp, flow, ve, edm."""
     sigma_data: float | None = None
-    """Of EDM's preconditioned input."""
+    """That of EDM's preconditioned input."""
     target: str | None = None
     """epsilon, sample, v, flow, score, edm; with a minus sign in front where it is the opposite."""
     time: str | None = None
     """As a formula of the noise level, such as `t = 1000·s`."""
     time_rises: bool | None = None
-    """Whether a larger time means more noise; None where it does not follow the noise at all."""
+    """Whether a larger time means more noise; None if it does not follow the noise at all."""
     density: str | None = None
     clock: Clock | None = None
     """The noise at a time that the network is told."""
     target_sigma_data: float | None = None
-    """Of EDM's target."""
+    """That of EDM's target."""
     target_scale: float | None = None
-    """Of a target that is a multiple of one that has a name; the name is not known then."""
+    """The factor of a target that is a multiple of one that has a name; the name is not known then."""
 
     @property
     def is_known(self) -> bool:

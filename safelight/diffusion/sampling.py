@@ -90,8 +90,8 @@ def make_solver(sampler: Sampler, settings: Diffusion, variance: Variance = "sma
 
 
 def make_continuous_scheduler(sampler: Sampler, settings: Diffusion) -> Any:
-    """Of a flow or of EDM, with the shift and the deviation of training. Heun's second half is ours: diffusers has none
-    for EDM, and its own for flows shifts twice."""
+    """A scheduler of a flow or of EDM, with the shift and the deviation of training. Heun's second half is ours:
+    diffusers has none for EDM, and its own for flows shifts twice."""
     from diffusers import (
         DPMSolverMultistepScheduler,
         EDMDPMSolverMultistepScheduler,

@@ -34,7 +34,7 @@ class Family:
     ends: tuple[float, float]
     """The least and the largest share of noise."""
     sigma_data: float | None = None
-    """Of EDM's input."""
+    """That of EDM's input."""
     told: Clock | None = None
     """What samplers of it tell a network; None: the first of the clocks."""
 
@@ -58,7 +58,7 @@ class Declaration:
 
 
 def declaration_of(given: Any) -> Declaration:
-    """Of a scheduler, a table, a Process or two functions; refused in words where it is none."""
+    """What a scheduler, a table, a Process or two functions declare; anything else is refused in words."""
     if isinstance(given, Process):
         return Declaration(process=given)
     if isinstance(given, tuple | list) and len(given) == 2 and all(map(callable, given)):

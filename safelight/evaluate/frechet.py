@@ -51,7 +51,7 @@ class FrechetDistance:
 def frechet(
     features: np.ndarray | Moments, reference: np.ndarray | Moments | Reference, *, finite_reference: bool | None = None
 ) -> FrechetDistance:
-    """Of features [n, d], or their moments, from a reference.
+    """The distance of features [n, d], or of their moments, from a reference.
 
     `finite_reference`: whether the bias and error of the reference count too. Within a run it is the same for every
     checkpoint and cancels; between two folders it does not. By default it counts unless a `Reference` is given.

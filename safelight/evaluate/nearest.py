@@ -16,7 +16,7 @@ _CHUNK = 4096  # training images widened to float64 at a time
 
 @dataclass(frozen=True, slots=True)
 class Nearest:
-    """Of each sample, the nearest first."""
+    """The neighbours of each sample, the nearest first."""
 
     distances: np.ndarray  # [n, kept]
     places: np.ndarray  # [n, kept], rows of the training set
@@ -44,7 +44,7 @@ def find_nearest(samples: np.ndarray, trained: np.ndarray) -> Nearest:
 
 
 def find_nearest_others(trained: np.ndarray, rows: np.ndarray) -> Nearest:
-    """Of these rows of the training set, themselves left out."""
+    """The nearest to these rows of the training set, themselves left out."""
     return _search(check_features(trained[rows], "training images"), trained, rows)
 
 

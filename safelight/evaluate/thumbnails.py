@@ -41,7 +41,7 @@ def shrink(pixels: np.ndarray) -> np.ndarray:
 
 
 def thumbnails_of(images: Images, training: np.ndarray, held_out: np.ndarray, side: int, *, most: int) -> Thumbnails:
-    """Of at most `most` rows that are trained on, and of some that are held out."""
+    """Thumbnails of at most `most` rows that are trained on, and of some that are held out."""
 
     def small(ids: np.ndarray) -> np.ndarray:
         return np.concatenate([shrink(chunk) for chunk in real_chunks(images, ids, side)])

@@ -44,7 +44,7 @@ class DiversityReport:
     mode_coverage: Figure  # share of the kinds of real images that samples fall into
     largest_mode: Figure  # share of the most frequent kind
     real_coverage: Figure  # share of the real images that have a sample nearby
-    kind: Kind | None  # crowded, missing, narrow, vague or mush; None where nothing is clearly wrong
+    kind: Kind | None  # crowded, missing, narrow, vague or mush; None if nothing is clearly wrong
     code: str | None  # `safelight explain CODE`
     sentence: str
     advice: tuple[str, ...]
@@ -110,7 +110,7 @@ class Diversity:
         self._samples.reset()
 
     def compute(self) -> DiversityReport:
-        """Of all samples so far."""
+        """The report on all samples so far."""
         features = self._samples.features()
         if len(features) <= NEIGHBOURS:
             raise UsageError(f"Expected more than {NEIGHBOURS} samples, came {len(features)}. Add some.")

@@ -90,7 +90,7 @@ def read_anything(path: Path, most: int) -> bytes:
 
 
 def read_json(path: Path, disk: Disk = DISK, *, most: int = LARGEST_JSON) -> Any:
-    """What a JSON file holds; None where there is none that can be read."""
+    """What a JSON file holds; None if there is no file that can be read."""
     try:
         return json.loads(read_plain(path, most, disk))
     except (CheckpointError, ValueError, RecursionError):

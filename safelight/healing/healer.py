@@ -282,7 +282,7 @@ class Healer:
 def find_bad_samples(
     inputs: Sequence[MicroBatch], is_finite: Callable[[MicroBatch], bool], group: ProcessGroup
 ) -> list[int]:
-    """Dataset indices of the samples whose own loss or gradient is not finite; none where it is the weights that are
+    """Dataset indices of the samples whose own loss or gradient is not finite; none if it is the weights that are
     bad, or where samples are bad only together."""
     rows = [row for micro in inputs for row in micro.rows()]
     found = group.all_gather_object([int(row.ids[0]) for row in rows if not is_finite(row)])

@@ -69,13 +69,13 @@ def _is_plain(act: Act) -> bool:
 
 
 def read_journal(found: object) -> Journal:
-    """Of a checkpoint; one of before there was a journal has none."""
+    """The journal of a checkpoint; empty if the checkpoint is older than journals."""
     if not isinstance(found, list | None):
         raise CheckpointError(f"The journal of the checkpoint should be a list, and is a {type(found).__name__}.")
     try:
         acts = [Act(**each) for each in found or ()]
         if not all(_is_plain(act) for act in acts):
-            raise TypeError("a step is no number, a reason no text, or facts are no object")
+            raise TypeError("a step is not a number, a reason not a text, or facts not an object")
     except TypeError as error:
         raise CheckpointError(f"The journal of the checkpoint cannot be read: {error}.") from error
     for place, act in enumerate(acts, 1):

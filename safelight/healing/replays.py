@@ -24,7 +24,7 @@ class Replays:
         self._passes = []
 
     def judge(self, loss: float, norm: float, *, finite: bool) -> Verdict:
-        """Of one more pass of the step that was begun."""
+        """Judges one more pass of the step that was begun."""
         now = loss, norm
         odd = not finite or self._usual.is_odd(*now)
         if not self._passes and not odd:

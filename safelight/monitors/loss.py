@@ -27,8 +27,8 @@ TINY = 1e-12
 
 
 def noise_levels(log_snr: np.ndarray, levels: int) -> np.ndarray:
-    """Of each timestep, 0 the least noise: slices of equal probability, so that every one is drawn equally often.
-    `log_snr`, or anything that falls and rises with it."""
+    """The level of each timestep, 0 the least noise: slices of equal probability, so that every one is drawn equally
+    often. `log_snr`, or anything that falls and rises with it."""
     place = np.empty(len(log_snr), np.int64)
     place[np.argsort(-log_snr, kind="stable")] = np.arange(len(log_snr))
     return place * levels // len(log_snr)

@@ -26,7 +26,7 @@ class PartialGradient:
     """The gradient of a part of the batch, where it was accumulated in pieces."""
 
     norm: Tensor
-    """Of the mean over the part, as if it were a batch of its own."""
+    """The norm of the mean over the part, as if it were a batch of its own."""
     batch: int
     whole: int
 

@@ -36,7 +36,7 @@ class ProcessCheck:
         self._before = (0, 0.0, 0.0)  # step, seconds of all steps, seconds of waiting
 
     def check(self, view: StepView, *, replaced: bool) -> dict[str, float]:
-        """Readings of all processes; none where there is only one, or it is not time yet. `replaced`: whether some
+        """Readings of all processes; none if there is only one, or it is not time yet. `replaced`: whether some
         samples are in quarantine."""
         if self._group.size == 1 or view.step % EVERY:
             return {}
@@ -77,7 +77,7 @@ def shared_by_processes(ids: np.ndarray) -> float:
 
 
 def checksum(model: nn.Module) -> int:
-    """Of all weights: any other bit in one of them, or two that changed places, gives another number."""
+    """A number for all weights: any other bit in one of them, or two that changed places, gives another number."""
     return checksum_of(*(parameter.detach() for parameter in model.parameters()))
 
 

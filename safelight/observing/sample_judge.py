@@ -153,7 +153,9 @@ class SampleJudge:
         )
         drawn = self._denoisers.linear.draw(config.evaluate.samples, config.train.seed)
         self.gaussian = measure_distances(extract(self.extractor, quantise(drawn)), self.real)
-        importlib.import_module("sklearn.cluster")  # takes a second the first time, which is no cost of an evaluation
+        importlib.import_module(
+            "sklearn.cluster"
+        )  # takes a second the first time, which is not a cost of an evaluation
         self._opened = True
         return time.perf_counter() - begun
 

@@ -58,7 +58,7 @@ class Columns:
     """Keeps a few images of the first batch at some steps of the sampler."""
 
     def __init__(self, images: int, wanted: Collection[int] | None = None) -> None:
-        """`wanted`: which steps, counted from 0; None where nobody knows how many there will be: evenly spread ones."""
+        """`wanted`: which steps, counted from 0; None if nobody knows how many there will be: evenly spread ones."""
         self._images, self._wanted = min(STRIP_IMAGES, images), wanted
         self._count, self._stride = 0, 1
         self._frames: list[np.ndarray] = []

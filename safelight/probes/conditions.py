@@ -17,8 +17,8 @@ TINY = 1e-12
 
 @torch.no_grad()
 def measure_conditions(call: Call | None) -> dict[str, Tensor]:
-    """Of one call, without waiting for the device: how many tensors with an entry for each sample there are besides the
-    images and the time, the share of them that is all zero, and the share that is the same for all samples."""
+    """For one call, without waiting for the device: how many tensors with an entry for each sample there are besides
+    the images and the time, the share of them that is all zero, and the share that is the same for all samples."""
     found = [] if call is None else call.conditions
     if not found or len(found[0]) < MIN_SAMPLES:
         return {}

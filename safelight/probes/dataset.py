@@ -92,7 +92,7 @@ class SeenImages:
         return torch.cat([each.float().cpu() for each in self._images])
 
     def extras(self) -> dict[Key, Tensor]:
-        """Of the first `SIZE` images."""
+        """The extra inputs of the first `SIZE` images."""
         return {key: torch.cat(values) for key, values in self._extras.items()}
 
 
@@ -111,7 +111,7 @@ class SeenInputs:
         self._sums = new if self._sums is None else self._sums + new
 
     def mean_and_deviation(self) -> tuple[float, float]:
-        """By least squares; NaN where nothing was seen."""
+        """By least squares; NaN if nothing was seen."""
         if self._sums is None:
             return math.nan, math.nan
         first, over_a, second, over_kept = self._sums.tolist()

@@ -43,14 +43,14 @@ class Declared:
     """alphas_cumprod, float64 [timesteps] on the CPU."""
     prediction: str | None = None
     continuous: Process | None = None
-    """Of continuous time, instead of a table."""
+    """The process of continuous time, instead of a table."""
     sigma_data: float = SIGMA_DATA
     family: Family | None = None
-    """Of continuous time, before it is known how the loop writes it."""
+    """The family of continuous time, before it is known how the loop writes it."""
     any_scale: bool = False
     """x_t may be scaled."""
     draws: np.ndarray | None = field(default=None, repr=False, compare=False)
-    """Of continuous time: times that the loop has drawn."""
+    """In continuous time: times that the loop has drawn."""
     is_told: bool = True
     """Whether it is known what the network is told of a time."""
     is_seen: bool = False
@@ -104,7 +104,7 @@ class Call:
     output: Tensor | None = None
     training: bool = True
     half: torch.dtype | None = None
-    """Of autocast, where it was on."""
+    """The type of autocast, if it was on."""
     random: Tensor | None = None
     """The random state of the host just before."""
 
@@ -218,8 +218,8 @@ class Call:
         return replace(self, inputs=tuple(map(changed, self.inputs)), named=named, output=change(self.output))
 
     def again(self, model: nn.Module, weights: Mapping[str, Tensor] | None = None) -> Tensor:
-        """The output of this call, with the autocast and the random state of then. With other `weights`, the buffers
-        that a pass may move are copies as well."""
+        """The output of this call, with the autocast and the random state that it had. With other `weights`, the
+        buffers that a pass may move are copies as well."""
         kind = "cpu" if self.x is None else self.x.device.type
         cast = torch.autocast(kind, dtype=self.half, enabled=self.half is not None)
         with kept_random_state(), torch.random.fork_rng(), cast:

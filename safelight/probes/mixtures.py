@@ -53,7 +53,7 @@ class MixtureProbe:
         return self._samples >= MAX_SAMPLES
 
     def measure(self, micro_batch: ForwardPass) -> PendingReading | None:
-        """Vectors on the device, one entry for each sample; None where the loop passes too little."""
+        """Vectors on the device, one entry for each sample; None if the loop passes too little."""
         own, told = micro_batch.t, None if micro_batch.call is None else micro_batch.call.t
         told = own if told is None else told
         own = told if own is None else own
@@ -72,7 +72,7 @@ class MixtureProbe:
         return PendingReading((torch.stack(fitted).flatten(),), functools.partial(self._add, len(like)))
 
     def _fit(self, micro_batch: ForwardPass) -> list[Tensor] | None:
-        """What x_t and target are made of; None where they are not passed."""
+        """What x_t and target are made of; None if they are not passed."""
         shown = micro_batch.call.x if micro_batch.call is not None else None
         x0, noise = micro_batch.x0, micro_batch.noise
         if x0 is None or noise is None or x0.shape != noise.shape or not x0.is_floating_point() or x0.dim() < 2:

@@ -93,7 +93,7 @@ def _at_limit(x_t: Tensor) -> Tensor:
 
 
 def _without_image(x_t: Tensor, x0: Tensor) -> Tensor:
-    """Of each sample: what no multiple of x0 explains, over its length."""
+    """For each sample what no multiple of x0 explains, over its length."""
     clean = (x_t.flatten(1) * x0.flatten(1)).sum(1) / x0.flatten(1).square().sum(1).clamp(min=TINY)
     return _length(x_t - per_sample(clean, x0) * x0) / _length(x_t).clamp(min=TINY)
 

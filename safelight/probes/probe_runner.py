@@ -176,14 +176,15 @@ class ProbeRunner:
         return self._measure("sampler", measure_sampler, sampler, declared, shape, reach, self._device)
 
     def pop_images(self) -> np.ndarray | None:
-        """Of the dataset, once: more than were measured where that costs nothing, and no more bytes than a bound."""
+        """Images of the dataset, once: more than were measured where that costs nothing, and no more bytes than a
+        bound."""
         data, taken, self._taken = self.subject.data, self._taken, None
         if taken is None or not isinstance(data, Tensor | np.ndarray):
             return taken
         return take_images(data, most_images(taken[0].nbytes))
 
     def names(self) -> dict[str, list[str]]:
-        """Of parameters that are missing in the optimizer, or frozen and in it: the first of them."""
+        """The first names of parameters that are missing in the optimizer, or frozen and in it: the first of them."""
         if self.subject.optimizer is None:
             return {}
         unmatched = unmatched_parameters(self.subject.model, self.subject.optimizer)
@@ -218,7 +219,7 @@ class ProbeRunner:
             self._hooks.undo.append(optimizer.register_step_post_hook(after_step).remove)
 
     def pop_call(self) -> Call | None:
-        """The last call of the network, once; None where the step is not checked and the loop passes everything."""
+        """The last call of the network, once; None if the step is not checked and the loop passes everything."""
         return self._hooks.pop_call()
 
     def offer_call(self, call: Call) -> None:

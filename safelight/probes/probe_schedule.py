@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from safelight import checks
 
-CLOSE_STEP, EVERY = 64, 32  # the first steps are all checked closely, then two in a row of every so many
+CLOSE_STEP, EVERY = 64, 32  # the first steps are all checked closely; then, of every so many, two in a row
 MAGNITUDES_EVERY = 8  # steps between two checks of the loss and the largest values
 IDENTITIES = 16  # first steps whose noising is checked
 # Then one of so many: until CLOSE_STEP, until SETTLED_STEP, and later

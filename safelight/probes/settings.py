@@ -33,7 +33,7 @@ def measure_schedule(alphas: Tensor, prediction: Prediction | None) -> dict[str,
 
 
 def measure_adapters(model: nn.Module) -> dict[str, float]:
-    """Of a network with adapters of low rank: how much else is trained, and how many of them are off for good: where
+    """For a network with adapters of low rank: how much else is trained, and how many of them are off for good: where
     both matrices are 0 neither has a gradient."""
     named = [(name, p, any(word in name.lower() for word in ADAPTERS)) for name, p in model.named_parameters()]
     adapters = [(name, p) for name, p, is_adapter in named if is_adapter and p.dim() > 1]

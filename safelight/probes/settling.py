@@ -21,8 +21,8 @@ PREDICTIONS = {"v": "v_prediction", "-flow": "reverse_flow"}  # of rows that hav
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Of each sample: the time that the loop passes, the one that its network is told, and the share of noise in its
-    x_t; NaN where it is not known."""
+    """For each sample the time that the loop passes, the one that its network is told, and the share of noise in its
+    x_t; NaN if it is not known."""
 
     passed: np.ndarray
     told: np.ndarray
@@ -35,7 +35,7 @@ class Times:
 
 
 def settle(declared: Declared, times: Times, mixtures: Mixtures | None, found: Recognised | None) -> Declared | None:
-    """What holds from now on; None where nothing new is known. `mixtures`: of the samples that have a share."""
+    """What holds from now on; None if nothing new is known. `mixtures`: of the samples that have a share."""
     finite = np.isfinite(times.own)
     if finite.sum() < MIN_SAMPLES or not finite.all():
         return None
@@ -138,7 +138,7 @@ def _settle_recognised(
 def _prediction(
     found: Recognised, process: Process, own: np.ndarray, mixtures: Mixtures, sigma_data: float
 ) -> str | None:
-    """Of a target that is exactly the row of its name."""
+    """The name of a target that is exactly the row of its name."""
     name = PREDICTIONS.get(found.target or "", found.target)
     if name is None or name.startswith("-") or mixtures.p is None or mixtures.q is None:
         return None

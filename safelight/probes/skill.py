@@ -1,4 +1,4 @@
-"""The skill of a network in a loop that is not ours, measured on samples that stay the same."""
+"""The skill of a network in a user's loop, measured on samples that stay the same."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Subject(NamedTuple):
     ema: Callable[[], list[Tensor] | None] | None
     """Averages of the trained parameters."""
     images: Callable[[], np.ndarray | None]
-    """Of the dataset that was given, once."""
+    """Images of the dataset that was given, once."""
     is_compiled: bool = False
 
 
@@ -272,7 +272,7 @@ class SkillProbe:
 
 
 def _usual_call(passed: ForwardPass) -> Call | None:
-    """Of a network without hooks: (x, t) or (x, t, labels)."""
+    """The call of a network without hooks: (x, t) or (x, t, labels)."""
     if passed.x_t is None or passed.t is None:
         return None
     return Call((passed.x_t, passed.t, *([] if passed.labels is None else [passed.labels])), {}).detached()

@@ -61,7 +61,7 @@ def copy_state(named_parameters: NamedParameters, optimizer: torch.optim.Optimiz
 def _twin(
     named_parameters: NamedParameters, optimizer: torch.optim.Optimizer
 ) -> tuple[Any | None, dict[str, nn.Parameter]]:
-    """The same class with the same settings and moments, on copies. None where it cannot be made."""
+    """The same class with the same settings and moments, on copies. None if it cannot be made."""
     names = {parameter: name for name, parameter in named_parameters}
     copies: dict[str, nn.Parameter] = {}
     try:

@@ -149,7 +149,7 @@ class ProcessGroup:
         return self.wait(self.start_all_gather(tensor))
 
     def all_gather_host(self, tensor: Tensor) -> Tensor:
-        """Of tensors on the host, wherever the processes meet."""
+        """Gathers tensors on the host, wherever the processes meet."""
         return self.all_gather(tensor.to(self._home)).cpu()
 
     def broadcast_tensor(self, tensor: Tensor) -> Tensor:

@@ -83,7 +83,7 @@ class Heartbeat:
             return True
 
     def leave_message(self, error: BaseException) -> tuple[str, int] | None:
-        """Those of the process that failed first, with its exit code; None where that is this one."""
+        """Those of the process that failed first, with its exit code; None if that is this one."""
         self._noticed = True
         mine = {"rank": self.rank, "text": str(error) or type(error).__name__}
         mine["code"] = error.exit_code if isinstance(error, SafelightError) else 1
@@ -113,7 +113,7 @@ class Heartbeat:
         return self.lost
 
     def await_message(self) -> None:
-        """Of an end that all come to: the first process reports it, when it has saved."""
+        """Waits for the message of an end that all come to: the first process reports it, when it has saved."""
         self._noticed = True
         while self.rank and self.lost is None and self._first_message() is None:
             time.sleep(0.02)
@@ -186,7 +186,7 @@ class Heartbeat:
         return json.loads(message) if message else None
 
     def _find_silent(self, patience: float) -> None:
-        """Of all, for the first process; of the first and what it found, for the others."""
+        """The first process looks at all; the others look at the first and at what it found."""
         others = [r for r in range(self.count) if r != self.rank] if self.rank == 0 else [0]
         with self._lock:
             found = self._store.get("lost")

@@ -38,7 +38,7 @@ class LocalWeights:
 
     @contextmanager
     def swapped_in(self, weights: Mapping[str, Tensor]) -> Iterator[Mapping[str, Tensor] | None]:
-        """For passes with other weights than the model's: those to call it with, or None where they have taken the
+        """For passes with other weights than the model's: those to call it with, or None if they have taken the
         place of its own meanwhile."""
         yield weights
 

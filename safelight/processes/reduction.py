@@ -214,6 +214,6 @@ def grow(nodes: list[Node], leaf: Node) -> list[Tensor]:
 
 
 def fold(nodes: list[Node]) -> None:
-    """Into the first: what is left where the number of parts is no power of two, from the smallest subtree on."""
+    """Into the first: what is left where the number of parts is not a power of two, from the smallest subtree on."""
     for left, right in zip(nodes[-2::-1], nodes[:0:-1], strict=True):
         left.sum += right.sum

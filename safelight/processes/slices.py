@@ -54,7 +54,7 @@ def parameter_of(stem: str, name: str) -> str | None:
 
 
 def file_stem(stem: str, index: int | None, count: int) -> str:
-    """Of the file with the rows of one process, or with what every process has whole."""
+    """The stem of the file with the rows of one process, or with what every process has whole."""
     return f"{stem}.whole" if index is None else f"{stem}.{index}-of-{count}"
 
 
@@ -74,8 +74,8 @@ def describe(
 
 
 def check_layout(sharded: Any, files: int, where: str) -> None:
-    """Of a manifest; what it says is compared with what the files hold when they are read. `files`: that
-    there are, which no tensor can lie in more of."""
+    """Checks the layout of a manifest; what it says is compared with what the files hold when they are read. `files`:
+    that there are, which no tensor can lie in more of."""
     count = sharded.get("count") if isinstance(sharded, dict) else None
     tensors = sharded.get("tensors") if isinstance(sharded, dict) else None
     if not is_whole_number(count, 1, MAX_PROCESSES) or not isinstance(tensors, dict):

@@ -107,7 +107,7 @@ def width(level: int) -> int:
 
 
 def select_statistics(database: sqlite3.Connection, signal: str, level: int, first: int, last: int) -> list[tuple]:
-    """Of the rows of a level that begin in a range, which includes both ends; level 0 is `reading`."""
+    """The statistics of the rows of a level that begin in a range, which includes both ends; level 0 is `reading`."""
     table = f"rollup WHERE level = {level} AND" if level else "reading WHERE"
     query = f"SELECT {STATISTICS} FROM {table} signal = ? AND first BETWEEN ? AND ? ORDER BY first"
     return database.execute(query, (signal, first, last)).fetchall()

@@ -95,7 +95,7 @@ class History:
 
     def since(self, seen_until: Mapping[str, int], most: int) -> dict[str, tuple[np.ndarray, np.ndarray] | None]:
         """(steps, numbers) of each signal after a step of its own, as `raw` has them but with less looking around;
-        None where there are more than `most`."""
+        None if there are more than `most`."""
         query = f"{ROWS} AND first >= ? AND last > ? ORDER BY first LIMIT ?"
         found = dict[str, tuple[np.ndarray, np.ndarray] | None]()
         with self._read_transaction():
@@ -211,7 +211,9 @@ class History:
         with self._read_transaction():
             name = foreign_table(self._database)
         if name is not None:
-            raise RecordError(f"The record {self.path} cannot be read: its table {name} is none that safelight made.")
+            raise RecordError(
+                f"The record {self.path} cannot be read: its table {name} is not one that safelight made."
+            )
 
     @contextmanager
     def _read_transaction(self) -> Iterator[None]:

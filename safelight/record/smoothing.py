@@ -35,7 +35,7 @@ def exponential_mean(
 
 
 def moving_mean(steps: np.ndarray, numbers: np.ndarray, window: int) -> np.ndarray:
-    """Of the finite readings of the last `window` steps, at each; NaN where there is none."""
+    """The mean of the finite readings of the last `window` steps, at each; NaN if there are none."""
     values, positions = np.asarray(numbers, np.float64), np.asarray(steps, np.float64)
     finite = np.isfinite(values)
     totals = np.concatenate([[0.0], np.cumsum(np.where(finite, values, 0.0))])

@@ -206,7 +206,7 @@ class RecordWriter:
 
 
 class SilentRecordWriter(RecordWriter):
-    """Of a process that is not the first: keeps nothing."""
+    """The record of every process but the first: keeps nothing."""
 
     restorations: list[str] = []  # noqa: RUF012  never filled
 

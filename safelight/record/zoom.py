@@ -13,7 +13,7 @@ from safelight.record.schema import BITS, CHUNK_STEPS, LEVELS
 
 @dataclass(frozen=True, slots=True)
 class Zoom:
-    """Spans in order, one entry of each array per span; statistics are of the finite numbers, NaN where is none."""
+    """Spans in order, one entry of each array per span; statistics are of the finite numbers, NaN if there are none."""
 
     first: np.ndarray  # step of the first number of the span
     last: np.ndarray
@@ -39,7 +39,7 @@ class Total:
     low: float
     high: float
     mean: float
-    latest: float  # NaN where the last number is not finite
+    latest: float  # NaN if the last number is not finite
 
 
 def choose_width(steps: int, pixels: int) -> int:
@@ -78,7 +78,7 @@ def from_numbers(steps: np.ndarray, numbers: np.ndarray, chosen: int) -> Zoom:
 
 
 def sum_up(spans: Zoom) -> Total | None:
-    """None where there are no numbers at all."""
+    """None if there are no numbers at all."""
     if not len(spans):
         return None
     has_mean = ~np.isnan(spans.mean) & (spans.count > spans.nonfinite)  # an untrusted row may have a mean of no numbers

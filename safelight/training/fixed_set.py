@@ -122,7 +122,7 @@ class FirstRows:
 
 def gap(lower: Tensor, higher: Tensor, ids: np.ndarray) -> float | None:
     """By how much losses are above others with the same noise, in standard errors. `ids`: of the images of the higher
-    ones; samples of one image hang together, and count as one. None where there are too few images."""
+    ones; samples of one image hang together, and count as one. None if there are too few images."""
     _, image = np.unique(ids, return_inverse=True)
     count = int(image.max()) + 1
     if count < MIN_IMAGES:

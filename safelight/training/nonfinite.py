@@ -23,7 +23,7 @@ NOWHERE = "nothing in the replay of the step: it did not happen again with the w
 
 def count_refusal(stepper: Stepper, record: Recorder, view: StepView, *, overflow: bool) -> str | None:
     """Counts and records a refused update, which the device itself refused inside the step. Returns where the first
-    non-finite value appeared once there were too many in a row. `overflow`: of a loss scale, which is no fault."""
+    non-finite value appeared once there were too many in a row. `overflow`: of a loss scale, which is not a fault."""
     counters = stepper.state.counters
     counters.refused += 1
     names = stepper.state.monitors.parts.nonfinite(view.norms)

@@ -28,8 +28,8 @@ def warmup_steps(settings: Optimizer, steps: int) -> int:
 
 
 def learning_rate(settings: Optimizer, step: int, steps: int) -> float:
-    """Of update number `step` (from 0): linear warmup, then the schedule; the last update's of a cosine or a line is
-    exactly the floor."""
+    """The rate of update number `step` (from 0): linear warmup, then the schedule; the last update's of a cosine or a
+    line is exactly the floor."""
     warmup = warmup_steps(settings, steps)
     if step < warmup:
         return settings.lr * (step + 1) / warmup
@@ -115,7 +115,7 @@ def make_update(
     refused: Tensor,
     sum_over_processes: SumOverProcesses | None = None,
 ) -> Tensor:
-    """The update that was prepared, or none where it would make a weight or a moment non-finite; returns whether there
+    """The update that was prepared, or none if it would make a weight or a moment non-finite; returns whether there
     was none. Usual settings cost nothing; others a copy of the state, and never a host sync. `sum_over_processes`: over
     processes that hold different weights."""
     if not may_overflow(settings, lr):

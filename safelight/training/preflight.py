@@ -45,7 +45,7 @@ class Preflight:
     constants: Mapping[str, float]
     """What does not change with the steps: for the record of the run."""
     readings: Mapping[int, Mapping[str, float]]
-    """Of the trial steps."""
+    """Those of the trial steps."""
     untrained_parameters: Mapping[str, list[str]]
     """Names of those that are frozen or missing in the optimizer."""
 
@@ -156,7 +156,7 @@ def _check_checkpoint(setup: Setup, trained: list[Tensor], step: int) -> dict[st
     state.optimizer.state.clear()
     with torch.no_grad():
         for tensor in (*_shadows(state), *state.model.parameters()):
-            tensor.add_(1)  # what a snapshot does not hold must not be right by having been there before
+            tensor.add_(1)  # otherwise what the snapshot lacks would still be there, and look restored
     state.restore(Loaded(snapshot.step, Path("memory"), snapshot.tensors, dict(snapshot.state), {}))
     found = {str(checks.CHECKPOINT[name]): _different(own, saved[name]) for name, own in _tensors(state).items()}
     for number in range(step + 1, step + STEPS):

@@ -114,7 +114,7 @@ class Saving:
         self._profile_writer.poll()
 
     def save_ema_profiles_if_due(self) -> None:
-        """The EMA profiles."""
+        """Saves the EMA profiles if this step is one of theirs."""
         if self._step not in self._snapshots or not self._writes:
             return
 

@@ -43,8 +43,8 @@ class Counters:
     seconds: float = 0.0  # spent training, before and after all resumes
     evaluation_seconds: float = 0.0
     lowest_fixed_set_loss: float = float("inf")  # loss of the fixed training images under the raw weights
-    planned_loss: float = float("inf")  # the lowest `best_loss` of checkpoints at planned steps, which patience counts
-    planned_step: int | None = None  # where that was
+    planned_loss: float = float("inf")  # the lowest `best_loss` at planned steps, which train.patience counts from
+    planned_step: int | None = None  # the step of `planned_loss`
     good_step: int | None = None  # the newest checkpoint that is good enough to go back to
 
     def to_json(self) -> dict[str, Any]:

@@ -42,7 +42,7 @@ class Progress:
     seconds_left: float
     refused: int
     skill: float | None = None
-    """Of the EMA at the newest checkpoint."""
+    """The skill of the EMA at the newest checkpoint."""
 
 
 class Screen(Protocol):

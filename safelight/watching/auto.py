@@ -50,7 +50,7 @@ class Captured:
 
     @property
     def folder(self) -> Path | None:
-        """Of the record; None before the watch is open."""
+        """The folder of the record; None before the watch is open."""
         return self.watch.folder.path if isinstance(self.watch, Watch) else None
 
     def recognised(self) -> list[str]:

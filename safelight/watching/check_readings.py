@@ -48,7 +48,7 @@ ALSO: dict[Check, tuple[Check, ...]] = {
 
 
 def rows_of_readings(first: Callable[[Check], float | None]) -> list[Row]:
-    """`first`: a reading at its earliest step, at which the model is still as it came; None where it was not taken."""
+    """`first`: a reading at its earliest step, at which the model is still as it came; None if it was not taken."""
     rows = []
     for part, name, check, usual in READINGS:
         if (value := first(check)) is None:

@@ -31,7 +31,7 @@ LEARNT_ERROR_SHARE = 0.95  # of the error of a network that always predicts 0
 
 @dataclass(slots=True)
 class Outputs:
-    """Of the model as it is, in evaluation mode."""
+    """Outputs of the model as it is, in evaluation mode."""
 
     shape: tuple[int, ...] = ()
     wanted: tuple[int, ...] = ()

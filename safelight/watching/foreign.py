@@ -25,7 +25,7 @@ def is_compiled(model: nn.Module) -> bool:
 
 
 def is_first_process() -> bool:
-    """Of those that train together, by whatever they were launched."""
+    """Whether this is the first process of those that train together, by whatever they were launched."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return torch.distributed.get_rank() == 0
     return os.environ.get("RANK", "0") in ("0", "")

@@ -547,7 +547,7 @@ class Watch:
 
 
 def _close_at_exit(watch: weakref.ref[Watch]) -> None:
-    """Of a loop that never said that it ended: it crashed, or was left."""
+    """Closes the watch of a loop that never said that it ended: it crashed, or was left."""
     if (left := watch()) is not None:
         error = getattr(sys, "last_value", None)
         left.close(**({"status": "ended"} if error is None else crashed(error)))

@@ -90,7 +90,7 @@ class WatchedRun:
 
 
 def identity(path: Path) -> tuple[int, int] | None:
-    """What stands at a path; None where there is no folder."""
+    """What stands at a path; None if there is no folder."""
     try:
         found = os.stat(path)
     except OSError:

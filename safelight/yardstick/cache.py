@@ -45,7 +45,7 @@ def filter_path(root: Path, **identity: str | int | None) -> Path:
 
 
 def _check(tensors: dict[str, Tensor]) -> str:
-    """Of all bytes."""
+    """The checksum of all bytes."""
     found = hashlib.sha256()
     for name in TENSORS:
         found.update(str(tuple(tensors[name].shape)).encode())

@@ -18,7 +18,7 @@ from safelight.yardstick.skill import Yardstick
 AT_ONCE = 512  # images of a batch that is read
 
 Loss = Callable[[Tensor, Tensor], Tensor]
-"""Of clean images and noise as a denoiser sees them: one number for each sample."""
+"""The loss of clean images and noise as a denoiser sees them: one number for each sample."""
 
 
 class DatasetDenoisers:

@@ -32,7 +32,7 @@ class FixedSamples:
     noise: Tensor
     t: Tensor
     time_quantile: TimeQuantile | None = None
-    """Of the times, where the settings do not say it."""
+    """That of the times, if the settings do not say it."""
 
     def __len__(self) -> int:
         return len(self.x0)
@@ -41,7 +41,7 @@ class FixedSamples:
         return self.objective.add_noise(self.x0, self.noise, self.t)
 
     def losses(self, answer: Tensor, noised: Noised) -> Tensor:
-        """Of each sample."""
+        """The loss of each sample."""
         return self.objective.loss(answer, noised)[0].detach()  # of a loss that asks for gradients by itself
 
     @functools.cached_property

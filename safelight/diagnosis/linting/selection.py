@@ -28,13 +28,13 @@ class Selection:
     """Names are codes (EMA001), families (EMA), causes (ema.too-long) or their beginnings (ema.)."""
 
     select: tuple[str, ...] = ()
-    """Only these; all where there is none."""
+    """Only these; all if there are none."""
     ignore: tuple[tuple[str, str], ...] = ()
     """(name, where it stands), on top of `select`."""
     baseline: Path | None = None
 
     def reason(self, rule: Rule) -> str | None:
-        """Why a rule does not count; None where it does."""
+        """Why a rule does not count; None if it does."""
         if self.select and not any(matches(name, rule) for name in self.select):
             return "not selected"
         where = next((where for name, where in self.ignore if matches(name, rule)), None)

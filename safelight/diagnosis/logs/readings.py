@@ -49,7 +49,7 @@ class LogSummary:
     """By what it was taken as, the name in the log."""
     left_out: tuple[str, ...]
     readings: int
-    """Of the loss."""
+    """The number of losses."""
     steps: tuple[int, int]
     spacing: Spacing
     notes: tuple[str, ...]
@@ -88,7 +88,7 @@ class LogReadings:
 
 
 def readings_of(table: Table, path: str, kind: str, notes: tuple[str, ...] = ()) -> LogReadings:
-    """UsageError where there is no loss among the columns, or more than one."""
+    """UsageError if there is no loss among the columns, or more than one."""
     names = {"loss": _loss_of(table, path)}
     if step := _step_of(table):
         names["step"] = step

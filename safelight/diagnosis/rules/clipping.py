@@ -127,7 +127,7 @@ def _beyond(numbers: np.ndarray, factor: float) -> np.ndarray:
     """Places of numbers that many times exceed the largest of those just before them."""
     if len(numbers) <= USUAL_STEPS:
         return np.zeros(0, np.int64)
-    highest = sliding_window_view(numbers[:-1], USUAL_STEPS).max(1)  # NaN where one of them is
+    highest = sliding_window_view(numbers[:-1], USUAL_STEPS).max(1)  # NaN if one of them is
     with np.errstate(invalid="ignore"):
         odd = np.isfinite(highest) & (highest > 0) & (numbers[USUAL_STEPS:] > factor * highest)
     return np.flatnonzero(odd) + USUAL_STEPS

@@ -143,7 +143,7 @@ def shifted(run: RunHistory) -> Detection | None:
 
 
 def change_of(numbers: np.ndarray) -> int | None:
-    """Where a series changes once and for all; None where it does not."""
+    """Where a series changes once and for all; None if it does not."""
     count = len(numbers)
     if count < BEFORE + AFTER or not np.isfinite(numbers).all():
         return None
@@ -282,7 +282,7 @@ RULES = (
         what="Images are in both parts of the split.",
         why="Memorisation looks like learning.",
         similar="Images that look alike in both parts are kept together by `safelight data`.",
-        limits="Loops that are not ours.",
+        limits="A user's own loop.",
         fix="Split before anything is drawn.",
         needs=((checks.DATA_HELD_OUT_OVERLAP, checks.ROWS_HELD_OUT),),
         detect=first_of(

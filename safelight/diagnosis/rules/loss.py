@@ -259,7 +259,7 @@ def _bootstrapped() -> Fix:
 
 
 def _return(run: RunHistory) -> Fix | None:
-    """None where the rule's own fix says all."""
+    """None if the rule's own fix says all."""
     rates = run.numbers(LEARNING_RATE)
     if len(rates) <= LONG_STEPS or not is_constant(rates):
         return None

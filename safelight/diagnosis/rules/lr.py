@@ -19,7 +19,7 @@ from safelight.words import round_rate
 
 OVERSHOOT_RATIO = 1.25  # error after the update over that before, on its own batch; healthy runs have 0.86 to 1.05
 RUINOUS_RATIO = 1e3  # times the error before
-# An update that gains less than the first, where a hundredfold one gains more
+# An update gains too little above the first ratio, if one a hundred times as long is below the second
 NO_GAIN_RATIO, LONG_GAIN_RATIO = 0.98, 0.999
 LONGER_UPDATES = ("10", "100", "10000", "1000000")
 # Times more gain by a hundredfold update than by a tenfold one: the loss still falls in a straight line
@@ -28,7 +28,7 @@ UNLEARNT_ERROR_SHARE = 0.6  # error over that of the zero predictor: above it, t
 FIRST_STEPS = 32
 OVERSHOT_ERROR_FACTOR = 1.5  # times the zero predictor's error: 1.04 at most in healthy runs
 MIN_OVERSHOOTS = 3
-# Times the highest rate that holds in the preflight, without a warm-up: more is too high with any
+# Times the highest rate that is stable in the preflight without a warm-up: more is too high with any warm-up
 MAX_RATE_OVER_STABLE = 9.9
 PEAK_RATE_SHARE = 0.9  # of the highest rate: a warm-up was over, or never there
 JUMP_FACTOR, ENDED_RATE_SHARE = 5.0, 1e-3

@@ -58,7 +58,7 @@ class Evaluation:
     facts: dict[str, Any]
     quality: SampleQuality
     skill: float
-    """Of the EMA; NaN where it is not known."""
+    """The skill of the EMA; NaN if it is not known."""
     is_last: bool
     """Nothing is trained after it."""
 

@@ -29,8 +29,8 @@ class Replicates:
         return len(self.pseudo) - 1
 
     def variance(self, crossed: float) -> float:
-        """Of `corrected`. The jackknife counts the curved part of a statistic twice, which matters where the distance
-        is small (Efron and Stein 1981); `crossed` of it is taken off, up to half of all."""
+        """The variance of `corrected`. The jackknife counts the curved part of a statistic twice, which matters where
+        the distance is small (Efron and Stein 1981); `crossed` of it is taken off, up to half of all."""
         whole = float(self.pseudo.var(ddof=1)) / len(self.pseudo)
         return max(whole - crossed * float((self.crossed**2).mean()) / 2, whole / 2)
 

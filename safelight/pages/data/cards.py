@@ -55,7 +55,7 @@ def should_run_rules(run_status: RunStatus) -> bool:
 
 
 def run_rules(run: RunFolder) -> RuleFindings:
-    """What all rules find, as `safelight doctor` does; None where the record is too long to be read in a moment."""
+    """What all rules find, as `safelight doctor` does; None if the record is too long to be read in a moment."""
     record = plain_file_inside(run.path, run.record.name)
     try:
         short = record is not None and record.stat().st_size <= MAX_DIAGNOSED_BYTES

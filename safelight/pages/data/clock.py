@@ -15,7 +15,7 @@ ANCHORS, MOST_EVENTS = 300, 2000
 
 
 def clock(history: History, run_status: RunStatus | None, batch_size: int | None) -> dict[str, list[Any]] | None:
-    """{"step": [...], "time": [unix seconds]}, both rising; None where no time is known at all.
+    """{"step": [...], "time": [unix seconds]}, both rising; None if no time is known at all.
 
     Events have a time each; between them, the speed says how the time is shared out among the steps.
     """

@@ -50,7 +50,7 @@ def find_pictures(history: History, run: RunFolder) -> dict[str, FoundPicture]:
 
 
 def current_path(run: RunFolder, picture: FoundPicture) -> Path | None:
-    """The file of a picture that was found before; None where it is another one by now."""
+    """The file of a picture that was found before; None if it is another one by now."""
     return next((each.path for each in locate(run, [picture.row]) if each.id == picture.id), None)
 
 

@@ -13,7 +13,7 @@ MAX_DEPTH, MAX_TEXT_LENGTH, MAX_ITEMS = 8, 4000, 1000  # of facts from an untrus
 
 
 def plain(numbers: np.ndarray) -> list[float | None]:
-    """Six significant digits; None where there is no finite number."""
+    """Six significant digits; None if there is no finite number."""
     wide = np.asarray(numbers, np.float64)
     if len(wide) <= FEW_NUMBERS:
         return [as_float(each) for each in wide.tolist()]
@@ -60,7 +60,7 @@ def as_dict(value: Any) -> dict[str, Any]:
 
 
 def as_list(value: Any, most: int = MAX_ITEMS) -> list[Any]:
-    """The first of a JSON array; none where it is anything else."""
+    """The first of a JSON array; none if it is anything else."""
     return list(value[:most]) if isinstance(value, list | tuple) else []
 
 

@@ -14,7 +14,7 @@ LARGEST_JSON = 8 << 20
 
 
 def resolve_inside(root: Path, name: str | Path) -> Path | None:
-    """Where a name within a folder really leads; None where that is nowhere, or outside."""
+    """Where a name within a folder really leads; None if that is nowhere, or outside."""
     try:
         home = root.resolve(strict=True)
         found = (home / name).resolve(strict=True)
@@ -24,7 +24,7 @@ def resolve_inside(root: Path, name: str | Path) -> Path | None:
 
 
 def plain_file_inside(root: Path, name: str | Path) -> Path | None:
-    """The plain file of this name within a folder; None where it is missing, no file, or leads outside."""
+    """The plain file of this name within a folder; None if it is missing, no file, or leads outside."""
     found = resolve_inside(root, name)
     return found if found is not None and os.path.isfile(found) else None
 

@@ -101,7 +101,7 @@ class DiagnosisCache:
         return self.known(run), ended
 
     def known(self, run: FoundRun) -> RuleFindings:
-        """None where the rules did not run yet, or the run changed since."""
+        """None if the rules did not run yet, or the run changed since."""
         before, diagnosis = self._diagnoses.get(run.id, (None, None))
         return diagnosis.result() if diagnosis and diagnosis.done() and before == signature(run) else None
 

@@ -41,7 +41,7 @@ def read_page() -> File:
 
 
 def read_static(name: str) -> File | None:
-    """A file by its name, with an edition before it or without; None where there is none."""
+    """A file by its name, with an edition before it or without; None if there is none."""
     parts = name.split("/")
     lasting = parts[0] == edition()
     if EDITION.fullmatch(parts[0]):
@@ -62,7 +62,7 @@ def make(name: str) -> bytes:
 
 @cache
 def edition() -> str:
-    """Of the files as they were at the first request."""
+    """The edition of the files as they were at the first request."""
     content = hashlib.sha256()
     for path in sorted(path for path in STATIC.rglob("*") if path.is_file()):
         content.update(path.relative_to(STATIC).as_posix().encode() + b"\0")

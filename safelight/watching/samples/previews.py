@@ -185,7 +185,7 @@ class Previews:
 
     @torch.no_grad()
     def _ema_distance(self) -> float:
-        """Of EMA and raw weights, over the length of the raw ones."""
+        """The distance of EMA and raw weights, over the length of the raw ones."""
         averages = None if self._ema is None else self._averages()
         named_parameters = trainable_parameters(unwrapped(self._given.model))
         apart = length = 0.0
@@ -205,7 +205,7 @@ class Previews:
     # --- what may fail --------------------------------------------------------------------------------------------
 
     def _attempt(self, what: str, act: Callable[..., Any], *given: Any) -> Any:
-        """What `act` returns; None where it failed."""
+        """What `act` returns; None if it failed."""
         try:
             return act(*given)
         except Exception as error:

@@ -132,7 +132,7 @@ class SampleGrid:
 
 
 def shape_of(model: nn.Module) -> tuple[int, int, int]:
-    """Of one image, as the config of a diffusers model says it."""
+    """The shape of one image, as the config of a diffusers model says it."""
     config = getattr(model, "config", None)
     side, channels = getattr(config, "sample_size", None), getattr(config, "in_channels", None)
     if not isinstance(side, int | list | tuple) or not isinstance(channels, int):

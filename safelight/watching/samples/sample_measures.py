@@ -58,7 +58,7 @@ class SampleMeasures:
 
     @property
     def samples(self) -> int:
-        """Of an evaluation."""
+        """The samples of an evaluation."""
         return self._config.evaluate.samples
 
     def is_due(self, updates: int) -> bool:
@@ -112,7 +112,7 @@ class SampleMeasures:
 
     @functools.cached_property
     def _config(self) -> Config:
-        """Of a run of ours that would be measured alike."""
+        """The config of a run of ours that would be measured alike."""
         images = self._images
         side, channels = (32, 3) if images is None else (images.pixels.shape[1], images.pixels.shape[3])
         return Config(

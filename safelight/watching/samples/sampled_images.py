@@ -60,7 +60,7 @@ def as_batch(images: Any) -> Tensor:
 
 
 def _tensor_of(found: Any) -> Tensor:
-    """Of a tensor, an array, a list of Pillow's images, or the output of a diffusers pipeline."""
+    """The images of a tensor, an array, a list of Pillow's images, or the output of a diffusers pipeline."""
     found = getattr(found, "images", getattr(found, "sample", found))
     if isinstance(found, tuple | list) and found:
         first: Any = found[0]

@@ -27,11 +27,11 @@ class Options(NamedTuple):
     loggers: tuple[str, ...] = ()
     quiet: bool = False
     handover: str | None = None
-    """Of a check: the file that the script's process leaves its notes in."""
+    """In a check, the file that the script's process leaves its notes in."""
 
 
 def is_first_by_environment() -> bool:
-    """Of those that a launcher started, as far as the environment says."""
+    """Whether this is the first process of those that a launcher started, as far as the environment says."""
     return next((os.environ[name] for name in RANKS if os.environ.get(name)), "0") == "0"
 
 

@@ -40,12 +40,12 @@ ENDINGS = {
 
 @dataclass(frozen=True, slots=True)
 class ScriptReport:
-    """`diagnosis` is None where nothing was trained."""
+    """`diagnosis` is None if nothing was trained."""
 
     target: str
     notes: Notes
     code: int
-    """Of the script's process."""
+    """The exit code of the script's process."""
     diagnosis: Diagnosis | None = None
     rows: tuple[Row, ...] = ()
     rules: tuple[Line, ...] = ()
@@ -156,7 +156,7 @@ def report_on(
 
 def rows_from(history: RunHistory) -> list[Row]:
     def first(reading: Check) -> float | None:
-        """Of a loop only its batches are known, not the data as a whole."""
+        """The first reading: of a loop only its batches are known, not the data as a whole."""
         numbers = history.numbers(reading)
         if not len(numbers) and reading in IN_BATCHES:
             numbers = history.numbers(IN_BATCHES[reading])

@@ -21,7 +21,7 @@ BLANK = 0.25  # of the usual deviation of the images
 
 
 def curve(run: RunHistory) -> tuple[np.ndarray, np.ndarray]:
-    """(steps, losses); empty where a loss is not finite or not above 0, which other rules report."""
+    """(steps, losses); empty if a loss is not finite or not above 0, which other rules report."""
     steps, losses = run.series(LOSS)
     finite = np.isfinite(losses)
     steps, losses = steps[finite], losses[finite].astype(np.float64)
@@ -74,7 +74,8 @@ def _calm(run: RunHistory, usual: bool | None) -> Fix:
 
 
 def has_usual_images(run: RunHistory, step: int) -> bool | None:
-    """Of the batch at which something began, and of the one before, whose update came first; None if not known."""
+    """Whether the batch at which something began, and the one before, whose update came first, have usual images; None
+    if not known."""
     found: list[bool] = []
     for check in (checks.BATCH_REACH, checks.BATCH_STD, checks.BATCH_MEAN):
         steps, numbers = run.series(check)
@@ -123,7 +124,7 @@ def drop(run: RunHistory) -> Detection | None:
 
 
 def _levels_since(run: RunHistory, step: int) -> int | None:
-    """How many noise levels were drawn after a step; None where that is not known yet."""
+    """How many noise levels were drawn after a step; None if that is not known yet."""
     last = [steps for part in run.parts(LOSS_AT_LEVEL) if len(steps := run.steps(f"{LOSS_AT_LEVEL.name}/{part}"))]
     newest = max((int(steps[-1]) for steps in last), default=-1)
     whole = newest - 64 >= step  # the window that ended there began after it
